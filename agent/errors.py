@@ -1,0 +1,145 @@
+"""Every error planwarden raises on purpose, split by who has to act.
+
+Each class has a stable `code` that appears unchanged in MCP results, on the command line and in failed executions;
+`details` is JSON and says what is available instead. Messages say what happened, to which id, and what to do next.
+They never contain secrets or tool output.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+
+class PlanwardenError(Exception):
+    """Something planwarden refuses or could not do."""
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str | None = None, *, details: Mapping[str, JsonValue] | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").splitlines()[0])
+        self.details: dict[str, JsonValue] = dict(details or {})
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class UsageError(PlanwardenError):
+    """The caller asked for something that cannot be done as asked."""
+
+    code = "invalid_arguments"
+
+
+class InvalidArguments(UsageError):
+    """The arguments do not have the expected form."""
+
+    code = "invalid_arguments"
+
+
+class InvalidPlan(UsageError):
+    """The plan cannot run as written."""
+
+    code = "invalid_plan"
+
+
+class UnknownTool(UsageError):
+    """No tool has that name."""
+
+    code = "unknown_tool"
+
+
+class UnknownThread(UsageError):
+    """No thread has that id."""
+
+    code = "unknown_thread"
+
+
+class UnknownSuspension(UsageError):
+    """No suspension has that id."""
+
+    code = "unknown_suspension"
+
+
+class ThreadBusy(UsageError):
+    """The thread has an unfinished execution."""
+
+    code = "thread_busy"
+
+
+class AlreadyDecided(UsageError):
+    """The suspension was decided differently before."""
+
+    code = "already_decided"
+
+
+class Expired(UsageError):
+    """The time to answer the suspension has passed."""
+
+    code = "expired"
+
+
+class StaleDefinition(UsageError):
+    """The tool's definition changed since the question was asked."""
+
+    code = "stale_definition"
+
+
+class StaleRevision(UsageError):
+    """The suspension was revised since it was shown."""
+
+    code = "stale_revision"
+
+
+class RateLimited(UsageError):
+    """Too many attempts in a short time."""
+
+    code = "rate_limited"
+
+
+class LimitExceeded(UsageError):
+    """Something is larger than the configured limit."""
+
+    code = "limit_exceeded"
+
+
+class ModelError(PlanwardenError):
+    """The model could not be reached or did not answer usably."""
+
+    code = "model_error"
+
+
+class ToolError(PlanwardenError):
+    """A tool refused or failed; raise it from a tool to give the model a clear sentence."""
+
+    code = "tool_error"
+
+
+class StoreError(PlanwardenError):
+    """The storage could not read or commit."""
+
+    code = "storage_error"
+
+
+class ExecutionConflict(PlanwardenError):
+    """Another writer changed the execution first."""
+
+    code = "conflict"
+
+
+class VersionConflict(ExecutionConflict):
+    """The log has grown since it was read; load the tail and decide again."""
+
+
+class LeaseLost(ExecutionConflict):
+    """Another process owns the execution now; stop writing to it."""
+
+
+class GuardFailed(ExecutionConflict):
+    """The suspension is no longer pending, was revised, or has expired."""
+
+
+class IllegalTransition(PlanwardenError):
+    """The event cannot follow what the log already says."""
+
+    code = "illegal_transition"

@@ -1,0 +1,1 @@
+"""The edge: the Python API, the MCP server, the command line, policy and configuration."""

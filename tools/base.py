@@ -1,0 +1,225 @@
+"""What a tool author writes: `@planwarden.tool` on a function, and what becomes of it.
+
+The schema comes from the signature, the description from the docstring. A function may take a parameter annotated
+`CallContext`; it is filled in by the engine and is not part of the schema. Plain (not async) functions run on a
+worker thread. A blocking tool may return `Suspend`; whatever it returns, the engine waits for an answer.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar, get_type_hints, overload
+
+import anyio.to_thread
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, create_model
+from pydantic.errors import PydanticUserError
+
+from planwarden.agent.canonical import digest
+from planwarden.agent.errors import UsageError
+from planwarden.agent.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
+
+# A tool's own types are not known here; they are checked against its schema at the edge.
+ToolFunction = Callable[..., Any]
+Function = TypeVar("Function", bound=ToolFunction)
+
+_MARK = "__planwarden_tool__"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A definition and the code behind it."""
+
+    definition: ToolDefinition
+    call: Callable[[dict[str, JsonValue], CallContext], Awaitable[object]]
+    """Runs the tool; gives its result, or `Suspend`."""
+    resume: Callable[[JsonValue, JsonValue, CallContext], Awaitable[object]] | None = None
+    """Takes the stored `resume_payload` and the decision; gives the call's result."""
+    question: Callable[[Mapping[str, JsonValue]], Suspend] | None = None
+    """For a tool that does nothing but ask: builds the question without running anything."""
+
+
+    """A tool's value together with what it cost to send, for tools that must say more than a value."""
+
+    value: JsonValue
+    size_bytes: int
+
+
+def define(definition: ToolDefinition) -> ToolDefinition:
+    """The definition with its digest filled in, over everything a caller or a person could rely on."""
+    facts: JsonValue = {
+        "name": definition.name,
+        "description": definition.description,
+        "inputSchema": definition.input_schema,
+        "outputSchema": definition.output_schema,
+        "capabilities": list(definition.capabilities),
+        "risk": definition.risk,
+        "effect": definition.effect,
+        "executionMode": definition.execution_mode,
+        "source": definition.source,
+        "annotations": definition.annotations,
+    }
+    return replace(definition, digest=digest(facts, context="definition/v1"))
+
+
+@overload
+def tool(function: Function, /) -> Function: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    risk: Risk | None = None,
+    effect: Effect = "effect",
+    execution_mode: ExecutionMode = "immediate",
+    capabilities: Sequence[str] = (),
+    timeout_s: float | None = 60.0,
+    on_timeout: OnTimeout = "reject",
+    on_resume: ToolFunction | None = None,
+) -> Callable[[Function], Function]: ...
+
+
+def tool(
+    function: ToolFunction | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    risk: Risk | None = None,
+    effect: Effect = "effect",
+    execution_mode: ExecutionMode = "immediate",
+    capabilities: Sequence[str] = (),
+    timeout_s: float | None = 60.0,
+    on_timeout: OnTimeout = "reject",
+    on_resume: ToolFunction | None = None,
+) -> Any:
+    """Mark a function as a tool and return it unchanged, so that it can still be called and tested as usual.
+
+    `risk` says who must agree (`dangerous` when omitted), `effect` what a crash may repeat. `timeout_s` limits the
+    call; for a blocking tool it limits the wait for the answer. `on_resume(payload, decision)` turns the decision
+    on a blocking call into its result.
+    """
+
+    def mark(target: ToolFunction) -> ToolFunction:
+        made = _from_function(
+            target,
+            name=name,
+            description=description,
+            risk=risk or ("dangerous" if effect == "effect" or execution_mode == "immediate" else "confirm"),
+            effect=effect,
+            execution_mode=execution_mode,
+            capabilities=tuple(capabilities),
+            timeout_s=timeout_s,
+            on_timeout=on_timeout,
+            on_resume=on_resume,
+        )
+        setattr(target, _MARK, made)
+        return target
+
+    return mark(function) if function is not None else mark
+
+
+def as_tool(candidate: object) -> Tool:
+    """The `Tool` behind a decorated function, or `candidate` itself when it is a `Tool`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(candidate, Tool):
+        return candidate
+    made = getattr(candidate, _MARK, None)
+    if not isinstance(made, Tool):
+        raise UsageError(f"{candidate!r} is not a tool; decorate the function with @planwarden.tool(...)")
+    return made
+
+
+def marked_tools(namespace: Mapping[str, object]) -> list[Tool]:
+    """Every tool among the values of a module's namespace, each once, in the order of definition."""
+    found = (getattr(value, _MARK, None) for value in namespace.values())
+    return list({id(made): made for made in found if isinstance(made, Tool)}.values())
+
+
+def _from_function(
+    target: ToolFunction,
+    *,
+    name: str | None,
+    description: str | None,
+    risk: Risk,
+    effect: Effect,
+    execution_mode: ExecutionMode,
+    capabilities: tuple[str, ...],
+    timeout_s: float | None,
+    on_timeout: OnTimeout,
+    on_resume: ToolFunction | None,
+) -> Tool:
+    tool_name = name or getattr(target, "__name__", "")
+    model, context_parameter = _argument_model(target, tool_name)
+    definition = define(
+        ToolDefinition(
+            name=tool_name,
+            description=(description or inspect.getdoc(target) or tool_name).strip(),
+            input_schema=_schema(model),
+            output_schema=None,
+            capabilities=capabilities,
+            risk=risk,
+            effect=effect,
+            execution_mode=execution_mode,
+            timeout_s=timeout_s,
+            on_timeout=on_timeout,
+        )
+    )
+    fields = tuple(model.model_fields)
+    plain = TypeAdapter[object](object)
+
+    async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
+        parsed = model.model_validate(arguments)
+        values = {field: getattr(parsed, field) for field in fields}
+        if context_parameter is not None:
+            values[context_parameter] = context
+        returned = await _run(target, values)
+        # Values such as dates and dataclasses become JSON here; what has no JSON form raises and is reported.
+        return returned if isinstance(returned, Suspend | str | int) else plain.dump_python(returned, mode="json")
+
+    async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
+        assert on_resume is not None
+        return plain.dump_python(await _run(on_resume, {"payload": payload, "decision": decision}), mode="json")
+
+    return Tool(definition, call, resume if on_resume is not None else None)
+
+
+async def _run(target: ToolFunction, values: dict[str, Any]) -> object:
+    if inspect.iscoroutinefunction(target):
+        return await target(**values)
+    return await anyio.to_thread.run_sync(partial(target, **values), abandon_on_cancel=True)
+
+
+def _argument_model(target: ToolFunction, tool_name: str) -> tuple[type[BaseModel], str | None]:
+    """A model of the keyword arguments, and the name of the parameter that wants the `CallContext`."""
+    hints = get_type_hints(target, include_extras=True)
+    context_parameter: str | None = None
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(target).parameters.values():
+        hint = hints.get(parameter.name, object)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(f"tool {tool_name!r}: parameter {parameter.name!r} cannot be passed by name")
+        if hint is CallContext:
+            context_parameter = parameter.name
+        else:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hint, default)
+    try:
+        return create_model(tool_name, __config__=ConfigDict(extra="forbid"), **fields), context_parameter
+    except PydanticUserError as error:
+        raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
+
+
+def _schema(model: type[BaseModel]) -> dict[str, JsonValue]:
+    schema: dict[str, JsonValue] = model.model_json_schema()
+    schema.pop("title", None)
+    properties = schema.get("properties")
+    for entry in properties.values() if isinstance(properties, dict) else ():
+        if isinstance(entry, dict):
+            entry.pop("title", None)
+    return schema
