@@ -187,12 +187,12 @@ def _step_to_json(step: Step) -> dict[str, JsonValue]:
 
 def _entries(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if not isinstance(document, dict):
-        raise InvalidPlan("the plan is not an object; send {\"todoList\": [{\"id\": ..., \"description\": ...}]}")
+        raise InvalidPlan('the plan is not an object; send {"todoList": [{"id": ..., "description": ...}]}')
     found = document.get("todoList", document.get("steps"))
     if "todoList" in document and "steps" in document:
         raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
     if not isinstance(found, list):
-        raise InvalidPlan("the plan has no list 'todoList'; send {\"todoList\": [{\"id\": ..., \"description\": ...}]}")
+        raise InvalidPlan('the plan has no list \'todoList\'; send {"todoList": [{"id": ..., "description": ...}]}')
     if not found:
         raise InvalidPlan("the plan has no steps: 'todoList' is empty")
     if len(found) > max_steps:

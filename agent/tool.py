@@ -22,7 +22,7 @@ RISKS: tuple[Risk, ...] = ("read", "confirm", "dangerous", "critical")
 
 def highest_risk(*risks: Risk) -> Risk:
     """The strictest of the given risks; `read` when none is given."""
-    return max(risks, key=RISKS.index, default="read")
+    return RISKS[max((RISKS.index(risk) for risk in risks), default=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

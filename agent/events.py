@@ -1,0 +1,358 @@
+"""Frozen facts. An execution's log of these is the only source of truth; everything else is folded from it.
+
+Names are past tense. An event says what happened and nothing that can be derived: a step's result is the recorded
+result of its calls, an execution's summary is computed from its steps. Fields are JSON or other frozen facts, so that
+the codec can write each event as one small object. Adding an event or a field with a default is compatible;
+renaming either needs a decoder for the old form (tests keep golden logs of every released form).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from planwarden.agent.plan import Plan, ValidationMode
+from planwarden.agent.tool import Effect, OnTimeout, Risk
+
+Purpose = Literal["plan", "step", "synthesize"]
+Addressee = Literal["human", "caller", "clock"]
+SuspensionKind = Literal[
+    "confirmation", "input", "approval", "plan", "step", "synthesis", "reconcile", "delegated", "wait"
+]
+Needs = Literal["client", "human", "signed", "second"]
+Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
+ValidationStatus = Literal["passed", "failed", "skipped"]
+Budget = Literal["modelTokens", "toolCalls", "seconds"]
+ToolMode = Literal["strict", "flexible"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How one execution runs; call over thread over server, resolved when the execution is created."""
+
+    max_iterations: int = 5
+    """Model replies per step, enforcement not counted."""
+    taef_max_retries: int = 2
+    """Enforcement prompts per step."""
+    tool_mode: ToolMode = "strict"
+    wait_seconds: float = 25.0
+    synthesize: bool = False
+    budget_model_tokens: int | None = None
+    budget_tool_calls: int | None = None
+    budget_seconds: float | None = None
+    """Seconds during which the execution was running, waiting for answers not counted."""
+    prompt_planning: str | None = None
+    prompt_execution: str | None = None
+    prompt_synthesis: str | None = None
+    given: tuple[str, ...] = ()
+    """Fields set by the call or the thread; a later execution of the thread inherits them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedCall:
+    """A call as the plan or the model wrote it: references unresolved, defaults not filled in."""
+
+    tool_name: str
+    arguments: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveredCall:
+    """A later call that a confirmation decides together with itself, exactly these arguments."""
+
+    step_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+    definition_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One revision of what somebody is asked."""
+
+    suspension_id: str
+    kind: SuspensionKind
+    addressee: Addressee
+    message: str
+    step_id: str | None = None
+    call_id: str | None = None
+    tool_name: str | None = None
+    arguments: dict[str, JsonValue] | None = None
+    """Exactly what runs after approval: references resolved, defaults filled in."""
+    definition_digest: str = ""
+    risk: Risk | None = None
+    needs: Needs | None = None
+    digest: str = ""
+    """Approval digest over everything that was shown; changes with every revision."""
+    revision: int = 1
+    expires_at: float | None = None
+    """Unix seconds by the store's clock."""
+    on_timeout: OnTimeout = "reject"
+    form: dict[str, JsonValue] | None = None
+    """JSON Schema that the decision's `content` must satisfy."""
+    prompt: str | None = None
+    """For the caller: what to think about."""
+    offered: tuple[str, ...] = ()
+    """For the caller: tools whose full schemas go with the prompt."""
+    resume_payload: JsonValue = None
+    covers: tuple[CoveredCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An answer, as it was accepted."""
+
+    approved: bool
+    reason: str | None = None
+    modified_args: dict[str, JsonValue] | None = None
+    content: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCreated:
+    goal: str | None = None
+    options: Options = field(default_factory=Options)
+    plan_only: bool = False
+    """Stop at `planned` instead of running the plan."""
+    context: str | None = None
+    """What the thread's earlier executions did, for planning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAccepted:
+    plan: Plan
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRefused:
+    """A model's plan did not pass the check; the reason goes into the one repair prompt."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionStarted:
+    """A planned execution was told to run."""
+
+    options: Options | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted:
+    step_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReplied:
+    """A model's answer, journalled before it is acted on, so that replay never asks again."""
+
+    purpose: Purpose
+    step_id: str | None = None
+    content: str | None = None
+    calls: tuple[ProposedCall, ...] = ()
+    plan: JsonValue = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    source: str | None = None
+    """The model's own name for this reply; a scripted model uses it to know which entries are spent."""
+    suspension_id: str | None = None
+    """The question it answers, when the caller is the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    purpose: Purpose
+    code: str
+    message: str
+    step_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallIntended:
+    """Committed before the call is dispatched; an intent without a result is `outcome_unknown` after a crash."""
+
+    call_id: str
+    arguments: dict[str, JsonValue] | None = None
+    """What is dispatched; None when it is exactly what the suspension stored."""
+    effect: Effect = "effect"
+    suspension_id: str | None = None
+    """The decision that this call consumes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned:
+    call_id: str
+    value: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailed:
+    """The call has no result: it raised, timed out without effect, or was refused before dispatch."""
+
+    call_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutcomeUnknown:
+    """The call was intended and may have happened; only a person or its record can say."""
+
+    call_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    question: Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionRevised:
+    """The question changed before it was answered; both forms stay in the log."""
+
+    question: Question
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionDecided:
+    suspension_id: str
+    decision: Decision
+    assurance: Assurance
+    channel: str
+    principal: str
+    digest: str = ""
+    """Digest of the revision that was decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionTimedOut:
+    suspension_id: str
+    outcome: OnTimeout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationFailed:
+    """The log does not prove the step: required tools without a recorded, successful result."""
+
+    step_id: str
+    missing: tuple[str, ...]
+    mode: ValidationMode
+    enforced: bool
+    """True when an enforcement prompt follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCompleted:
+    step_id: str
+    validation: ValidationStatus = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed:
+    step_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRejected:
+    step_id: str
+    suspension_id: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped:
+    step_id: str
+    because: str
+    """The step that this one waited for in vain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionPlanned:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionSuspended:
+    """Nothing can run until somebody answers; the execution has no owner from here on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCompleted:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRejected:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFailed:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionExhausted:
+    """A budget ran out; the execution is `incomplete`."""
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCancelled:
+    reason: str | None = None
+
+
+Event: TypeAlias = (
+    ExecutionCreated
+    | PlanAccepted
+    | PlanRefused
+    | ExecutionStarted
+    | StepStarted
+    | ModelReplied
+    | ModelFailed
+    | ToolCallIntended
+    | ToolReturned
+    | ToolFailed
+    | ToolOutcomeUnknown
+    | Suspended
+    | SuspensionRevised
+    | SuspensionDecided
+    | SuspensionTimedOut
+    | ValidationFailed
+    | StepCompleted
+    | StepFailed
+    | StepRejected
+    | StepSkipped
+    | ExecutionPlanned
+    | ExecutionSuspended
+    | CancelRequested
+    | ExecutionCompleted
+    | ExecutionRejected
+    | ExecutionFailed
+    | ExecutionExhausted
+    | ExecutionCancelled
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event in its place in the log."""
+
+    sequence: int
+    """1 for the first event of the execution, without gaps."""
+    at: float
+    """Unix seconds by the store's clock, the same for all events of one transaction."""
+    event: Event

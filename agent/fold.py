@@ -1,0 +1,376 @@
+"""How the log becomes the state: `apply` one event, `fold` many.
+
+`apply` is pure and total over the tables of `planwarden.agent.state`. Each event type has at most one effect function
+below that gives the fields it changes; an event without one changes the status only.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from planwarden.agent import events as ev
+from planwarden.agent.errors import IllegalTransition
+from planwarden.agent.plan import Step
+from planwarden.agent.state import (
+    CALL_TRANSITIONS,
+    STEP_TRANSITIONS,
+    TRANSITIONS,
+    Call,
+    CallStatus,
+    Execution,
+    StepState,
+    SuspensionState,
+    Turn,
+)
+
+
+def fold(execution: Execution, recorded: Iterable[ev.Recorded]) -> Execution:
+    """`apply` over several recorded events, oldest first."""
+    for entry in recorded:
+        execution = apply(execution, entry.event, entry.at)
+    return execution
+
+
+def apply(execution: Execution, event: ev.Event, at: float) -> Execution:
+    """The execution after `event`, which happened at `at` (Unix seconds).
+
+    Raises:
+        IllegalTransition: the event cannot follow; nothing has changed.
+    """
+    kind = type(event)
+    status = TRANSITIONS[execution.status].get(kind)
+    if status is None:
+        raise IllegalTransition(
+            f"{kind.__name__} cannot follow: execution {execution.execution_id!r} is {execution.status}"
+        )
+    changes = _EFFECTS[kind](execution, event, at) if kind in _EFFECTS else {}
+    elapsed = max(0.0, at - execution.updated_at) if execution.status == "running" else 0.0
+    return replace(
+        execution,
+        status=status,
+        version=execution.version + 1,
+        updated_at=at,
+        active_s=execution.active_s + elapsed,
+        **changes,
+    )
+
+
+# Each effect gives the fields of the execution that an event changes, or raises IllegalTransition.
+Changes = dict[str, Any]
+
+
+def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Changes:
+    return {
+        "goal": event.goal,
+        "options": event.options,
+        "plan_only": event.plan_only,
+        "context": event.context,
+        "created_at": at,
+    }
+
+
+def _started(execution: Execution, event: ev.ExecutionStarted, at: float) -> Changes:
+    return {"plan_only": False, "options": event.options or execution.options}
+
+
+def _plan_accepted(execution: Execution, event: ev.PlanAccepted, at: float) -> Changes:
+    if execution.plan is not None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
+    steps = {step.step_id: StepState(step=step, calls=_planned_calls(step)) for step in event.plan.steps}
+    return {"plan": event.plan, "steps": steps, "warnings": execution.warnings + event.warnings}
+
+
+def _planned_calls(step: Step) -> tuple[Call, ...]:
+    return tuple(
+        Call(
+            call_id=f"{step.step_id}:{number}",
+            step_id=step.step_id,
+            tool_name=planned.tool_name,
+            proposed=planned.arguments,
+            by_model=False,
+        )
+        for number, planned in enumerate(step.tool_calls, 1)
+    )
+
+
+def _plan_refused(execution: Execution, event: ev.PlanRefused, at: float) -> Changes:
+    if execution.plan is not None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
+    return {"refusals": (*execution.refusals, event.message)}
+
+
+def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> Changes:
+    usage = replace(
+        execution.usage,
+        model_calls=execution.usage.model_calls + 1,
+        input_tokens=execution.usage.input_tokens + event.input_tokens,
+        output_tokens=execution.usage.output_tokens + event.output_tokens,
+    )
+    changes: Changes = {"usage": usage}
+    if event.source is not None:
+        changes["sources"] = execution.sources | {event.source}
+    if event.purpose == "synthesize":
+        changes["synthesis"] = event.content or ""
+    elif event.purpose == "step":
+        state = _step_after(execution, event.step_id or "", event)
+        first = len(state.calls) + 1
+        calls = tuple(
+            Call(
+                call_id=f"{state.step.step_id}:{number}",
+                step_id=state.step.step_id,
+                tool_name=proposed.tool_name,
+                proposed=proposed.arguments,
+                by_model=True,
+            )
+            for number, proposed in enumerate(event.calls, first)
+        )
+        turn = Turn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
+        state = replace(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
+        changes["steps"] = _with_step(execution, state)
+    return changes
+
+
+def _model_failed(execution: Execution, event: ev.ModelFailed, at: float) -> Changes:
+    if event.purpose != "step":
+        return {"model_error": (event.code, event.message)}
+    state = _step_after(execution, event.step_id or "", event)
+    return {"steps": _with_step(execution, replace(state, error_code=event.code, error_message=event.message))}
+
+
+def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) -> Changes:
+    call = _call_after(execution, event.call_id, event)
+    arguments = event.arguments
+    if arguments is None:
+        suspension = execution.suspensions.get(event.suspension_id or "")
+        if suspension is None or suspension.question.call_id != event.call_id:
+            raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
+        arguments = suspension.question.arguments
+    call = replace(call, arguments=arguments, attempts=call.attempts + 1)
+    return {
+        "steps": _with_call(execution, call, event),
+        "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1),
+    }
+
+
+def _returned(execution: Execution, event: ev.ToolReturned, at: float) -> Changes:
+    call = replace(_call_after(execution, event.call_id, event), value=event.value)
+    return {"steps": _with_call(execution, call, event)}
+
+
+def _call_failed(execution: Execution, event: ev.ToolFailed, at: float) -> Changes:
+    call = _call_after(execution, event.call_id, event)
+    return {"steps": _with_call(execution, replace(call, error_code=event.code, error_message=event.message), event)}
+
+
+def _outcome_unknown(execution: Execution, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
+    call = _call_after(execution, event.call_id, event)
+    call = replace(call, error_code="outcome_unknown", error_message=event.message)
+    return {"steps": _with_call(execution, call, event)}
+
+
+def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
+    question = event.question
+    if question.suspension_id in execution.suspensions:
+        raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
+    changes: Changes = {}
+    if question.call_id is not None:
+        call = _call_after(execution, question.call_id, event)
+        arguments = call.arguments if question.arguments is None else question.arguments
+        call = replace(call, arguments=arguments, suspension_id=question.suspension_id)
+        changes["steps"] = _with_call(execution, call, event)
+    elif question.step_id is not None:
+        changes["steps"] = _with_step(execution, _step_after(execution, question.step_id, event))
+    opened = SuspensionState(question=question, created_at=at)
+    return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
+
+
+def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Changes:
+    current = _open(execution, event.question.suspension_id)
+    if event.question.revision != current.question.revision + 1 or event.question.call_id != current.question.call_id:
+        raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
+    changes = _answered_step(execution, event, event.question)
+    if event.question.call_id is not None:
+        call = replace(execution.call(event.question.call_id), arguments=event.question.arguments)
+        changes = {"steps": _with_call(execution, call, event)}
+    revised = replace(current, question=event.question)
+    return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
+
+
+def _decided(execution: Execution, event: ev.SuspensionDecided, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    answered = replace(
+        current,
+        status="decided",
+        decision=event.decision,
+        assurance=event.assurance,
+        channel=event.channel,
+        principal=event.principal,
+        decided_at=at,
+    )
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: answered},
+    }
+
+
+def _timed_out(execution: Execution, event: ev.SuspensionTimedOut, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    answered = replace(
+        current,
+        status="timed_out",
+        decision=ev.Decision(approved=event.outcome == "approve", reason="nobody answered in time"),
+        assurance="timeout",
+        decided_at=at,
+    )
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: answered},
+    }
+
+
+def _answered_step(execution: Execution, event: ev.Event, question: ev.Question) -> Changes:
+    """The step and call of a question move on when it is answered."""
+    if question.call_id is not None:
+        return {"steps": _with_call(execution, execution.call(question.call_id), event)}
+    if question.step_id is not None:
+        return {"steps": _with_step(execution, _step_after(execution, question.step_id, event))}
+    return {}
+
+
+def _validation_failed(execution: Execution, event: ev.ValidationFailed, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event)
+    retries = state.retries + 1 if event.enforced else state.retries
+    warned = state.warned or not event.enforced
+    changed = replace(state, retries=retries, enforcing=event.enforced, warned=warned)
+    return {"steps": _with_step(execution, changed)}
+
+
+def _step_started(execution: Execution, event: ev.StepStarted | ev.StepSkipped, at: float) -> Changes:
+    return {"steps": _with_step(execution, _step_after(execution, event.step_id, event))}
+
+
+def _step_completed(execution: Execution, event: ev.StepCompleted, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event)
+    return {"steps": _with_step(execution, replace(state, validation=event.validation))}
+
+
+def _step_failed(execution: Execution, event: ev.StepFailed, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event)
+    failed = replace(state, validation="failed", error_code=event.code, error_message=event.message)
+    return {"steps": _with_step(execution, failed)}
+
+
+def _step_rejected(execution: Execution, event: ev.StepRejected, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event)
+    calls = tuple(
+        replace(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
+        for call in state.calls
+    )
+    rejected = replace(
+        state,
+        calls=calls,
+        rejected_by=event.suspension_id,
+        error_code="rejected",
+        error_message=event.reason,
+    )
+    return {"steps": _with_step(execution, rejected)}
+
+
+def _cancel_requested(execution: Execution, event: ev.CancelRequested, at: float) -> Changes:
+    return {"cancel_requested": True, "cancel_reason": event.reason}
+
+
+def _failed(execution: Execution, event: ev.ExecutionFailed, at: float) -> Changes:
+    return {"error_code": event.code, "error_message": event.message, **_withdrawn(execution)}
+
+
+def _exhausted(execution: Execution, event: ev.ExecutionExhausted, at: float) -> Changes:
+    return {"exhausted": event.budget, **_withdrawn(execution)}
+
+
+def _finished(execution: Execution, event: ev.Event, at: float) -> Changes:
+    return _withdrawn(execution)
+
+
+def _withdrawn(execution: Execution) -> Changes:
+    if not execution.open_suspensions:
+        return {}
+    return {
+        "suspensions": {
+            suspension_id: replace(found, status="withdrawn") if found.is_open else found
+            for suspension_id, found in execution.suspensions.items()
+        }
+    }
+
+
+_EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
+    ev.ExecutionCreated: _created,
+    ev.ExecutionStarted: _started,
+    ev.PlanAccepted: _plan_accepted,
+    ev.PlanRefused: _plan_refused,
+    ev.ModelReplied: _model_replied,
+    ev.ModelFailed: _model_failed,
+    ev.ToolCallIntended: _call_intended,
+    ev.ToolReturned: _returned,
+    ev.ToolFailed: _call_failed,
+    ev.ToolOutcomeUnknown: _outcome_unknown,
+    ev.Suspended: _suspended,
+    ev.SuspensionRevised: _revised,
+    ev.SuspensionDecided: _decided,
+    ev.SuspensionTimedOut: _timed_out,
+    ev.ValidationFailed: _validation_failed,
+    ev.StepStarted: _step_started,
+    ev.StepSkipped: _step_started,
+    ev.StepCompleted: _step_completed,
+    ev.StepFailed: _step_failed,
+    ev.StepRejected: _step_rejected,
+    ev.CancelRequested: _cancel_requested,
+    ev.ExecutionCompleted: _finished,
+    ev.ExecutionRejected: _finished,
+    ev.ExecutionFailed: _failed,
+    ev.ExecutionExhausted: _exhausted,
+    ev.ExecutionCancelled: _finished,
+}
+
+
+def _open(execution: Execution, suspension_id: str) -> SuspensionState:
+    found = execution.suspensions.get(suspension_id)
+    if found is None or not found.is_open:
+        raise IllegalTransition(f"suspension {suspension_id!r} is not open")
+    return found
+
+
+def _step_after(execution: Execution, step_id: str, event: ev.Event) -> StepState:
+    state = execution.steps.get(step_id)
+    if state is None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
+    status = STEP_TRANSITIONS[state.status].get(type(event))
+    if status is None:
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
+    return replace(state, status=status)
+
+
+def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
+    status = CALL_TRANSITIONS[call.status].get(type(event))
+    if status is None:
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: call {call.call_id!r} is {call.status}")
+    return status
+
+
+def _call_after(execution: Execution, call_id: str, event: ev.Event) -> Call:
+    """The call, after checking that the event may follow; its status is changed by `_with_call`."""
+    call = execution.call(call_id)
+    _next_call_status(call, event)
+    return call
+
+
+def _with_step(execution: Execution, state: StepState) -> Mapping[str, StepState]:
+    return {**execution.steps, state.step.step_id: state}
+
+
+def _with_call(execution: Execution, call: Call, event: ev.Event) -> Mapping[str, StepState]:
+    """The steps after `event` moved `call` and its step."""
+    moved = replace(call, status=_next_call_status(call, event))
+    state = _step_after(execution, call.step_id, event)
+    calls = tuple(moved if other.call_id == call.call_id else other for other in state.calls)
+    return _with_step(execution, replace(state, calls=calls))

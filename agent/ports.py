@@ -1,0 +1,268 @@
+"""What the engine needs from outside, as protocols. The laws in the docstrings are tested over every implementation.
+
+Times are Unix seconds by the store's clock. Ids are opaque strings made by the engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.prompts import Prompt
+from planwarden.agent.state import Execution, ExecutionStatus
+from planwarden.agent.tool import CallContext, Risk, Suspend, ToolDefinition
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the store keeps beside the log of one execution."""
+
+    execution_id: str
+    thread_id: str
+    principal: str
+    status: ExecutionStatus
+    version: int
+    created_at: float
+    updated_at: float
+    owner: str | None = None
+    """The process that holds the lease, whether or not the lease is still valid."""
+    fence: int = 0
+    leased_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write to one execution until somebody takes it over."""
+
+    execution_id: str
+    owner: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Conditions on a suspension that must hold in the transaction which answers it."""
+
+    suspension_id: str
+    digest: str
+    deadline: Literal["not passed", "passed", "any"] = "not passed"
+    """Decisions are too late after the deadline; a time-out is too early before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One transaction: all of its events or none."""
+
+    execution: Execution
+    """The state after the events; the store projects status and suspensions from it."""
+    recorded: Sequence[ev.Recorded]
+    expected_version: int
+    """0 creates the execution."""
+    lease: Lease | None
+    """The lease held by the writer; None writes an answer to an execution that somebody else owns."""
+    acquire: bool = False
+    """Take the lease in the same transaction, if nobody valid holds it."""
+    release: bool = False
+    principal: str = ""
+    """Only read when the execution is created."""
+    owner: str = ""
+    """The writer, for `acquire`."""
+    guards: Sequence[Guard] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionRow:
+    """Where a suspension is to be found."""
+
+    suspension_id: str
+    execution_id: str
+    thread_id: str
+    principal: str
+    addressee: ev.Addressee
+    status: str
+    digest: str
+    created_at: float
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    rows: tuple[SuspensionRow, ...]
+    total: int
+    next_cursor: str | None
+
+
+class Store(Protocol):
+    """Logs of executions, and the small table rows needed to find them.
+
+    Laws:
+    * Acknowledged means committed: a call that returned is durable, a call that raised changed nothing.
+    * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
+      lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
+    * At most one unfinished execution per thread (`ThreadBusy`).
+    * Events come back in order, without gaps, equal to what was written.
+    * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.
+    * Every failure of the medium is a `StoreError` that says what to do.
+    """
+
+    @property
+    def clock(self) -> Clock: ...
+
+    async def append(self, append: Append) -> Lease | None:
+        """Commit; gives the lease now held by the writer, or None when it holds none (any more)."""
+        ...
+
+    async def header(self, execution_id: str) -> Header | None: ...
+
+    async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
+        """Events with a sequence above `after`; empty for an unknown execution."""
+        ...
+
+    async def thread(self, thread_id: str) -> tuple[Header, ...]:
+        """Executions of the thread, oldest first; empty for an unknown thread."""
+        ...
+
+    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
+        """Newest first."""
+        ...
+
+    async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
+
+    async def suspensions(
+        self,
+        *,
+        principal: str | None = None,
+        thread_id: str | None = None,
+        addressee: ev.Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page:
+        """Pending questions to people and callers, oldest first. Raises `InvalidArguments` for a foreign cursor."""
+        ...
+
+    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
+        """Pending suspensions whose deadline has passed."""
+        ...
+
+    async def next_deadline(self) -> float | None: ...
+
+    async def claim(self, execution_id: str, owner: str) -> Lease | None:
+        """Take the lease of an unfinished execution that nobody valid owns; None when somebody does."""
+        ...
+
+    async def orphans(self, limit: int) -> tuple[str, ...]:
+        """Ids of running executions that nobody valid owns."""
+        ...
+
+    async def renew(self, owner: str) -> None:
+        """Extend every lease of `owner`."""
+        ...
+
+    async def release(self, lease: Lease) -> None: ...
+
+    async def changes(self) -> int:
+        """A number that differs from the last one if another process may have committed since."""
+        ...
+
+    async def prune(self, before: float) -> int:
+        """Delete finished executions last changed before `before`; gives their number."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer before it is journalled."""
+
+    content: str | None = None
+    calls: tuple[ev.ProposedCall, ...] = ()
+    plan: JsonValue = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskCaller:
+    """The model is whoever called: the prompt becomes a suspension."""
+
+
+class Model(Protocol):
+    """Answers planning, step and synthesis prompts."""
+
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
+        """`tools` are the full definitions of the offered tools. Raises `ModelError` when there is no usable answer."""
+        ...
+
+
+class Toolbox(Protocol):
+    """The tools that exist now."""
+
+    def get(self, name: str) -> ToolDefinition | None: ...
+
+    def definitions(self) -> Sequence[ToolDefinition]:
+        """All of them, sorted by name, unavailable ones included."""
+        ...
+
+    def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
+        """The best matches, best first; without a query the first by name."""
+        ...
+
+    def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
+        """The arguments with schema defaults filled in, and every fault that the schema finds in them."""
+        ...
+
+    def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
+        """The question of a tool that does nothing but ask; None for any other tool."""
+        ...
+
+    def resumes(self, name: str) -> bool:
+        """True when the tool turns the decision into its result itself."""
+        ...
+
+    async def call(self, name: str, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
+        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is bounded JSON."""
+        ...
+
+    async def resume(self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What the gate asks of one call."""
+
+    risk: Risk
+    needs: ev.Needs | None
+    """None lets the call through."""
+
+
+class Gate(Protocol):
+    """The operator's policy. Tools, models and callers have no say in it."""
+
+    def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement: ...
+
+    def for_risk(self, risk: Risk) -> Requirement:
+        """What a call of that risk needs; used when one confirmation covers several calls."""
+        ...
+
+    def suffices(self, assurance: ev.Assurance, needs: ev.Needs | None) -> bool:
+        """Whether a decision of that assurance may approve what needs `needs`."""
+        ...
+
+    @property
+    def policy_digest(self) -> str: ...
+
+
+class Ids(Protocol):
+    def new(self) -> str:
+        """At least 128 random bits, derived from nothing."""
+        ...
