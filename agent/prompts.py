@@ -264,7 +264,8 @@ def _data(title: str, text: str) -> str:
 
 
 def _names(tools: tuple[str, ...]) -> str:
-    return ", ".join(tools[:-1]) + (" and " if len(tools) > 1 else "") + tools[-1] if tools else "no tool"
+    *first, last = tools or ("no tool",)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _cut(text: str, limit: int) -> str:

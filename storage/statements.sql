@@ -1,0 +1,158 @@
+-- name: create_execution
+-- A new execution; fails on the unique index when the thread has an unfinished one.
+INSERT INTO executions (execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence,
+                        leased_until)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?);
+
+-- name: extend_owned
+-- The owner's next version: nothing is updated unless owner, fence and version are still the writer's.
+UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?
+WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ?
+RETURNING number;
+
+-- name: extend_taking
+-- An answer that takes the lease with it, when nobody valid holds it.
+UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?, fence = fence + 1
+WHERE execution_id = ? AND version = ? AND (owner IS NULL OR leased_until <= ?)
+RETURNING number, fence;
+
+-- name: extend_unowned
+-- An answer to an execution that somebody else owns: the version grows, the lease stays where it is.
+UPDATE executions SET status = ?, version = ?, updated_at = ?
+WHERE execution_id = ? AND version = ?
+RETURNING number;
+
+-- name: add_events
+-- One transaction's events.
+INSERT INTO events (execution, first, at, body) VALUES (?, ?, ?, ?);
+
+-- name: read_guarded
+-- What a guard compares.
+SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = ?;
+
+-- name: open_suspension
+-- A new question.
+INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at)
+VALUES (?, ?, ?, 'pending', ?, ?, ?);
+
+-- name: revise_suspension
+-- A question changed before it was answered.
+UPDATE suspensions SET digest = ?, expires_at = ? WHERE suspension_id = ? AND status = 'pending';
+
+-- name: answer_suspension
+-- The one answer: nothing is updated when there was one already.
+UPDATE suspensions SET status = ? WHERE suspension_id = ? AND status = 'pending';
+
+-- name: withdraw_suspensions
+-- Questions that nobody needs to answer any more.
+UPDATE suspensions SET status = 'withdrawn' WHERE execution = ? AND status = 'pending';
+
+-- name: header
+-- One execution's row.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE execution_id = ?;
+
+-- name: thread
+-- A thread's executions, oldest first.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE thread_id = ? ORDER BY number;
+
+-- name: executions
+-- Newest executions, of one principal or of all.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE (?1 IS NULL OR principal = ?1) ORDER BY number DESC LIMIT ?2;
+
+-- name: read_events
+-- The log of an execution, from the transaction that contains the wanted sequence on.
+SELECT e.first, e.at, e.body FROM events AS e JOIN executions AS x ON x.number = e.execution
+WHERE x.execution_id = ?1
+  AND e.first >= coalesce((SELECT max(f.first) FROM events AS f WHERE f.execution = x.number AND f.first <= ?2), 0)
+ORDER BY e.first;
+
+-- name: find_suspension
+-- One question's row.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = ?;
+
+-- name: pending_suspensions
+-- A page of open questions to people and callers, oldest first.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee <> 'clock' AND s.number > ?1
+  AND (?2 IS NULL OR x.principal = ?2) AND (?3 IS NULL OR x.thread_id = ?3) AND (?4 IS NULL OR s.addressee = ?4)
+ORDER BY s.number LIMIT ?5;
+
+-- name: count_suspensions
+-- How many open questions there are in all.
+SELECT count(*) FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee <> 'clock'
+  AND (?1 IS NULL OR x.principal = ?1) AND (?2 IS NULL OR x.thread_id = ?2) AND (?3 IS NULL OR s.addressee = ?3);
+
+-- name: suspension_number
+-- Where a page ended.
+SELECT number FROM suspensions WHERE suspension_id = ?;
+
+-- name: due_suspensions
+-- Open questions whose deadline has passed.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.expires_at IS NOT NULL AND s.expires_at <= ? ORDER BY s.expires_at LIMIT ?;
+
+-- name: next_deadline
+-- The earliest deadline of an open question.
+SELECT min(expires_at) FROM suspensions WHERE status = 'pending' AND expires_at IS NOT NULL;
+
+-- name: claim
+-- Take over an unfinished execution that nobody valid owns.
+UPDATE executions SET owner = ?, fence = fence + 1, leased_until = ?
+WHERE execution_id = ? AND (owner IS NULL OR leased_until <= ?)
+  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled')
+RETURNING fence;
+
+-- name: orphans
+-- Running executions that nobody valid owns.
+SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL OR leased_until <= ?)
+ORDER BY number LIMIT ?;
+
+-- name: owners
+-- Processes that hold leases which have not run out.
+SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL AND leased_until > ?
+  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+
+-- name: expire_owner
+-- A process is known to be dead: its leases end now.
+UPDATE executions SET leased_until = 0 WHERE owner = ? AND leased_until > 0;
+
+-- name: renew
+-- Extend the leases of a living process.
+UPDATE executions SET leased_until = ? WHERE owner = ?
+  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+
+-- name: release
+-- Give up one lease.
+UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND owner = ? AND fence = ?;
+
+-- name: prunable
+-- Finished executions that have not changed for long enough.
+SELECT number FROM executions WHERE updated_at < ?
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') LIMIT 500;
+
+-- name: prune_events
+-- The log of one finished execution.
+DELETE FROM events WHERE execution = ?;
+
+-- name: prune_suspensions
+-- The questions of one finished execution.
+DELETE FROM suspensions WHERE execution = ?;
+
+-- name: prune_execution
+-- The row of one finished execution.
+DELETE FROM executions WHERE number = ?;
+
+-- name: totals
+-- For `planwarden doctor`.
+SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE status = 'running'),
+       (SELECT count(*) FROM suspensions WHERE status = 'pending');
