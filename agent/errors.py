@@ -115,6 +115,12 @@ class ToolError(PlanwardenError):
     code = "tool_error"
 
 
+class OutcomeUnknown(ToolError):
+    """The call was sent and may have happened, but its result never arrived."""
+
+    code = "outcome_unknown"
+
+
 class StoreError(PlanwardenError):
     """The storage could not read or commit."""
 

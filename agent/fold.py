@@ -145,7 +145,13 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
         if suspension is None or suspension.question.call_id != event.call_id:
             raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
         arguments = suspension.question.arguments
-    call = replace(call, arguments=arguments, attempts=call.attempts + 1)
+    call = replace(
+        call,
+        arguments=arguments,
+        effect=event.effect,
+        suspension_id=event.suspension_id or call.suspension_id,
+        attempts=call.attempts + 1,
+    )
     return {
         "steps": _with_call(execution, call, event),
         "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1),

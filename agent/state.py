@@ -167,6 +167,8 @@ class Call:
     error_message: str | None = None
     suspension_id: str | None = None
     """The latest question about this call."""
+    effect: ev.Effect = "effect"
+    """What may be repeated, as pinned when it was dispatched."""
     attempts: int = 0
     """Times that it was dispatched."""
 

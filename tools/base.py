@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, get_type_hints, overload
+from typing import Any, Literal, TypeVar, get_type_hints, overload
 
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, create_model
@@ -23,6 +23,7 @@ from planwarden.agent.tool import CallContext, Effect, ExecutionMode, OnTimeout,
 ToolFunction = Callable[..., Any]
 Function = TypeVar("Function", bound=ToolFunction)
 
+CALL_TIMEOUT_S = 60.0
 _MARK = "__planwarden_tool__"
 
 
@@ -37,12 +38,6 @@ class Tool:
     """Takes the stored `resume_payload` and the decision; gives the call's result."""
     question: Callable[[Mapping[str, JsonValue]], Suspend] | None = None
     """For a tool that does nothing but ask: builds the question without running anything."""
-
-
-    """A tool's value together with what it cost to send, for tools that must say more than a value."""
-
-    value: JsonValue
-    size_bytes: int
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:
@@ -75,7 +70,7 @@ def tool(
     effect: Effect = "effect",
     execution_mode: ExecutionMode = "immediate",
     capabilities: Sequence[str] = (),
-    timeout_s: float | None = 60.0,
+    timeout_s: float | Literal["default"] | None = "default",
     on_timeout: OnTimeout = "reject",
     on_resume: ToolFunction | None = None,
 ) -> Callable[[Function], Function]: ...
@@ -91,14 +86,14 @@ def tool(
     effect: Effect = "effect",
     execution_mode: ExecutionMode = "immediate",
     capabilities: Sequence[str] = (),
-    timeout_s: float | None = 60.0,
+    timeout_s: float | Literal["default"] | None = "default",
     on_timeout: OnTimeout = "reject",
     on_resume: ToolFunction | None = None,
 ) -> Any:
     """Mark a function as a tool and return it unchanged, so that it can still be called and tested as usual.
 
     `risk` says who must agree (`dangerous` when omitted), `effect` what a crash may repeat. `timeout_s` limits the
-    call; for a blocking tool it limits the wait for the answer. `on_resume(payload, decision)` turns the decision
+    call (60 s by default); for a blocking tool it limits the wait for the answer (none by default). `on_resume(payload, decision)` turns the decision
     on a blocking call into its result.
     """
 
@@ -111,7 +106,7 @@ def tool(
             effect=effect,
             execution_mode=execution_mode,
             capabilities=tuple(capabilities),
-            timeout_s=timeout_s,
+            timeout_s=timeout_s if timeout_s != "default" else None if execution_mode == "blocking" else CALL_TIMEOUT_S,
             on_timeout=on_timeout,
             on_resume=on_resume,
         )

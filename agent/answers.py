@@ -1,0 +1,253 @@
+"""From an answer to events: who may decide what, and what the answer means.
+
+Rejecting needs no authority beyond owning the execution; approving needs the assurance that the question asks for. An
+answer is accepted once: the same answer again is recognised, a different one is refused. The store checks the same
+conditions again in the transaction that records it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jsonschema_rs import ValidationError, validator_for
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.canonical import canonical_json, check_depth
+from planwarden.agent.dispatch import Dispatcher
+from planwarden.agent.errors import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    LimitExceeded,
+    StaleRevision,
+    UnknownSuspension,
+)
+from planwarden.agent.plan import MAX_STEPS, ToolFacts
+from planwarden.agent.ports import Gate, Guard, Reply
+from planwarden.agent.replies import proposed_calls, reply_events
+from planwarden.agent.state import Execution, SuspensionState
+
+MAX_REASON_CHARS = 2_000
+MAX_CONTENT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What somebody answered, before anything was checked."""
+
+    approved: bool | None = None
+    reason: str | None = None
+    modified_args: dict[str, JsonValue] | None = None
+    content: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """Through which door an answer came, and what that proves."""
+
+    assurance: ev.Assurance
+    channel: str
+    principal: str
+    digest: str | None = None
+    """Digest of the revision that was shown; None when the door does not carry it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What an answer leads to."""
+
+    events: tuple[ev.Event, ...] = ()
+    """To be appended together; empty when nothing changes."""
+    guard: Guard | None = None
+    accepted: bool = True
+    """False when a person still has to decide."""
+
+
+class Answers:
+    """Rules on answers; holds no state of its own."""
+
+    def __init__(self, dispatcher: Dispatcher, gate: Gate, *, max_steps: int = MAX_STEPS) -> None:
+        self._dispatcher = dispatcher
+        self._gate = gate
+        self._max_steps = max_steps
+
+    def rule(
+        self,
+        execution: Execution,
+        suspension_id: str,
+        answer: Answer,
+        authority: Authority,
+        *,
+        tools: Mapping[str, ToolFacts],
+        principal: str,
+        now: float,
+    ) -> Ruling:
+        """The events that the answer causes.
+
+        Raises:
+            UnknownSuspension, AlreadyDecided, Expired, StaleRevision, InvalidArguments, LimitExceeded: nothing changes.
+        """
+        suspension = execution.suspensions.get(suspension_id)
+        if suspension is None or suspension.question.addressee == "clock":
+            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in this thread")
+        _check_size(answer)
+        question = suspension.question
+        if not suspension.is_open:
+            return _again(suspension, answer)
+        if question.expires_at is not None and question.expires_at <= now:
+            raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
+        if authority.digest is not None and authority.digest != question.digest:
+            raise StaleRevision(
+                f"suspension {suspension_id!r} was revised to revision {question.revision} since it was shown; look again",
+                details={"revision": question.revision, "digest": question.digest},
+            )
+        if question.addressee == "caller":
+            return self._caller(suspension, answer, authority, tools)
+        return self._person(execution, suspension, answer, authority, principal)
+
+    def _caller(
+        self, suspension: SuspensionState, answer: Answer, authority: Authority, tools: Mapping[str, ToolFacts]
+    ) -> Ruling:
+        question = suspension.question
+        guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
+        if answer.approved is False and answer.content is None:
+            decision = ev.Decision(approved=False, reason=answer.reason)
+            return Ruling(events=(_decided(question, decision, authority),), guard=guard)
+        purpose: ev.Purpose = (
+            "plan" if question.kind == "plan" else "synthesize" if question.kind == "synthesis" else "step"
+        )
+        reply = _reply(purpose, answer.content)
+        # The content itself is journalled as the model's reply; the decision only says that it came.
+        decided = _decided(question, ev.Decision(approved=True), authority)
+        replied = reply_events(
+            reply,
+            purpose=purpose,
+            step_id=question.step_id,
+            tools=tools,
+            max_steps=self._max_steps,
+            suspension_id=question.suspension_id,
+        )
+        return Ruling(events=(decided, *replied), guard=guard)
+
+    def _person(
+        self, execution: Execution, suspension: SuspensionState, answer: Answer, authority: Authority, principal: str
+    ) -> Ruling:
+        question = suspension.question
+        if answer.approved is False:
+            decision = ev.Decision(approved=False, reason=answer.reason)
+            guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
+            return Ruling(events=(_decided(question, decision, authority),), guard=guard)
+        if question.form is not None:
+            _check_form(question.form, answer.content)
+        elif answer.approved is None:
+            raise InvalidArguments("the decision has no 'approved'; send true or false")
+        final, revised = question, ()
+        if answer.modified_args is not None:
+            changed = self._dispatcher.questions.revised(execution, question, answer.modified_args, principal)
+            if canonical_json(changed.arguments) != canonical_json(question.arguments):
+                reason = f"arguments edited through {authority.channel}"
+                final, revised = changed, (ev.SuspensionRevised(question=changed, reason=reason),)
+        guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
+        if not self._gate.suffices(authority.assurance, final.needs):
+            return Ruling(events=revised, guard=guard if revised else None, accepted=False)
+        decision = ev.Decision(
+            approved=True,
+            reason=answer.reason,
+            modified_args=final.arguments if revised else None,
+            content=answer.content,
+        )
+        return Ruling(events=(*revised, _decided(final, decision, authority)), guard=guard)
+
+
+def _decided(question: ev.Question, decision: ev.Decision, authority: Authority) -> ev.SuspensionDecided:
+    return ev.SuspensionDecided(
+        suspension_id=question.suspension_id,
+        decision=decision,
+        assurance=authority.assurance,
+        channel=authority.channel,
+        principal=authority.principal,
+        digest=question.digest,
+    )
+
+
+def _again(suspension: SuspensionState, answer: Answer) -> Ruling:
+    """The recorded outcome for the same answer; a refusal for a different one."""
+    suspension_id, decision = suspension.question.suspension_id, suspension.decision
+    if suspension.status == "timed_out":
+        raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
+    if suspension.status == "withdrawn" or decision is None:
+        raise AlreadyDecided(f"suspension {suspension_id!r} was withdrawn: its execution is over")
+    approves = answer.approved is not False
+    same = approves == decision.approved and (
+        suspension.question.addressee == "caller"
+        or not decision.approved
+        or (
+            canonical_json(answer.content) == canonical_json(decision.content)
+            and (
+                answer.modified_args is None
+                if decision.modified_args is None
+                else canonical_json(answer.modified_args) == canonical_json(decision.modified_args)
+            )
+        )
+    )
+    if not same:
+        verdict = "approved" if decision.approved else "rejected"
+        raise AlreadyDecided(
+            f"suspension {suspension_id!r} was {verdict} before; the first answer stands",
+            details={"approved": decision.approved, "channel": suspension.channel or ""},
+        )
+    return Ruling()
+
+
+def _reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
+    """The caller's content in the form of a model's reply; raises `InvalidArguments` for any other shape."""
+    if isinstance(content, str) and content.strip():
+        return Reply(content=content)
+    expected = {
+        "plan": 'an object {"todoList": [...]}',
+        "step": 'an object {"toolCalls": [...]} or {"content": "..."}',
+        "synthesize": 'an object {"content": "..."}',
+    }[purpose]
+    if not isinstance(content, dict):
+        raise InvalidArguments(f"the content is not {expected}")
+    if purpose == "plan":
+        return Reply(plan=content)
+    listed, text = content.get("toolCalls"), content.get("content")
+    unknown = content.keys() - ({"toolCalls", "content"} if purpose == "step" else {"content"})
+    if unknown or (text is not None and not isinstance(text, str)):
+        raise InvalidArguments(f"the content is not {expected}; unknown keys: {sorted(unknown)}")
+    if listed is not None and purpose == "step":
+        if not isinstance(listed, list) or len(proposed_calls(listed)) != len(listed):
+            raise InvalidArguments('toolCalls is not a list of {"toolName": "...", "arguments": {...}}, at most 50')
+        return Reply(content=text, calls=proposed_calls(listed))
+    if text is None:
+        raise InvalidArguments(f"the content is not {expected}")
+    return Reply(content=text)
+
+
+def _check_form(form: dict[str, JsonValue], content: JsonValue) -> None:
+    if content is None:
+        raise InvalidArguments("this question asks for 'content'", details={"answerSchema": form})
+    try:
+        faults = [f"{'/'.join(map(str, e.instance_path)) or 'content'}: {e.message}" for e in _validate(form, content)]
+    except ValueError as error:
+        raise InvalidArguments(f"the form of this question is not a usable JSON Schema: {error}") from None
+    if faults:
+        raise InvalidArguments(
+            f"the content does not fit the form: {'; '.join(faults[:5])}", details={"answerSchema": form}
+        )
+
+
+def _validate(form: dict[str, JsonValue], content: JsonValue) -> list[ValidationError]:
+    return list(validator_for(form).iter_errors(content))
+
+
+def _check_size(answer: Answer) -> None:
+    for value in (answer.content, answer.modified_args):
+        if value is not None:
+            check_depth(value)
+            size = len(canonical_json(value))
+            if size > MAX_CONTENT_BYTES:
+                raise LimitExceeded(f"the answer has {size} bytes, the limit is {MAX_CONTENT_BYTES}")
+    if answer.reason is not None and len(answer.reason) > MAX_REASON_CHARS:
+        raise LimitExceeded(f"the reason has {len(answer.reason)} characters, the limit is {MAX_REASON_CHARS}")

@@ -1,0 +1,231 @@
+"""The gate: the one place that turns a proposed call into an intent, a question, or a refusal.
+
+Every path to a tool leads through `Dispatcher.prepare`: calls from plans and from models, calls released by a decision,
+calls repeated after a crash. It looks at the folded state and gives events; nothing runs before they are committed.
+What is stored with a question is exactly what runs after it: references resolved, defaults filled in.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.canonical import canonical_json
+from planwarden.agent.errors import InvalidArguments
+from planwarden.agent.ports import Clock, Gate, Ids, Toolbox
+from planwarden.agent.prompts import DELEGATE
+from planwarden.agent.questions import Questions, decision_json
+from planwarden.agent.state import Call, Execution
+from planwarden.agent.tool import ToolDefinition
+
+ASKED: tuple[ev.SuspensionKind, ...] = ("confirmation", "input")
+"""Questions that a blocking tool asked itself; a call that runs after one of these is resumed, not started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something to perform once the events that announce it are committed."""
+
+    kind: Literal["call", "resume"]
+    call: Call
+    definition: ToolDefinition
+
+    @property
+    def key(self) -> str:
+        return self.call.call_id
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    events: tuple[ev.Event, ...] = ()
+    work: Work | None = None
+
+
+class Dispatcher:
+    """Prepares calls; holds no state of its own."""
+
+    def __init__(self, tools: Toolbox, gate: Gate, clock: Clock, ids: Ids) -> None:
+        self._tools = tools
+        self._gate = gate
+        self.questions = Questions(tools, gate, clock, ids)
+
+    def prepare(self, execution: Execution, call: Call, principal: str) -> Prepared:
+        """What to record for a call that waits for its turn, and what to perform afterwards."""
+        definition = self._tools.get(call.tool_name)
+        if call.status == "outcome_unknown":
+            return self._unknown_outcome(execution, call, definition or _gone(call), principal)
+        if definition is None or definition.unavailable:
+            return _failed(call, "unknown_tool", self._no_tool(call, definition))
+        if call.status == "proposed":
+            return self._proposed(execution, call, definition, principal)
+        return self._decided(execution, call, definition, principal)
+
+    def recover(self, execution: Execution, call: Call) -> Prepared:
+        """A call that was dispatched by a process which is gone: repeat it if that is allowed, else ask."""
+        definition = self._tools.get(call.tool_name)
+        if call.effect == "effect" or definition is None or definition.unavailable:
+            text = f"{call.tool_name} was dispatched, but the process ended before its result was recorded"
+            return Prepared((ev.ToolOutcomeUnknown(call_id=call.call_id, message=text),))
+        asked = execution.suspensions.get(call.suspension_id or "")
+        is_resumed = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in ASKED
+        return Prepared((), Work("resume" if is_resumed else "call", call, definition))
+
+    def is_stale(self, question: ev.Question) -> bool:
+        """True when the tool is not the one that the question showed."""
+        if question.tool_name is None:
+            return False
+        definition = self._tools.get(question.tool_name)
+        return definition is None or definition.digest != question.definition_digest
+
+    def _proposed(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> Prepared:
+        step = execution.steps[call.step_id]
+        if call.by_model and execution.options.tool_mode == "strict":
+            offered = (*step.step.required_tools, DELEGATE)
+            if call.tool_name not in offered:
+                return _failed(call, "unknown_tool", f"this step may call only {', '.join(offered)}")
+        try:
+            arguments = self.questions.arguments(execution, call)
+        except InvalidArguments as error:
+            return _failed(call, error.code, error.message)
+        repeated = self._same_confirmation(execution, call, definition, arguments)
+        if repeated is not None:
+            return Prepared((ev.ToolReturned(call_id=call.call_id, value=repeated.value),))
+        suspend = self._tools.question(call.tool_name, arguments)
+        if suspend is not None:
+            return Prepared((self.questions.ask(execution, call, definition, suspend, arguments, principal),))
+        requirement = self._gate.requirement(definition, arguments)
+        covering = self._covering(execution, call, definition, arguments)
+        asks_itself = definition.is_blocking and requirement.risk == "confirm"
+        if requirement.needs is None or covering is not None or asks_itself:
+            return _intended(call, definition, arguments, covering)
+        return Prepared((self.questions.approval(execution, call, definition, arguments, requirement, principal),))
+
+    def _decided(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> Prepared:
+        suspension = execution.suspensions[call.suspension_id or ""]
+        question, decision = suspension.question, suspension.decision
+        assert decision is not None and decision.approved
+        if question.digest != self.questions.sealed(execution, question, principal).digest:
+            return _failed(call, "digest_mismatch", "the stored question is not the one that was approved")
+        arguments = question.arguments or {}
+        if question.kind == "approval":
+            if self.is_stale(question):
+                requirement = self._gate.requirement(definition, arguments)
+                again = self.questions.approval(execution, call, definition, arguments, requirement, principal)
+                text = f"{definition.name} changed after it was approved. {again.question.message}"
+                return Prepared((ev.Suspended(question=replace(again.question, message=text)),))
+            intent = ev.ToolCallIntended(
+                call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
+            )
+            running = replace(call, arguments=arguments, effect=definition.effect)
+            return Prepared((intent,), Work("call", running, definition))
+        if question.kind != "wait" and self._tools.resumes(call.tool_name):
+            intent = ev.ToolCallIntended(
+                call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
+            )
+            running = replace(call, arguments=arguments, effect=definition.effect)
+            return Prepared((intent,), Work("resume", running, definition))
+        return Prepared((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
+
+    def _unknown_outcome(
+        self, execution: Execution, call: Call, definition: ToolDefinition, principal: str
+    ) -> Prepared:
+        suspension = execution.suspensions.get(call.suspension_id or "")
+        decision = suspension.decision if suspension and suspension.question.kind == "reconcile" else None
+        content = decision.content if decision is not None else None
+        if suspension is None or not isinstance(content, dict):
+            return Prepared((self.questions.reconcile(execution, call, definition, principal),))
+        if content.get("happened") is True:
+            return Prepared((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
+        if definition.unavailable:
+            return Prepared((self.questions.reconcile(execution, call, definition, principal),))
+        intent = ev.ToolCallIntended(
+            call_id=call.call_id,
+            arguments=call.arguments,
+            effect=definition.effect,
+            suspension_id=suspension.question.suspension_id,
+        )
+        return Prepared((intent,), Work("call", replace(call, effect=definition.effect), definition))
+
+    def _same_confirmation(
+        self, execution: Execution, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
+    ) -> Call | None:
+        """An earlier call of this step that asked exactly the same and was answered."""
+        if not definition.is_blocking or definition.effect == "effect":
+            return None
+        for earlier in execution.steps[call.step_id].calls:
+            if (
+                earlier.tool_name == call.tool_name
+                and earlier.status == "succeeded"
+                and earlier.arguments is not None
+                and canonical_json(earlier.arguments) == canonical_json(arguments)
+            ):
+                return earlier
+        return None
+
+    def _covering(
+        self, execution: Execution, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
+    ) -> str | None:
+        """The approved confirmation that named exactly this call and has not been used for it yet."""
+        wanted = canonical_json(arguments)
+        for suspension in execution.suspensions.values():
+            decision, question = suspension.decision, suspension.question
+            if decision is None or not decision.approved or suspension.assurance is None:
+                continue
+            for covered in question.covers:
+                if (
+                    covered.step_id == call.step_id
+                    and covered.tool_name == call.tool_name
+                    and covered.definition_digest == definition.digest
+                    and canonical_json(covered.arguments) == wanted
+                    and not self._is_consumed(execution, call, question, wanted)
+                ):
+                    return question.suspension_id
+        return None
+
+    def _is_consumed(self, execution: Execution, call: Call, question: ev.Question, wanted: str) -> bool:
+        used = sum(
+            1
+            for other in execution.steps[call.step_id].calls
+            if other.suspension_id == question.suspension_id and canonical_json(other.arguments) == wanted
+        )
+        granted = sum(
+            1
+            for covered in question.covers
+            if covered.step_id == call.step_id and canonical_json(covered.arguments) == wanted
+        )
+        return used >= granted
+
+    def _no_tool(self, call: Call, definition: ToolDefinition | None) -> str:
+        if definition is not None:
+            return f"{call.tool_name} is not available: {definition.unavailable}"
+        names = ", ".join(known.name for known in self._tools.definitions()[:20])
+        return f"there is no tool {call.tool_name[:128]!r}; available: {names}"
+
+
+def running_calls(execution: Execution) -> Iterator[Call]:
+    """Calls that were dispatched and have no recorded result."""
+    for state in execution.steps.values():
+        for call in state.calls:
+            if call.status == "running":
+                yield call
+
+
+def _gone(call: Call) -> ToolDefinition:
+    """Stands in for a tool that no longer exists while the outcome of its call is still to be settled."""
+    text = "the tool is no longer registered"
+    return ToolDefinition(name=call.tool_name, description=text, input_schema={}, unavailable=text)
+
+
+def _failed(call: Call, code: str, message: str) -> Prepared:
+    return Prepared((ev.ToolFailed(call_id=call.call_id, code=code, message=message),))
+
+
+def _intended(
+    call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue], covering: str | None
+) -> Prepared:
+    intent = ev.ToolCallIntended(
+        call_id=call.call_id, arguments=arguments, effect=definition.effect, suspension_id=covering
+    )
+    return Prepared((intent,), Work("call", replace(call, arguments=arguments, effect=definition.effect), definition))

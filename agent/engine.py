@@ -1,0 +1,324 @@
+"""All executions of one process: which ones run here, who is told, and the clockwork that needs no caller.
+
+The engine starts runs for new executions and for answers, takes over executions whose owner is gone, renews its leases,
+lets deadlines pass, and notices what other processes committed. Executions live in its task group, never in a request:
+whoever stops waiting only stops watching.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from planwarden.agent import events as ev
+from planwarden.agent.answers import Answer, Answers, Authority
+from planwarden.agent.dispatch import Dispatcher
+from planwarden.agent.errors import PlanwardenError, StoreError, UnknownThread, UsageError
+from planwarden.agent.ids import RandomIds
+from planwarden.agent.perform import Performer
+from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
+from planwarden.agent.ports import Gate, Guard, Ids, Model, Store, SuspensionRow, Toolbox
+from planwarden.agent.run import Run, Surroundings, load, settle
+from planwarden.agent.state import Execution, new_execution
+from planwarden.agent.transaction import Change, Command, Preparation
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.5
+RENEW_S = 5.0
+GRACE_S = 2.0
+CACHED = 512
+
+
+class Engine:
+    """Use as an async context manager; everything else needs it to be entered."""
+
+    def __init__(
+        self,
+        store: Store,
+        tools: Toolbox,
+        model: Model,
+        gate: Gate,
+        *,
+        ids: Ids | None = None,
+        max_steps: int = MAX_STEPS,
+    ) -> None:
+        self.store = store
+        self.tools = tools
+        self.ids: Ids = ids or RandomIds()
+        self.owner = self.ids.new()
+        dispatcher = Dispatcher(tools, gate, store.clock, self.ids)
+        self._answers = Answers(dispatcher, gate, max_steps=max_steps)
+        self._performer = Performer(tools, model, dispatcher.questions, self.ids, max_steps=max_steps)
+        self._preparation = Preparation(tools, dispatcher, self.facts)
+        self._runs: dict[str, Run] = {}
+        self._rested: OrderedDict[str, tuple[Execution, str]] = OrderedDict()
+        """Last known state and principal of executions that need nothing from this process."""
+        self._watches: dict[str, anyio.Event] = {}
+        self._closing = False
+        self._quiet = anyio.Event()
+        """Set when nothing runs any more while closing."""
+        self._changes = 0
+        self._renewed = 0.0
+        self._tasks: TaskGroup | None = None
+        self._around: Surroundings | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._around = Surroundings(
+            store=self.store,
+            preparation=self._preparation,
+            performer=self._performer,
+            tasks=self._tasks,
+            owner=self.owner,
+            committed=self._committed,
+            is_closing=lambda: self._closing,
+        )
+        self._tasks.start_soon(self._clockwork)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Let running calls finish for a moment, then stop; what is still running is settled by the next owner."""
+        assert self._tasks is not None
+        self._closing = True
+        with anyio.move_on_after(GRACE_S, shield=True):
+            if any(run.is_busy for run in self._runs.values()):
+                await self._quiet.wait()
+        self._tasks.cancel_scope.cancel()
+        try:
+            await self._tasks.__aexit__(kind, error, traceback)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for run in self._runs.values():
+                    if run.lease is not None:
+                        await self._released(run)
+
+    async def create(
+        self,
+        *,
+        thread_id: str,
+        principal: str,
+        goal: str | None,
+        plan: Plan | None = None,
+        options: ev.Options,
+        plan_only: bool = False,
+        context: str | None = None,
+    ) -> Execution:
+        """A new execution, durable when this returns, already running.
+
+        Raises:
+            ThreadBusy: the thread has an unfinished execution.
+            StoreError: nothing was stored.
+        """
+        created = ev.ExecutionCreated(goal=goal, options=options, plan_only=plan_only, context=context)
+        events: tuple[ev.Event, ...] = (created,) if plan is None else (created, ev.PlanAccepted(plan=plan))
+        run = self._run(new_execution(self.ids.new(), thread_id), principal)
+        await settle(run, Command(lambda execution, now: Change(events)))
+        return run.execution
+
+    async def start(self, execution: Execution, principal: str, options: ev.Options) -> Execution:
+        """Run a planned execution."""
+        event = ev.ExecutionStarted(options=options)
+        return await self._command(execution, principal, lambda state, now: Change((event,)))
+
+    async def cancel(self, execution: Execution, principal: str, reason: str | None) -> Execution:
+        """Stop the execution; calls that are running are stopped too. A finished execution stays as it is."""
+
+        def build(state: Execution, now: float) -> Change:
+            if state.is_finished or state.cancel_requested:
+                return Change()
+            return Change((ev.CancelRequested(reason=reason),))
+
+        return await self._command(execution, principal, build)
+
+    async def answer(
+        self, execution: Execution, principal: str, suspension_id: str, answer: Answer, authority: Authority
+    ) -> tuple[Execution, bool]:
+        """The execution after the answer, and whether the answer was accepted (False: a person must decide).
+
+        Raises:
+            UsageError: see `Answers.rule`; nothing was changed.
+        """
+        accepted = True
+
+        def build(state: Execution, now: float) -> Change:
+            nonlocal accepted
+            facts = self.facts() if state.suspensions.get(suspension_id) else {}
+            ruling = self._answers.rule(
+                state, suspension_id, answer, authority, tools=facts, principal=principal, now=now
+            )
+            accepted = ruling.accepted
+            return Change(ruling.events, ruling.guard)
+
+        return await self._command(execution, principal, build), accepted
+
+    async def current(self, execution_id: str) -> tuple[Execution, str]:
+        """The committed state of an execution and its principal.
+
+        Raises:
+            UnknownThread: there is no such execution.
+        """
+        run = self._runs.get(execution_id)
+        if run is not None and not run.is_foreign and run.execution.version:
+            return run.execution, run.principal
+        header = await self.store.header(execution_id)
+        if header is None:
+            raise UnknownThread(f"there is no execution {execution_id[:64]!r}")
+        rested = self._rested.get(execution_id)
+        if rested is not None and rested[0].version == header.version:
+            return rested
+        execution = await load(self.store, execution_id, header.thread_id)
+        self._rest(execution, header.principal)
+        return execution, header.principal
+
+    async def wait(self, execution: Execution, seconds: float) -> Execution:
+        """The state when the execution stops running, or after `seconds`, whichever comes first."""
+        with anyio.move_on_after(seconds):
+            execution = await self._latest(execution)
+            while execution.status == "running":
+                await self.changed(execution.execution_id)
+                execution = await self._latest(execution)
+            return execution
+        return (await self.current(execution.execution_id))[0]
+
+    async def changed(self, execution_id: str) -> None:
+        """Returns after the next commit to the execution, by whatever process."""
+        await self._watches.setdefault(execution_id, anyio.Event()).wait()
+
+    def facts(self) -> dict[str, ToolFacts]:
+        """What a plan may name now: the available tools."""
+        return {d.name: ToolFacts(d.is_blocking) for d in self.tools.definitions() if not d.unavailable}
+
+    async def tick(self) -> None:
+        """One turn of the clockwork: deadlines, takeovers, leases, news from other processes."""
+        await self._notice()
+        for row in await self.store.due(100):
+            await self._time_out(row)
+        now = self.store.clock.now()
+        if now - self._renewed >= RENEW_S:
+            self._renewed = now
+            if self._runs:
+                await self.store.renew(self.owner)
+            for execution_id in await self.store.orphans(100):
+                await self._take_over(execution_id)
+
+    async def _clockwork(self) -> None:
+        while True:
+            try:
+                await self.tick()
+            except StoreError as error:
+                logger.error("%s", error.message)
+            # The clockwork must outlive one bad row; whatever it was, it is tried again with the next turn.
+            except Exception:
+                logger.exception("the clockwork stumbled")
+            await anyio.sleep(TICK_S)
+
+    async def _notice(self) -> None:
+        """Wake whoever watches executions that run elsewhere."""
+        if not self._watches:
+            return
+        changes = await self.store.changes()
+        if changes == self._changes:
+            return
+        self._changes = changes
+        for execution_id in [known for known in self._watches if known not in self._runs]:
+            self._rested.pop(execution_id, None)
+            self._watches.pop(execution_id).set()
+
+    async def _time_out(self, row: SuspensionRow) -> None:
+        def build(state: Execution, now: float) -> Change:
+            suspension = state.suspensions.get(row.suspension_id)
+            if suspension is None or not suspension.is_open or state.is_finished:
+                return Change()
+            question = suspension.question
+            if question.expires_at is None or question.expires_at > now:
+                return Change()
+            timed_out = ev.SuspensionTimedOut(suspension_id=row.suspension_id, outcome=question.on_timeout)
+            guard = Guard(suspension_id=row.suspension_id, digest=question.digest, deadline="passed")
+            return Change((timed_out,), guard)
+
+        execution, principal = await self.current(row.execution_id)
+        await self._command(execution, principal, build)
+
+    async def _take_over(self, execution_id: str) -> None:
+        run = self._runs.get(execution_id)
+        if run is not None and run.is_busy:
+            return
+        lease = await self.store.claim(execution_id, self.owner)
+        header = await self.store.header(execution_id)
+        if lease is None or header is None:
+            return
+        logger.info("taking over execution %s", execution_id)
+        assert self._around is not None
+        execution = await load(self.store, execution_id, header.thread_id)
+        run = Run(self._around, execution, header.principal, lease)
+        self._runs[execution_id] = run
+        run.submit(None)
+
+    async def _command(
+        self, execution: Execution, principal: str, build: Callable[[Execution, float], Change]
+    ) -> Execution:
+        """Settle a command on the execution's run. What a stale copy refuses is judged again on a fresh one."""
+        run = self._run(execution, principal)
+        try:
+            await settle(run, Command(build))
+        except UsageError:
+            self._rested.pop(execution.execution_id, None)
+            fresh, principal = await self.current(execution.execution_id)
+            if fresh.version == execution.version:
+                raise
+            run = self._run(fresh, principal)
+            await settle(run, Command(build))
+        return run.execution
+
+    def _run(self, execution: Execution, principal: str) -> Run:
+        run = self._runs.get(execution.execution_id)
+        if run is None or run.is_foreign:
+            if self._around is None or self._closing:
+                raise StoreError("the engine is not running; enter it with `async with`")
+            run = Run(self._around, execution, principal)
+            self._runs[execution.execution_id] = run
+        return run
+
+    async def _latest(self, execution: Execution) -> Execution:
+        """The newest state, without asking the store when this process was the last to commit."""
+        run = self._runs.get(execution.execution_id)
+        if run is not None and not run.is_foreign and run.execution.version:
+            return run.execution
+        rested = self._rested.get(execution.execution_id)
+        if rested is not None and rested[0].version >= execution.version and rested[0].status != "running":
+            return rested[0]
+        return (await self.current(execution.execution_id))[0]
+
+    def _committed(self, run: Run) -> None:
+        execution_id = run.execution.execution_id
+        if run.is_foreign or not (run.is_busy or run.lease is not None):
+            if self._runs.get(execution_id) is run:
+                del self._runs[execution_id]
+            if run.execution.version:
+                self._rest(run.execution, run.principal)
+        watch = self._watches.pop(execution_id, None)
+        if watch is not None:
+            watch.set()
+        if self._closing and not any(other.is_busy for other in self._runs.values()):
+            self._quiet.set()
+
+    def _rest(self, execution: Execution, principal: str) -> None:
+        self._rested[execution.execution_id] = (execution, principal)
+        self._rested.move_to_end(execution.execution_id)
+        if len(self._rested) > CACHED:
+            self._rested.popitem(last=False)
+
+    async def _released(self, run: Run) -> None:
+        assert run.lease is not None
+        try:
+            await self.store.release(run.lease)
+        except PlanwardenError as error:
+            logger.warning("could not release execution %s: %s", run.execution.execution_id, error.message)

@@ -1,0 +1,135 @@
+"""Performing what was committed: one tool call or one model prompt, its time limit, and what to record of it.
+
+Whatever happens in a tool becomes an event. Cancellation that was asked for is recorded too; cancellation from outside
+(the process is going down) passes through, and recovery finds the call where the log left it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import anyio
+
+from planwarden.agent import events as ev
+from planwarden.agent.dispatch import Work
+from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError, ToolError
+from planwarden.agent.plan import ToolFacts
+from planwarden.agent.ports import AskCaller, Ids, Model, Toolbox
+from planwarden.agent.prompts import Prompt
+from planwarden.agent.questions import Questions, decision_json
+from planwarden.agent.replies import reply_events
+from planwarden.agent.state import Execution
+from planwarden.agent.tool import CallContext, Suspend
+
+logger = logging.getLogger(__name__)
+
+QUESTION_TIMEOUT_S = 60.0
+"""Of a blocking tool's own function; its `timeout_s` limits the wait for the answer instead."""
+
+
+class Performer:
+    """Runs calls and prompts; holds no state of its own."""
+
+    def __init__(self, tools: Toolbox, model: Model, questions: Questions, ids: Ids, *, max_steps: int) -> None:
+        self._tools = tools
+        self._model = model
+        self._questions = questions
+        self._ids = ids
+        self._max_steps = max_steps
+
+    async def call(
+        self, execution: Execution, work: Work, principal: str, scope: anyio.CancelScope
+    ) -> tuple[ev.Event, ...]:
+        """Events that record how the call went. Cancelling `scope` stops it and is recorded."""
+        call, definition = work.call, work.definition
+        limit_s = QUESTION_TIMEOUT_S if definition.is_blocking else definition.timeout_s
+        outcome: tuple[ev.Event, ...] | None = None
+        with scope:
+            if limit_s is not None:
+                scope.deadline = anyio.current_time() + limit_s
+            outcome = await self._attempt(execution, work, principal)
+        if outcome is not None:
+            return outcome
+        timed_out = limit_s is not None and anyio.current_time() >= scope.deadline
+        why = (
+            f"gave no result within {limit_s:g} s"
+            if timed_out and limit_s is not None
+            else "was cancelled while running"
+        )
+        if call.effect == "effect":
+            return (ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"),)
+        code = "timeout" if timed_out else "cancelled"
+        return (ev.ToolFailed(call_id=call.call_id, code=code, message=f"{call.tool_name} {why}"),)
+
+    async def _attempt(self, execution: Execution, work: Work, principal: str) -> tuple[ev.Event, ...]:
+        call = work.call
+        context = CallContext(
+            execution_id=execution.execution_id,
+            step_id=call.step_id,
+            call_id=call.call_id,
+            idempotency_key=f"{execution.execution_id}:{call.call_id}",
+        )
+        arguments = call.arguments or {}
+        try:
+            if work.kind == "resume":
+                question = execution.suspensions[call.suspension_id or ""]
+                assert question.decision is not None
+                decision = decision_json(question.decision, question.question)
+                payload = question.question.resume_payload
+                value = await self._tools.resume(call.tool_name, payload, decision, context)
+                return (ev.ToolReturned(call_id=call.call_id, value=value),)
+            result = await self._tools.call(call.tool_name, arguments, context)
+        except OutcomeUnknown as error:
+            return (ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message),)
+        except ToolError as error:
+            return (ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message),)
+        if isinstance(result, Suspend):
+            return (self._questions.ask(execution, call, work.definition, result, arguments, principal),)
+        if work.definition.is_blocking and not _was_approved(execution, work):
+            text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
+            suspend = Suspend(message=text)
+            return (self._questions.ask(execution, call, work.definition, suspend, arguments, principal),)
+        return (ev.ToolReturned(call_id=call.call_id, value=result),)
+
+    async def prompt(self, prompt: Prompt, facts: Callable[[], Mapping[str, ToolFacts]]) -> tuple[ev.Event, ...]:
+        """The journalled reply, or the question to the caller, or the model's failure."""
+        offered = [found for name in prompt.offered if (found := self._tools.get(name)) is not None]
+        try:
+            reply = await self._model.reply(prompt, offered)
+        except ModelError as error:
+            return (_model_failed(prompt, error),)
+        if not isinstance(reply, AskCaller):
+            return reply_events(
+                reply, purpose=prompt.purpose, step_id=prompt.step_id, tools=facts(), max_steps=self._max_steps
+            )
+        kinds: dict[ev.Purpose, ev.SuspensionKind] = {"plan": "plan", "step": "step", "synthesize": "synthesis"}
+        question = ev.Question(
+            suspension_id=self._ids.new(),
+            kind=kinds[prompt.purpose],
+            addressee="caller",
+            message=_request(prompt),
+            step_id=prompt.step_id,
+            prompt=prompt.whole,
+            offered=prompt.offered,
+        )
+        return (ev.Suspended(question=question),)
+
+
+def _was_approved(execution: Execution, work: Work) -> bool:
+    """The call already waited for a person before it ran."""
+    suspension = execution.suspensions.get(work.call.suspension_id or "")
+    return suspension is not None and suspension.question.kind == "approval"
+
+
+def _model_failed(prompt: Prompt, error: PlanwardenError) -> ev.ModelFailed:
+    logger.warning("model failed on a %s prompt: %s", prompt.purpose, error.message)
+    return ev.ModelFailed(purpose=prompt.purpose, step_id=prompt.step_id, code=error.code, message=error.message)
+
+
+def _request(prompt: Prompt) -> str:
+    if prompt.purpose == "plan":
+        return "Write the plan again, corrected." if prompt.enforcement else "Write a plan for the goal."
+    if prompt.purpose == "synthesize":
+        return "Write the answer to the goal from the record."
+    if prompt.enforcement:
+        return f"Step {prompt.step_id}: the last answer did not count; call {', '.join(prompt.required)}."
+    return f"Do step {prompt.step_id}: " + (f"call {', '.join(prompt.required)}." if prompt.required else "answer it.")

@@ -1,0 +1,252 @@
+"""The questions that the gate asks: what exactly is stored, shown, digested and, after approval, run.
+
+A question holds the arguments as they will be dispatched, the digest of the tool's definition, the risk and what it
+needs, and an approval digest over all of it; changing anything makes a new revision with a new digest.
+"""
+
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.canonical import canonical_json, digest
+from planwarden.agent.errors import InvalidArguments
+from planwarden.agent.ports import Clock, Gate, Ids, Requirement, Toolbox
+from planwarden.agent.references import resolve
+from planwarden.agent.state import Call, Execution
+from planwarden.agent.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk
+from planwarden.agent.verify import empty_lists, placeholders
+
+MAX_ARGUMENT_BYTES = 256 * 1024
+
+RECONCILE_FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["happened"],
+    "properties": {
+        "happened": {"type": "boolean", "description": "Did the call take effect?"},
+        "result": {"description": "What it returned, if it happened."},
+    },
+    "additionalProperties": False,
+}
+
+
+class Questions:
+    """Builds questions for calls; holds no state of its own."""
+
+    def __init__(self, tools: Toolbox, gate: Gate, clock: Clock, ids: Ids) -> None:
+        self._tools = tools
+        self._gate = gate
+        self._clock = clock
+        self._ids = ids
+
+    def arguments(self, execution: Execution, call: Call) -> dict[str, JsonValue]:
+        """What will run, or `InvalidArguments` with every fault."""
+        definition = self._tools.get(call.tool_name)
+        schema = definition.input_schema if definition else {}
+        faults = [*placeholders(call.proposed)]
+        if call.by_model:
+            step = execution.steps[call.step_id].step
+            faults.extend(empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
+        resolved = resolve(call.proposed, execution.steps)
+        completed, invalid = self._tools.complete(call.tool_name, resolved)
+        faults.extend(invalid)
+        if faults:
+            raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": schema})
+        size = len(canonical_json(completed))
+        if size > MAX_ARGUMENT_BYTES:
+            raise InvalidArguments(f"the arguments have {size} bytes, the limit is {MAX_ARGUMENT_BYTES}")
+        return completed
+
+    def ask(
+        self,
+        execution: Execution,
+        call: Call,
+        definition: ToolDefinition,
+        suspend: Suspend,
+        arguments: dict[str, JsonValue],
+        principal: str,
+    ) -> ev.Suspended:
+        """The question of a blocking tool as an event."""
+        requirement = self._gate.requirement(definition, arguments)
+        covers = self._covered(execution, call) if definition.is_blocking and suspend.addressee == "human" else ()
+        risks: list[Risk] = [found for _, found in covers]
+        risk = highest_risk("confirm", requirement.risk, *risks)
+        needs = self._gate.for_risk(risk).needs
+        wait_s = suspend.timeout_s if suspend.timeout_s is not None else definition.answer_within_s
+        if wait_s is None and definition.is_blocking:
+            wait_s = definition.timeout_s
+        is_clock = suspend.addressee == "clock"
+        kind: ev.SuspensionKind = "wait" if is_clock else "input" if suspend.form is not None else "confirmation"
+        return ev.Suspended(
+            question=self.sealed(
+                execution,
+                ev.Question(
+                    suspension_id=self._ids.new(),
+                    kind=kind,
+                    addressee=suspend.addressee,
+                    message=suspend.message,
+                    step_id=call.step_id,
+                    call_id=call.call_id,
+                    tool_name=call.tool_name,
+                    arguments=arguments,
+                    definition_digest=definition.digest,
+                    risk=None if is_clock else risk,
+                    needs=None if is_clock else needs,
+                    expires_at=None if wait_s is None else self._clock.now() + wait_s,
+                    on_timeout="approve"
+                    if is_clock
+                    else _on_timeout(risk, suspend.on_timeout or definition.on_timeout),
+                    form=suspend.form,
+                    resume_payload=suspend.resume_payload,
+                    covers=tuple(covered for covered, _ in covers),
+                ),
+                principal,
+            )
+        )
+
+    def approval(
+        self,
+        execution: Execution,
+        call: Call,
+        definition: ToolDefinition,
+        arguments: dict[str, JsonValue],
+        requirement: Requirement,
+        principal: str,
+    ) -> ev.Suspended:
+        wait_s = definition.answer_within_s
+        return ev.Suspended(
+            question=self.sealed(
+                execution,
+                ev.Question(
+                    suspension_id=self._ids.new(),
+                    kind="approval",
+                    addressee="human",
+                    message=f"Run {call.tool_name}? {execution.steps[call.step_id].step.description}"[:500],
+                    step_id=call.step_id,
+                    call_id=call.call_id,
+                    tool_name=call.tool_name,
+                    arguments=arguments,
+                    definition_digest=definition.digest,
+                    risk=requirement.risk,
+                    needs=requirement.needs,
+                    expires_at=None if wait_s is None else self._clock.now() + wait_s,
+                    on_timeout=_on_timeout(requirement.risk, definition.on_timeout),
+                ),
+                principal,
+            )
+        )
+
+    def reconcile(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> ev.Suspended:
+        requirement = self._gate.requirement(definition, call.arguments or {})
+        risk = highest_risk("confirm", requirement.risk)
+        return ev.Suspended(
+            question=self.sealed(
+                execution,
+                ev.Question(
+                    suspension_id=self._ids.new(),
+                    kind="reconcile",
+                    addressee="human",
+                    message=f"{call.error_message}. Did it happen? Answer with happened true and the result, with happened "
+                    "false to run it (again), or reject to give the step up.",
+                    step_id=call.step_id,
+                    call_id=call.call_id,
+                    tool_name=call.tool_name,
+                    arguments=call.arguments,
+                    definition_digest=definition.digest,
+                    risk=risk,
+                    needs=self._gate.for_risk(risk).needs,
+                    form=RECONCILE_FORM,
+                ),
+                principal,
+            )
+        )
+
+    def sealed(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
+        """The question with its approval digest over everything a decision is bound to."""
+        facts: JsonValue = {
+            "owner": principal,
+            "execution": execution.execution_id,
+            "step": question.step_id,
+            "call": question.call_id,
+            "revision": question.revision,
+            "kind": question.kind,
+            "tool": question.tool_name,
+            "definition": question.definition_digest,
+            "arguments": digest(question.arguments),
+            "covers": [
+                [covered.step_id, covered.tool_name, covered.definition_digest, digest(covered.arguments)]
+                for covered in question.covers
+            ],
+            "policy": self._gate.policy_digest,
+            "expires": question.expires_at,
+        }
+        return replace(question, digest=digest(facts, context="approval/v1"))
+
+    def revised(
+        self, execution: Execution, question: ev.Question, arguments: dict[str, JsonValue], principal: str
+    ) -> ev.Question:
+        """The next revision of a question with edited arguments.
+
+        Raises:
+            InvalidArguments: they do not fit the tool's schema, or the tool is gone.
+        """
+        definition = self._tools.get(question.tool_name or "")
+        if definition is None or question.arguments is None:
+            raise InvalidArguments("this question has no arguments that could be modified")
+        completed, faults = self._tools.complete(definition.name, arguments)
+        faults = (*faults, *placeholders(arguments))
+        if faults:
+            raise InvalidArguments(
+                f"modifiedArgs do not fit {definition.name}: {'; '.join(faults[:5])}",
+                details={"problems": list[JsonValue](faults), "inputSchema": definition.input_schema},
+            )
+        risk = highest_risk(question.risk or "read", self._gate.requirement(definition, completed).risk)
+        requirement = self._gate.for_risk(risk)
+        changed = replace(
+            question,
+            arguments=completed,
+            risk=requirement.risk,
+            needs=requirement.needs or question.needs,
+            revision=question.revision + 1,
+        )
+        return self.sealed(execution, changed, principal)
+
+    def _covered(self, execution: Execution, call: Call) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
+        """The later calls whose arguments are already known, with the risk of each."""
+        found: list[tuple[ev.CoveredCall, Risk]] = []
+        for step_id in execution.steps[call.step_id].step.confirms:
+            for planned in execution.steps[step_id].calls:
+                definition = self._tools.get(planned.tool_name)
+                if definition is None or definition.is_blocking or planned.status != "proposed":
+                    continue
+                try:
+                    arguments = self.arguments(execution, planned)
+                except InvalidArguments:
+                    continue
+                covered = ev.CoveredCall(
+                    step_id=step_id,
+                    tool_name=planned.tool_name,
+                    arguments=arguments,
+                    definition_digest=definition.digest,
+                )
+                found.append((covered, self._gate.requirement(definition, arguments).risk))
+        return tuple(found)
+
+
+def decision_json(decision: ev.Decision, question: ev.Question) -> JsonValue:
+    """The decision as the result of the call that asked: the shape of `decision` on the wire, without empty fields."""
+    if question.kind == "wait":
+        return {"waited": True}
+    found: dict[str, JsonValue] = {"approved": decision.approved}
+    if decision.reason is not None:
+        found["reason"] = decision.reason
+    if decision.modified_args is not None:
+        found["modifiedArgs"] = decision.modified_args
+    if decision.content is not None:
+        found["content"] = decision.content
+    return found
+
+
+def _on_timeout(risk: Risk, wanted: OnTimeout) -> OnTimeout:
+    """Nothing above `confirm` is ever approved by waiting."""
+    return wanted if risk == "confirm" else "reject"

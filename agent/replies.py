@@ -1,0 +1,104 @@
+"""From a model's reply to events, whoever the model is.
+
+Structured fields win; where there are none, JSON in the text is looked for: between the markers, in a fence, or bare.
+Everything is bounded, and nothing a model writes can set a status.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.canonical import check_depth
+from planwarden.agent.errors import InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.plan import MAX_STEPS, ToolFacts, parse_plan
+from planwarden.agent.ports import Reply
+
+MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
+MAX_CONTENT_CHARS = 100_000
+MAX_CALLS = 50
+
+
+def reply_events(
+    reply: Reply,
+    *,
+    purpose: ev.Purpose,
+    step_id: str | None,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int = MAX_STEPS,
+    suspension_id: str | None = None,
+) -> tuple[ev.Event, ...]:
+    """The reply journalled, followed for a plan by its acceptance or the reason for its refusal."""
+    content = reply.content if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
+    plan, calls = reply.plan, reply.calls
+    if purpose == "plan" and plan is None and content:
+        plan = embedded_json(content)
+    if purpose == "step" and not calls and content:
+        calls = _embedded_calls(content)
+    journalled = ev.ModelReplied(
+        purpose=purpose,
+        step_id=step_id,
+        content=content,
+        calls=tuple(_bounded(call) for call in calls[:MAX_CALLS]) if purpose == "step" else (),
+        input_tokens=reply.input_tokens,
+        output_tokens=reply.output_tokens,
+        source=reply.source,
+        suspension_id=suspension_id,
+    )
+    if purpose != "plan":
+        return (journalled,)
+    try:
+        accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps)
+    except (InvalidPlan, LimitExceeded) as error:
+        return (journalled, ev.PlanRefused(code=error.code, message=error.message))
+    return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings))
+
+
+def embedded_json(text: str) -> JsonValue:
+    """The first JSON object found in a model's text, or None."""
+    start = text.find(MARKER_START)
+    if start >= 0:
+        end = text.find(MARKER_END, start)
+        text = text[start + len(MARKER_START) : end if end >= 0 else len(text)]
+    decoder = json.JSONDecoder()
+    position, attempts = text.find("{"), 0
+    while position >= 0 and attempts < 50:
+        attempts += 1
+        try:
+            found: JsonValue = decoder.raw_decode(text, position)[0]
+        except (ValueError, RecursionError):
+            position = text.find("{", position + 1)
+            continue
+        return found if isinstance(found, dict) and _is_shallow(found) else None
+    return None
+
+
+def _embedded_calls(content: str) -> tuple[ev.ProposedCall, ...]:
+    found = embedded_json(content)
+    listed = found.get("toolCalls") if isinstance(found, dict) else None
+    return proposed_calls(listed) if isinstance(listed, list) else ()
+
+
+def proposed_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
+    """The well-formed entries of a `toolCalls` list; anything else is dropped and so proves nothing."""
+    calls: list[ev.ProposedCall] = []
+    for entry in listed[:MAX_CALLS]:
+        if not isinstance(entry, dict):
+            continue
+        name, arguments = entry.get("toolName"), entry.get("arguments", {})
+        if isinstance(name, str) and isinstance(arguments, dict):
+            calls.append(ev.ProposedCall(tool_name=name[:128], arguments=arguments))
+    return tuple(calls)
+
+
+def _bounded(call: ev.ProposedCall) -> ev.ProposedCall:
+    return ev.ProposedCall(tool_name=call.tool_name[:128], arguments=call.arguments)
+
+
+def _is_shallow(value: JsonValue) -> bool:
+    try:
+        check_depth(value)
+    except PlanwardenError:
+        return False
+    return True

@@ -1,0 +1,242 @@
+"""One execution at work: load, decide, append, perform.
+
+A `Run` takes facts (results, replies, answers), folds them, lets `decide` and the gate say what follows, commits all of
+it in one transaction and only then performs what it announced. The result of call k and the intent of call k+1 thereby
+share a transaction. Whoever brings a fact also carries on with what follows from it, so a linear plan is one task.
+
+Not promised: that a tool stops when it is told to; a plain function on a thread is abandoned, not killed.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup
+
+from planwarden.agent import events as ev
+from planwarden.agent.dispatch import Work
+from planwarden.agent.errors import GuardFailed, LeaseLost, PlanwardenError, StoreError, UsageError, VersionConflict
+from planwarden.agent.fold import fold
+from planwarden.agent.perform import Performer
+from planwarden.agent.ports import Append, Lease, Store
+from planwarden.agent.state import Execution, new_execution
+from planwarden.agent.transaction import Command, Job, Outcome, Preparation, Transaction
+
+logger = logging.getLogger(__name__)
+
+MAX_RETRIES = 20
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every run of one engine shares."""
+
+    store: Store
+    preparation: Preparation
+    performer: Performer
+    tasks: TaskGroup
+    owner: str
+    committed: Callable[["Run"], None]
+    """Told after every commit and when the run comes to rest."""
+    is_closing: Callable[[], bool]
+
+
+class Run:
+    """Lives in one process while it has something to do there; the log is all that matters of it."""
+
+    def __init__(self, around: Surroundings, execution: Execution, principal: str, lease: Lease | None = None) -> None:
+        self._around = around
+        self.execution = execution
+        """The state as committed."""
+        self.principal = principal
+        self.lease = lease
+        self._waiting: list[Outcome | Command] = []
+        self._pumping = False
+        self._inflight: dict[str, anyio.CancelScope] = {}
+        """By call id or prompt key."""
+        self.is_foreign = False
+        """Another process owns the execution; only answers can be recorded through this run."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is running or waiting to be recorded here."""
+        return bool(self._pumping or self._waiting or self._inflight)
+
+    def submit(self, fact: Outcome | Command | None) -> None:
+        """Bring a fact, or None to look again. Returns at once; commands are told when they are settled."""
+        if fact is not None:
+            self._waiting.append(fact)
+        if not self._pumping:
+            self._pumping = True
+            self._around.tasks.start_soon(self._carry, None)
+
+    async def _carry(self, job: Job | None) -> None:
+        """Perform the job, record what came of it, go on with what follows. The outermost loop of its task."""
+        try:
+            while job is not None or self._pumping:
+                if job is not None:
+                    events = await self._perform(job)
+                    if self.is_foreign:
+                        return
+                    self._waiting.append(Outcome(events))
+                    if self._pumping:
+                        return
+                    self._pumping = True
+                jobs = await self._pump()
+                for other in jobs[1:]:
+                    self._around.tasks.start_soon(self._carry, other)
+                job = jobs[0] if jobs else None
+                if job is None:
+                    return
+        # A fault in one execution must not take the others down with it; its log stays as committed.
+        except Exception:
+            logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
+
+    async def _perform(self, job: Job) -> tuple[ev.Event, ...]:
+        scope = self._inflight[job.key]
+        try:
+            if isinstance(job, Work):
+                return await self._around.performer.call(self.execution, job, self.principal, scope)
+            with scope:
+                return await self._around.performer.prompt(job.prompt, self._around.preparation.facts)
+            return ()
+        finally:
+            self._inflight.pop(job.key, None)
+
+    async def _pump(self) -> list[Job]:
+        """Commit everything that is waiting, until nothing is; gives the jobs to perform."""
+        try:
+            while True:
+                facts, self._waiting = self._waiting, []
+                jobs = await self._advance(facts)
+                if not self._waiting:
+                    return jobs
+                for job in jobs:
+                    self._around.tasks.start_soon(self._carry, job)
+        finally:
+            self._pumping = False
+            self._around.committed(self)
+
+    async def _advance(self, facts: list[Outcome | Command]) -> list[Job]:
+        """One transaction: the facts and what follows from them. Gives the jobs it announced."""
+        try:
+            for _ in range(MAX_RETRIES):
+                jobs = await self._attempt(facts)
+                if jobs is not None:
+                    return jobs
+            raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
+        except StoreError as error:
+            self._not_stored(facts, error)
+            return []
+        except Exception:
+            text = f"execution {self.execution.execution_id!r} stopped on an internal error; see the server's log"
+            self._refuse(facts, PlanwardenError(text))
+            raise
+
+    async def _attempt(self, facts: list[Outcome | Command]) -> list[Job] | None:
+        """The announced jobs, or None when the state has changed under the attempt and it has to be made again."""
+        around = self._around
+        transaction = Transaction(
+            around.preparation,
+            self.execution,
+            self.principal,
+            now=around.store.clock.now(),
+            inflight=self._inflight.keys(),
+            follow=not (self.is_foreign or around.is_closing()),
+        )
+        transaction.build(facts)
+        try:
+            if transaction.recorded:
+                await self._commit(transaction)
+            elif transaction.jobs and self.lease is None:
+                await self._claim()
+        except (VersionConflict, GuardFailed):
+            # Somebody else wrote or answered first, or a deadline passed: judge again on what the log says now.
+            await self._catch_up()
+            return None
+        except LeaseLost:
+            await self._lose_lease(facts)
+            return None if facts else []
+        except UsageError as refusal:
+            # The store knows a rule that the state does not show, such as one unfinished execution per thread.
+            self._refuse(facts, refusal)
+            return []
+        self.execution = transaction.execution
+        for job in transaction.jobs:
+            self._inflight[job.key] = anyio.CancelScope()
+        if self.execution.cancel_requested:
+            for scope in self._inflight.values():
+                scope.cancel()
+        for command in transaction.settled:
+            command.done.set()
+        return transaction.jobs
+
+    async def _commit(self, transaction: Transaction) -> None:
+        status = transaction.execution.status
+        append = Append(
+            execution=transaction.execution,
+            recorded=transaction.recorded,
+            expected_version=self.execution.version,
+            lease=self.lease,
+            acquire=self.lease is None and not self.is_foreign,
+            release=status != "running" and not self.is_foreign,
+            principal=self.principal,
+            owner=self._around.owner,
+            guards=transaction.guards,
+        )
+        self.lease = await self._around.store.append(append)
+
+    async def _claim(self) -> None:
+        """Own the execution before repeating a call that needs no new event."""
+        self.lease = await self._around.store.claim(self.execution.execution_id, self._around.owner)
+        if self.lease is None:
+            raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
+
+    async def _catch_up(self) -> None:
+        tail = await self._around.store.read(self.execution.execution_id, self.execution.version)
+        self.execution = fold(self.execution, tail)
+
+    async def _lose_lease(self, facts: list[Outcome | Command]) -> None:
+        """Another process owns the execution: leave the work to it, keep only the commands among the facts."""
+        if self.lease is not None:
+            logger.warning("execution %s was taken over by another process", self.execution.execution_id)
+        self.lease = None
+        self.is_foreign = True
+        for scope in self._inflight.values():
+            scope.cancel()
+        facts[:] = [fact for fact in facts if isinstance(fact, Command)]
+        await self._catch_up()
+
+    def _not_stored(self, facts: list[Outcome | Command], error: StoreError) -> None:
+        """Callers are told; outcomes are kept and tried again, because nobody else knows them."""
+        logger.error("execution %s: %s", self.execution.execution_id, error.message)
+        self._refuse(facts, error)
+        kept = [fact for fact in facts if isinstance(fact, Outcome)]
+        if kept:
+            self._around.tasks.start_soon(self._retry, kept)
+
+    def _refuse(self, facts: list[Outcome | Command], error: PlanwardenError) -> None:
+        for fact in facts:
+            if isinstance(fact, Command):
+                fact.error = error
+                fact.done.set()
+
+    async def _retry(self, kept: list[Outcome]) -> None:
+        await anyio.sleep(RETRY_S)
+        self._waiting.extend(kept)
+        self.submit(None)
+
+
+async def settle(run: Run, command: Command) -> None:
+    """Submit a command and wait until it is committed or refused; cancelling the wait does not take it back."""
+    run.submit(command)
+    await command.done.wait()
+    if command.error is not None:
+        raise command.error
+
+
+async def load(store: Store, execution_id: str, thread_id: str) -> Execution:
+    """The state of a stored execution, folded from its log."""
+    return fold(new_execution(execution_id, thread_id), await store.read(execution_id))

@@ -1,0 +1,193 @@
+"""One transaction in the making: facts from outside, and everything that follows from them.
+
+A `Transaction` starts from the committed state, applies the facts, then asks `decide` and the gate until nothing more
+follows. It is thrown away when its commit is refused; nothing in it has happened before the commit.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import anyio
+
+from planwarden.agent import events as ev
+from planwarden.agent.decide import Ask, Dispatch, Record, decide, spent_budget
+from planwarden.agent.dispatch import Dispatcher, Prepared, Work, running_calls
+from planwarden.agent.errors import PlanwardenError
+from planwarden.agent.fold import apply
+from planwarden.agent.plan import ToolFacts
+from planwarden.agent.ports import Guard, Toolbox
+from planwarden.agent.prompts import Prompt, planning_prompt, step_prompt, synthesis_prompt
+from planwarden.agent.state import Execution
+from planwarden.agent.tool import ToolDefinition
+
+logger = logging.getLogger(__name__)
+
+PLANNING_TOOLS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Events that somebody wants appended, with the conditions under which they may be."""
+
+    events: tuple[ev.Event, ...] = ()
+    guard: Guard | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a performed call or prompt left behind; must not be lost."""
+
+    events: tuple[ev.Event, ...]
+
+
+@dataclass(slots=True)
+class Command:
+    """Something that a caller wants and waits for."""
+
+    build: Callable[[Execution, float], Change]
+    """What to append, given the state and the time now. Raises `PlanwardenError` to refuse."""
+    done: anyio.Event = field(default_factory=anyio.Event)
+    error: PlanwardenError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptWork:
+    prompt: Prompt
+
+    @property
+    def key(self) -> str:
+        return f"prompt {self.prompt.purpose} {self.prompt.step_id or ''}"
+
+
+Job = Work | PromptWork
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What decisions are turned into jobs with."""
+
+    tools: Toolbox
+    dispatcher: Dispatcher
+    facts: Callable[[], dict[str, ToolFacts]]
+    """What plans may name now."""
+
+
+class Transaction:
+    """Build once; then read `execution`, `recorded`, `guards`, `jobs` and `settled`."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        execution: Execution,
+        principal: str,
+        *,
+        now: float,
+        inflight: Collection[str],
+        follow: bool,
+    ) -> None:
+        self._preparation = preparation
+        self._principal = principal
+        self._now = now
+        self._inflight = inflight
+        self._follow = follow
+        self.execution = execution
+        """The state after everything recorded here."""
+        self.recorded: list[ev.Recorded] = []
+        self.guards: list[Guard] = []
+        self.jobs: list[Job] = []
+        """To be performed after the commit."""
+        self.settled: list[Command] = []
+        """To be told after the commit, the refused ones included."""
+
+    def build(self, facts: list[Outcome | Command]) -> None:
+        for fact in facts:
+            if isinstance(fact, Command):
+                self._command(fact)
+            else:
+                self._outcome(fact)
+        if self._follow:
+            self._recover()
+            while self._decide():
+                pass
+
+    def _command(self, command: Command) -> None:
+        before, length = self.execution, len(self.recorded)
+        command.error = None
+        try:
+            change = command.build(self.execution, self._now)
+            self._record(change.events)
+            if change.guard is not None:
+                self.guards.append(change.guard)
+        except PlanwardenError as error:
+            self.execution = before
+            del self.recorded[length:]
+            command.error = error
+        self.settled.append(command)
+
+    def _outcome(self, outcome: Outcome) -> None:
+        before, length = self.execution, len(self.recorded)
+        try:
+            self._record(outcome.events)
+        except PlanwardenError as error:
+            # Only after the execution was ended or taken over meanwhile; the log has its own account of the call.
+            self.execution = before
+            del self.recorded[length:]
+            logger.error("execution %s: a result came too late: %s", before.execution_id, error.message)
+
+    def _recover(self) -> None:
+        """Calls that somebody dispatched before this process owned the execution."""
+        for call in tuple(running_calls(self.execution)):
+            if call.call_id not in self._inflight:
+                self._take(self._preparation.dispatcher.recover(self.execution, call))
+
+    def _decide(self) -> bool:
+        """Record and prepare what `decide` wants; False when it wants nothing more."""
+        moved = False
+        for action in decide(self.execution):
+            match action:
+                case Record(event=event):
+                    if isinstance(event, ev.ExecutionSuspended) and self._is_prompting():
+                        continue
+                    self._record((event,))
+                    moved = True
+                case Dispatch(call=call):
+                    if spent_budget(self.execution) is None:
+                        self._take(self._preparation.dispatcher.prepare(self.execution, call, self._principal))
+                        moved = True
+                case Ask(purpose=purpose, step_id=step_id):
+                    self._ask(purpose, step_id)
+        return moved
+
+    def _ask(self, purpose: ev.Purpose, step_id: str | None) -> None:
+        work = PromptWork(self._prompt(purpose, step_id))
+        if work.key not in self._inflight and all(work.key != job.key for job in self.jobs):
+            self.jobs.append(work)
+
+    def _is_prompting(self) -> bool:
+        return bool(self.jobs) or any(key.startswith("prompt ") for key in self._inflight)
+
+    def _take(self, prepared: Prepared) -> None:
+        self._record(prepared.events)
+        if prepared.work is not None:
+            self.jobs.append(prepared.work)
+
+    def _record(self, events: tuple[ev.Event, ...]) -> None:
+        for event in events:
+            self.execution = apply(self.execution, event, self._now)
+            self.recorded.append(ev.Recorded(self.execution.version, self._now, event))
+
+    def _prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
+        execution, tools = self.execution, self._preparation.tools
+        if purpose == "plan":
+            available = [found for found in tools.search(execution.goal or "", PLANNING_TOOLS) if not found.unavailable]
+            total = sum(1 for found in tools.definitions() if not found.unavailable)
+            return planning_prompt(execution, [found.manifest for found in available], total)
+        if purpose == "synthesize":
+            return synthesis_prompt(execution)
+        state = execution.steps[step_id or ""]
+        others: tuple[ToolDefinition, ...] = ()
+        if execution.options.tool_mode == "flexible":
+            found = tools.search(state.step.description, PLANNING_TOOLS)
+            others = tuple(d for d in found if d.name not in state.step.required_tools and not d.unavailable)
+        return step_prompt(execution, state, others)

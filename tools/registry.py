@@ -1,0 +1,181 @@
+"""The catalogue: names, schemas, manifests, search, and the safe way to run a tool.
+
+Arguments are validated with `jsonschema-rs`, whose regular expressions run in linear time and which fetches nothing, so
+a hostile schema cannot stall the process or reach the network. Results are checked to be JSON and bounded.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import jsonschema_rs
+from pydantic import JsonValue
+
+from planwarden.agent.canonical import check_depth
+from planwarden.agent.errors import LimitExceeded, PlanwardenError, ToolError, UnknownTool, UsageError
+from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
+from planwarden.tools.base import Tool, define
+
+MAX_RESULT_BYTES = 1024 * 1024
+PREVIEW_CHARS = 4_000
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+class Registry:
+    """All tools of one process by name. Implements the engine's `Toolbox` port."""
+
+    def __init__(self, tools: Iterable[Tool] = (), *, max_result_bytes: int = MAX_RESULT_BYTES) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._validators: dict[str, jsonschema_rs.Validator] = {}
+        self._sorted: list[ToolDefinition] = []
+        self._max_result_bytes = max_result_bytes
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        """Register a tool.
+
+        Raises:
+            UsageError: the name is taken or not usable, or the schema is not a JSON Schema.
+        """
+        definition = tool.definition
+        if not _NAME.fullmatch(definition.name):
+            raise UsageError(
+                f"tool name {definition.name!r} is not usable; letters, digits, '_', '-' and '.', at most 64"
+            )
+        if definition.name in self._tools:
+            raise UsageError(f"there are two tools named {definition.name!r}; rename one of them")
+        if not definition.digest:
+            tool = Tool(define(definition), tool.call, tool.resume, tool.question)
+        try:
+            self._validators[definition.name] = _validator(definition.input_schema)
+        except ValueError as error:
+            raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
+        self._tools[definition.name] = tool
+        self._sorted = sorted((known.definition for known in self._tools.values()), key=lambda known: known.name)
+
+    def get(self, name: str) -> ToolDefinition | None:
+        tool = self._tools.get(name)
+        return tool.definition if tool is not None else None
+
+    def definitions(self) -> Sequence[ToolDefinition]:
+        return self._sorted
+
+    def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
+        """Best matches first: words of the query found in name, description and capabilities, the name counting most."""
+        words = set(_WORD.findall(query.lower()))
+        if not words:
+            return self._sorted[:limit]
+        ranked = sorted(self._sorted, key=lambda known: (-_score(known, words), known.name))
+        return ranked[:limit]
+
+    def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
+        tool, validator = self._tools.get(name), self._validators.get(name)
+        if tool is None or validator is None:
+            raise UnknownTool(f"there is no tool {name!r}")
+        completed = _with_defaults(arguments, tool.definition.input_schema)
+        if validator.is_valid(completed):
+            return completed, ()
+        return completed, tuple(
+            _fault(error) for error, _ in zip(validator.iter_errors(completed), range(20), strict=False)
+        )
+
+    def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
+        tool = self._tools.get(name)
+        return tool.question(arguments) if tool is not None and tool.question is not None else None
+
+    def resumes(self, name: str) -> bool:
+        tool = self._tools.get(name)
+        return tool is not None and tool.resume is not None
+
+    async def call(self, name: str, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
+        tool = self._tools[name]
+        try:
+            returned = await tool.call(arguments, context)
+        except PlanwardenError:
+            raise
+        # A tool is somebody else's code: whatever it raises is a failed call, not a failed server.
+        except Exception as error:
+            raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
+        return returned if isinstance(returned, Suspend) else self._checked(name, returned)
+
+    async def resume(self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue:
+        resume = self._tools[name].resume
+        if resume is None:
+            raise ToolError(f"{name} has no on_resume")
+        try:
+            returned = await resume(payload, decision, context)
+        except PlanwardenError:
+            raise
+        # As above.
+        except Exception as error:
+            raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
+        return self._checked(name, returned)
+
+    def _checked(self, name: str, value: object) -> JsonValue:
+        """The value if it is JSON and small enough; a preview of it if it is too large."""
+        if value is None or isinstance(value, bool | int):
+            return value
+        try:
+            text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            found = cast("JsonValue", value)
+            check_depth(found)
+        except (TypeError, ValueError, RecursionError, LimitExceeded) as error:
+            raise ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}") from error
+        if len(text) > self._max_result_bytes:
+            return {
+                "truncated": True,
+                "sizeBytes": len(text),
+                "preview": found[:PREVIEW_CHARS] if isinstance(found, str) else text[:PREVIEW_CHARS],
+            }
+        # What the log will hold: tuples become lists, integer keys become strings.
+        return found if _is_plain(found) else cast("JsonValue", json.loads(text))
+
+
+def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Validator:
+    """A validator that neither backtracks nor fetches."""
+    return jsonschema_rs.validator_for(
+        schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_to_fetch, validate_formats=False
+    )
+
+
+def _refuse_to_fetch(uri: str) -> Any:
+    raise ValueError(f"remote reference {uri!r} is not followed")
+
+
+def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The arguments with the top-level defaults of the schema filled in, so that what is shown is what runs."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return arguments
+    missing = {
+        name: entry["default"]
+        for name, entry in properties.items()
+        if name not in arguments and isinstance(entry, dict) and "default" in entry
+    }
+    return {**arguments, **missing} if missing else arguments
+
+
+def _fault(error: jsonschema_rs.ValidationError) -> str:
+    where = "/".join(map(str, error.instance_path))
+    return f"/{where}: {error.message[:300]}" if where else error.message[:300]
+
+
+def _score(definition: ToolDefinition, words: set[str]) -> float:
+    name = set(_WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", definition.name).lower()))
+    text = set(_WORD.findall(f"{definition.description} {' '.join(definition.capabilities)}".lower()))
+    return 3 * len(words & name) + len(words & text)
+
+
+def _is_plain(value: JsonValue) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is str and _is_plain(child) for key, child in value.items())
+    if isinstance(value, list):
+        return all(_is_plain(child) for child in value)
+    return not isinstance(value, tuple)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
