@@ -8,7 +8,6 @@ conditions again in the transaction that records it.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jsonschema_rs import ValidationError, validator_for
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
@@ -25,6 +24,7 @@ from planwarden.agent.errors import (
 from planwarden.agent.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.ports import Gate, Guard, Reply
 from planwarden.agent.replies import proposed_calls, reply_events
+from planwarden.agent.schema import Schema
 from planwarden.agent.state import Execution, SuspensionState
 
 MAX_REASON_CHARS = 2_000
@@ -32,13 +32,21 @@ MAX_CONTENT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What somebody answered, before anything was checked."""
+class Decision:
+    """What somebody answered, before its authority is judged."""
 
     approved: bool | None = None
+    """Not needed when `content` answers the question."""
     reason: str | None = None
     modified_args: dict[str, JsonValue] | None = None
+    """Replaces the arguments that were shown; checked against the tool's schema."""
     content: JsonValue = None
+    """The filled-in form, or a caller's answer to a prompt."""
+
+    def __post_init__(self) -> None:
+        """Nothing but true and false is ever an approval; raises `InvalidArguments` for the string "false"."""
+        if type(self.approved) not in (bool, type(None)):
+            raise InvalidArguments(f"'approved' is {self.approved!r}; send the JSON boolean true or false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +83,7 @@ class Answers:
         self,
         execution: Execution,
         suspension_id: str,
-        answer: Answer,
+        answer: Decision,
         authority: Authority,
         *,
         tools: Mapping[str, ToolFacts],
@@ -106,7 +114,7 @@ class Answers:
         return self._person(execution, suspension, answer, authority, principal)
 
     def _caller(
-        self, suspension: SuspensionState, answer: Answer, authority: Authority, tools: Mapping[str, ToolFacts]
+        self, suspension: SuspensionState, answer: Decision, authority: Authority, tools: Mapping[str, ToolFacts]
     ) -> Ruling:
         question = suspension.question
         guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
@@ -130,7 +138,7 @@ class Answers:
         return Ruling(events=(decided, *replied), guard=guard)
 
     def _person(
-        self, execution: Execution, suspension: SuspensionState, answer: Answer, authority: Authority, principal: str
+        self, execution: Execution, suspension: SuspensionState, answer: Decision, authority: Authority, principal: str
     ) -> Ruling:
         question = suspension.question
         if answer.approved is False:
@@ -170,7 +178,7 @@ def _decided(question: ev.Question, decision: ev.Decision, authority: Authority)
     )
 
 
-def _again(suspension: SuspensionState, answer: Answer) -> Ruling:
+def _again(suspension: SuspensionState, answer: Decision) -> Ruling:
     """The recorded outcome for the same answer; a refusal for a different one."""
     suspension_id, decision = suspension.question.suspension_id, suspension.decision
     if suspension.status == "timed_out":
@@ -229,7 +237,7 @@ def _check_form(form: dict[str, JsonValue], content: JsonValue) -> None:
     if content is None:
         raise InvalidArguments("this question asks for 'content'", details={"answerSchema": form})
     try:
-        faults = [f"{'/'.join(map(str, e.instance_path)) or 'content'}: {e.message}" for e in _validate(form, content)]
+        faults = Schema(form).faults(content)
     except ValueError as error:
         raise InvalidArguments(f"the form of this question is not a usable JSON Schema: {error}") from None
     if faults:
@@ -238,11 +246,7 @@ def _check_form(form: dict[str, JsonValue], content: JsonValue) -> None:
         )
 
 
-def _validate(form: dict[str, JsonValue], content: JsonValue) -> list[ValidationError]:
-    return list(validator_for(form).iter_errors(content))
-
-
-def _check_size(answer: Answer) -> None:
+def _check_size(answer: Decision) -> None:
     for value in (answer.content, answer.modified_args):
         if value is not None:
             check_depth(value)

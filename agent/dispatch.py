@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.canonical import canonical_json
-from planwarden.agent.errors import InvalidArguments
+from planwarden.agent.errors import InvalidArguments, ToolError
 from planwarden.agent.ports import Clock, Gate, Ids, Toolbox
 from planwarden.agent.prompts import DELEGATE
 from planwarden.agent.questions import Questions, decision_json
@@ -92,7 +92,20 @@ class Dispatcher:
         repeated = self._same_confirmation(execution, call, definition, arguments)
         if repeated is not None:
             return Prepared((ev.ToolReturned(call_id=call.call_id, value=repeated.value),))
-        suspend = self._tools.question(call.tool_name, arguments)
+        return self._gated(execution, call, definition, arguments, principal)
+
+    def _gated(
+        self,
+        execution: Execution,
+        call: Call,
+        definition: ToolDefinition,
+        arguments: dict[str, JsonValue],
+        principal: str,
+    ) -> Prepared:
+        try:
+            suspend = self._tools.question(call.tool_name, arguments)
+        except ToolError as error:
+            return _failed(call, error.code, error.message)
         if suspend is not None:
             return Prepared((self.questions.ask(execution, call, definition, suspend, arguments, principal),))
         requirement = self._gate.requirement(definition, arguments)

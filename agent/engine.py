@@ -15,9 +15,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent import events as ev
-from planwarden.agent.answers import Answer, Answers, Authority
+from planwarden.agent.answers import Answers, Authority, Decision
 from planwarden.agent.dispatch import Dispatcher
-from planwarden.agent.errors import PlanwardenError, StoreError, UnknownThread, UsageError
+from planwarden.agent.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
 from planwarden.agent.ids import RandomIds
 from planwarden.agent.perform import Performer
 from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
@@ -58,6 +58,8 @@ class Engine:
         self._runs: dict[str, Run] = {}
         self._rested: OrderedDict[str, tuple[Execution, str]] = OrderedDict()
         """Last known state and principal of executions that need nothing from this process."""
+        self._threads: dict[str, str] = {}
+        """The newest execution that rested here, by thread."""
         self._watches: dict[str, anyio.Event] = {}
         self._closing = False
         self._quiet = anyio.Event()
@@ -139,7 +141,7 @@ class Engine:
         return await self._command(execution, principal, build)
 
     async def answer(
-        self, execution: Execution, principal: str, suspension_id: str, answer: Answer, authority: Authority
+        self, execution: Execution, principal: str, suspension_id: str, answer: Decision, authority: Authority
     ) -> tuple[Execution, bool]:
         """The execution after the answer, and whether the answer was accepted (False: a person must decide).
 
@@ -177,6 +179,20 @@ class Engine:
         execution = await load(self.store, execution_id, header.thread_id)
         self._rest(execution, header.principal)
         return execution, header.principal
+
+    async def holding(self, thread_id: str, suspension_id: str) -> tuple[Execution, str]:
+        """The execution of the thread that has the suspension, possibly not its newest state, and its principal.
+
+        Raises:
+            UnknownSuspension: there is none in this thread.
+        """
+        rested = self._rested.get(self._threads.get(thread_id, ""))
+        if rested is not None and suspension_id in rested[0].suspensions:
+            return rested
+        row = await self.store.find_suspension(suspension_id)
+        if row is None or row.thread_id != thread_id:
+            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
+        return await self.current(row.execution_id)
 
     async def wait(self, execution: Execution, seconds: float) -> Execution:
         """The state when the execution stops running, or after `seconds`, whichever comes first."""
@@ -313,8 +329,11 @@ class Engine:
     def _rest(self, execution: Execution, principal: str) -> None:
         self._rested[execution.execution_id] = (execution, principal)
         self._rested.move_to_end(execution.execution_id)
+        self._threads[execution.thread_id] = execution.execution_id
         if len(self._rested) > CACHED:
-            self._rested.popitem(last=False)
+            _, (oldest, _) = self._rested.popitem(last=False)
+            if self._threads.get(oldest.thread_id) == oldest.execution_id:
+                del self._threads[oldest.thread_id]
 
     async def _released(self, run: Run) -> None:
         assert run.lease is not None

@@ -1,0 +1,89 @@
+"""Which tools a process has: the built-in ones, those given in code, those from the operator's files and entry points.
+
+The operator's settings are applied to each before it is registered, so that every digest covers them.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from planwarden.agent.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.server.configuration import Settings
+from planwarden.tools.base import Tool, as_tool, marked_tools
+from planwarden.tools.calculator import calculator_tool
+from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
+from planwarden.tools.registry import Registry
+from planwarden.tools.web_extract import web_extract_tool
+from planwarden.tools.web_search import search_endpoint_from_environment, web_search_tool
+
+ENTRY_POINTS = "planwarden.tools"
+
+
+def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry:
+    """Every tool of the process, with the operator's settings applied.
+
+    Raises:
+        UsageError: a file or entry point cannot be loaded, a name is taken, or a setting names no tool.
+    """
+    tools = [*_builtins(settings), *map(as_tool, given), *_from_files(settings.python_files), *_from_entry_points()]
+    registry = Registry(Tool(settings.applied(t.definition), t.call, t.resume, t.question) for t in tools)
+    unknown = sorted(settings.tools.keys() - {tool.definition.name for tool in tools})
+    if unknown:
+        raise InvalidArguments(
+            f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}; "
+            f"`planwarden tools` lists the names"
+        )
+    return registry
+
+
+def _builtins(settings: Settings) -> list[Tool]:
+    endpoint = search_endpoint_from_environment(settings.environment)
+    return [
+        calculator_tool(),
+        DISPLAY_CONFIRMATION,
+        REQUEST_INPUT,
+        WAIT,
+        web_extract_tool(),
+        web_search_tool(endpoint),
+    ]
+
+
+def _from_files(paths: Iterable[Path]) -> Iterator[Tool]:
+    for path in paths:
+        found = marked_tools(vars(_load(path)))
+        if not found:
+            raise UsageError(f"{str(path)!r} defines no tool; decorate a function with @planwarden.tool")
+        yield from found
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"planwarden_tools_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"there is no Python file {str(path)!r} (named in [tools] python)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except PlanwardenError:
+        raise
+    # The operator's file may raise anything; the sentence has to name the file.
+    except Exception as error:
+        raise UsageError(f"{str(path)!r} could not be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _from_entry_points() -> Iterator[Tool]:
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = entry.load()
+        # As above: somebody else's package.
+        except Exception as error:
+            raise UsageError(f"entry point {entry.value!r} could not be loaded: {error}") from error
+        tools = marked_tools(vars(loaded)) if isinstance(loaded, ModuleType) else [as_tool(loaded)]
+        for tool in tools:
+            source = entry.dist.name if entry.dist is not None else entry.name
+            yield Tool(replace(tool.definition, source=source, digest=""), tool.call, tool.resume, tool.question)

@@ -1,0 +1,168 @@
+"""Settings: the operator's `planwarden.toml`, the environment, and what was given directly; the later wins.
+
+Unknown keys and wrong values are refused with the file and the key, so that no setting silently does nothing. Policy
+comes from the file alone and cannot be changed through MCP.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planwarden.agent import events as ev
+from planwarden.agent.errors import InvalidArguments
+from planwarden.agent.plan import MAX_STEPS
+from planwarden.agent.tool import Effect, OnTimeout, Risk, ToolDefinition
+from planwarden.server.options import invalid
+from planwarden.server.policy import Policy
+
+DATABASE = "planwarden.db"
+FILE = "planwarden.toml"
+RETENTION_DAYS = 90
+
+
+class ToolSettings(BaseModel):
+    """`[tools."NAME"]`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    risk: Risk | None = None
+    effect: Effect | None = None
+    capabilities: list[str] | None = None
+    timeout_s: Annotated[float, Field(gt=0)] | None = None
+    answer_within_s: Annotated[float, Field(gt=0)] | None = None
+    on_timeout: OnTimeout | None = None
+
+
+class _Approvals(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    trust_caller: bool = False
+    open_inbox: Literal["auto", "never"] = "auto"
+
+
+class _Execution(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
+    taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
+    toolMode: Literal["strict", "flexible"] | None = None
+    maxSteps: Annotated[int, Field(ge=1, le=100_000)] = MAX_STEPS
+    waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
+
+
+class _Retention(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    tools: dict[str, Any] = Field(default_factory=dict[str, Any])
+    approvals: _Approvals = Field(default_factory=_Approvals)
+    execution: _Execution = Field(default_factory=_Execution)
+    retention: _Retention = Field(default_factory=_Retention)
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a process needs to know before it starts."""
+
+    home: Path
+    model: str = "caller"
+    options: ev.Options = field(default_factory=ev.Options)
+    max_steps: int = MAX_STEPS
+    policy: Policy = field(default_factory=Policy)
+    tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
+    python_files: tuple[Path, ...] = ()
+    retention_days: int = RETENTION_DAYS
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def database(self) -> Path:
+        return self.home / DATABASE
+
+    def applied(self, definition: ToolDefinition) -> ToolDefinition:
+        """The definition with the operator's settings for it."""
+        found = self.tools.get(definition.name)
+        if found is None:
+            return definition
+        changes: dict[str, Any] = found.model_dump(exclude_none=True)
+        if "capabilities" in changes:
+            changes["capabilities"] = tuple(changes["capabilities"])
+        return replace(definition, **changes, digest="")
+
+
+def load_settings(
+    *, home: Path | None = None, model: str | None = None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Settings from arguments over environment over file.
+
+    Raises:
+        InvalidArguments: the file is not valid TOML, or has an unknown key or a wrong value.
+    """
+    env = os.environ if environment is None else environment
+    folder = home or (Path(env["PLANWARDEN_HOME"]).expanduser() if env.get("PLANWARDEN_HOME") else _default_home())
+    folder = folder.expanduser().absolute()
+    parsed, text = _read(folder / FILE)
+    listed, by_name = _tools(parsed.tools, folder)
+    execution = parsed.execution
+    given = {
+        "max_iterations": execution.maxIterations,
+        "taef_max_retries": execution.taefMaxRetries,
+        "tool_mode": execution.toolMode,
+        "wait_seconds": execution.waitSeconds,
+    }
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    facts: dict[str, JsonValue] = {"tools": {name: found.model_dump() for name, found in by_name.items()}}
+    return Settings(
+        home=folder,
+        model=model or env.get("PLANWARDEN_MODEL") or parsed.model or "caller",
+        options=replace(ev.Options(), **changes),
+        max_steps=execution.maxSteps,
+        policy=Policy(trust_caller=parsed.approvals.trust_caller, facts=facts if text else {}),
+        tools=by_name,
+        python_files=listed,
+        retention_days=parsed.retention.days,
+        environment=dict(env),
+    )
+
+
+def _default_home() -> Path:
+    return user_data_path("planwarden", appauthor=False)
+
+
+def _read(path: Path) -> tuple[_File, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return _File(), ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from error
+    try:
+        return _File.model_validate(tomllib.loads(text)), text
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise InvalidArguments(f"{str(path)!r}: {invalid(error, 'planwarden.toml').message}") from None
+
+
+def _tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], dict[str, ToolSettings]]:
+    """The `[tools]` table: `python` lists files, every other key is a tool's name."""
+    listed = section.get("python", [])
+    if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):  # pyright: ignore[reportUnknownVariableType]
+        raise InvalidArguments(f"{str(folder / FILE)!r}: tools.python must be a list of file names")
+    files = tuple(folder / str(entry) for entry in listed)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    by_name: dict[str, ToolSettings] = {}
+    for name, entry in section.items():
+        if name == "python":
+            continue
+        try:
+            by_name[name] = ToolSettings.model_validate(entry)
+        except ValidationError as error:
+            where = f'tools."{name}"'
+            raise InvalidArguments(f"{str(folder / FILE)!r}: {invalid(error, where).message}") from None
+    return files, by_name

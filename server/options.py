@@ -1,0 +1,90 @@
+"""Options of a call as they come from outside, and how call, thread and server combine."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planwarden.agent import events as ev
+from planwarden.agent.errors import InvalidArguments
+
+_PROMPT_CHARS = 20_000
+
+
+class Budgets(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    modelTokens: Annotated[int, Field(ge=1)] | None = None
+    toolCalls: Annotated[int, Field(ge=1)] | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
+
+
+class Prompts(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    planning: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    execution: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    synthesis: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+
+
+class OptionsIn(BaseModel):
+    """`options` of run_goal, create_plan and execute_plan."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
+    taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
+    toolMode: Literal["strict", "flexible"] | None = None
+    waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
+    synthesize: bool | None = None
+    budgets: Budgets | None = None
+    prompts: Prompts | None = None
+
+
+def parse_options(document: Mapping[str, JsonValue] | None) -> dict[str, object]:
+    """The given options by the names of `Options`.
+
+    Raises:
+        InvalidArguments: naming the unknown key or the wrong value.
+    """
+    if document is None:
+        return {}
+    try:
+        parsed = OptionsIn.model_validate(dict(document))
+    except ValidationError as error:
+        raise invalid(error, "options") from None
+    budgets, prompts = parsed.budgets or Budgets(), parsed.prompts or Prompts()
+    given: dict[str, object] = {
+        "max_iterations": parsed.maxIterations,
+        "taef_max_retries": parsed.taefMaxRetries,
+        "tool_mode": parsed.toolMode,
+        "wait_seconds": parsed.waitSeconds,
+        "synthesize": parsed.synthesize,
+        "budget_model_tokens": budgets.modelTokens,
+        "budget_tool_calls": budgets.toolCalls,
+        "budget_seconds": budgets.seconds,
+        "prompt_planning": prompts.planning,
+        "prompt_execution": prompts.execution,
+        "prompt_synthesis": prompts.synthesis,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def combine(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
+    """Call over thread over server; only what a thread was explicitly given is inherited."""
+    inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
+    explicit = {**inherited, **call}
+    known = {entry.name for entry in fields(ev.Options)} - {"given"}
+    return replace(
+        server, **{name: explicit[name] for name in explicit if name in known}, given=tuple(sorted(explicit))
+    )
+
+
+def invalid(error: ValidationError, where: str) -> InvalidArguments:
+    """Pydantic's complaint as one sentence that names the key."""
+    problems: list[JsonValue] = []
+    for fault in error.errors(include_url=False, include_input=False)[:10]:
+        path = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            problems.append(f"unknown key {where}{path}")
+        else:
+            problems.append(f"{where}{path}: {fault['msg']}")
+    return InvalidArguments("; ".join(map(str, problems)), details={"problems": problems})

@@ -1,0 +1,331 @@
+"""The verbs, for every edge alike: the Python API, MCP and the command line differ only in the authority they pass.
+
+Everything is keyed by principal; what belongs to another principal looks as if it did not exist.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.engine import Engine
+from planwarden.agent.errors import (
+    InvalidArguments,
+    LimitExceeded,
+    RateLimited,
+    ThreadBusy,
+    UnknownSuspension,
+    UnknownThread,
+)
+from planwarden.agent.plan import parse_plan
+from planwarden.agent.ports import Header
+from planwarden.agent.prompts import summary
+from planwarden.agent.state import TERMINAL, Execution
+from planwarden.server import views
+from planwarden.server.observations import observations
+from planwarden.server.options import combine, parse_options
+
+MAX_GOAL_CHARS = 20_000
+MAX_REASON_CHARS = 2_000
+MAX_PAGE = 100
+MAX_WAIT_S = 300.0
+ATTEMPTS, ATTEMPTS_S = 5, 600.0
+"""Approvals without authority that one suspension takes before the caller is told to stop."""
+
+
+class Service:
+    """One engine's verbs. Each gives a view; each raises `PlanwardenError` with a code of the contract."""
+
+    def __init__(self, engine: Engine, options: ev.Options, *, max_steps: int) -> None:
+        self.engine = engine
+        self._options = options
+        self._max_steps = max_steps
+        self._attempts: OrderedDict[str, deque[float]] = OrderedDict()
+        self.inbox: str | None = None
+        """Address of the inbox page while one runs."""
+
+    async def run_goal(
+        self,
+        goal: str,
+        *,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str,
+        plan_only: bool = False,
+    ) -> views.Execution:
+        """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
+        _check_text(goal, "goal", MAX_GOAL_CHARS)
+        call = {"synthesize": not plan_only, **parse_options(options)}
+        thread, combined, context = await self._thread_for(
+            thread_id, principal, call, implied="synthesize", given=options
+        )
+        execution = await self.engine.create(
+            thread_id=thread,
+            principal=principal,
+            goal=goal,
+            options=combined,
+            plan_only=plan_only,
+            context=context,
+        )
+        return await self._waited(execution, wait_seconds)
+
+    async def execute_plan(
+        self,
+        plan: JsonValue = None,
+        *,
+        goal: str | None = None,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str,
+    ) -> views.Execution:
+        """Run the given plan, or the planned one of the thread."""
+        call = parse_options(options)
+        if plan is None:
+            return await self._run_planned(thread_id, call, wait_seconds, principal)
+        if goal is not None:
+            _check_text(goal, "goal", MAX_GOAL_CHARS)
+        parsed, _ = parse_plan(plan, author="caller", tools=self.engine.facts(), max_steps=self._max_steps)
+        thread, combined, _ = await self._thread_for(thread_id, principal, call)
+        execution = await self.engine.create(
+            thread_id=thread, principal=principal, goal=goal, plan=parsed, options=combined
+        )
+        return await self._waited(execution, wait_seconds)
+
+    async def get_execution(
+        self, thread_id: str, *, observations_after: int | None = None, principal: str
+    ) -> views.Execution:
+        """The thread's newest execution; with `observations_after` also what happened after that sequence number."""
+        execution = await self._newest(thread_id, principal)
+        if observations_after is None:
+            return self.view(execution)
+        if observations_after < 0:
+            raise InvalidArguments("observationsAfter must be 0 or more")
+        recorded = await self.engine.store.read(execution.execution_id, observations_after)
+        shown = [entry for entry in recorded if entry.sequence <= execution.version]
+        return views.execution_view(
+            execution, self.engine.tools, list(observations(shown, execution)), inbox=self.inbox
+        )
+
+    async def list_suspensions(
+        self,
+        *,
+        thread_id: str | None = None,
+        addressee: ev.Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        principal: str | None,
+    ) -> views.SuspensionPage:
+        """Open questions, oldest first. `principal` None lists everybody's, for the operator's terminal."""
+        _check_limit(limit)
+        if thread_id is not None and principal is not None:
+            await self._headers(thread_id, principal)
+        page = await self.engine.store.suspensions(
+            principal=principal, thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor
+        )
+        found: list[views.Suspension] = []
+        for row in page.rows:
+            execution, _ = await self.engine.current(row.execution_id)
+            suspension = execution.suspensions.get(row.suspension_id)
+            if suspension is not None and suspension.is_open:
+                found.append(views.suspension_view(execution, suspension, self.engine.tools, inbox=self.inbox))
+        return views.SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)
+
+    async def answer(
+        self,
+        thread_id: str,
+        suspension_id: str,
+        decision: Decision,
+        authority: Authority,
+        *,
+        wait_seconds: float | None = None,
+        principal: str,
+        caller_only: bool = False,
+    ) -> views.Execution:
+        """Answer a question; when the authority does not suffice, nothing runs and the view says who is awaited."""
+        execution, owner = await self.engine.holding(thread_id, suspension_id)
+        asked = execution.suspensions.get(suspension_id)
+        if owner != principal:
+            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
+        if caller_only and asked is not None and asked.question.addressee != "caller":
+            raise InvalidArguments(
+                f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "
+                "calling model; use resume_execution, which asks the person"
+            )
+        if decision.approved and authority.assurance == "claimed":
+            self._count_attempt(suspension_id)
+        execution, accepted = await self.engine.answer(execution, owner, suspension_id, decision, authority)
+        if accepted:
+            return await self._waited(execution, wait_seconds)
+        view = self.view(execution)
+        command = f"planwarden approve {suspension_id}"
+        return replace(
+            view,
+            awaiting="human",
+            next_action=f"A person must decide, do not retry: ask them to run `{command}`, then call get_execution.",
+        )
+
+    async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> views.Execution:
+        """Stop the thread's execution; a finished one is given back as it is."""
+        if reason is not None:
+            _check_text(reason, "reason", MAX_REASON_CHARS)
+        execution = await self._newest(thread_id, principal)
+        execution = await self.engine.cancel(execution, principal, reason)
+        return await self._waited(execution, 5.0)
+
+    def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> views.ToolPage:
+        """Lines of the catalogue, best matches first."""
+        _check_limit(limit)
+        if query is not None:
+            _check_text(query, "query", 1_000, empty=True)
+        found = self.engine.tools.search(query or "", len(self.engine.tools.definitions()))
+        start = _offset(cursor, len(found))
+        page = tuple(views.tool_line(definition) for definition in found[start : start + limit])
+        following = start + limit
+        return views.ToolPage(
+            tools=page, total=len(found), next_cursor=str(following) if following < len(found) else None
+        )
+
+    def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
+        """Full definitions of the named tools, and which names there are not."""
+        if not names:
+            raise InvalidArguments("'names' is empty; search_tools lists names")
+        if len(names) > MAX_PAGE:
+            raise LimitExceeded(f"{len(names)} names were asked for, the limit is {MAX_PAGE}")
+        wanted = list(dict.fromkeys(names))
+        found = {name: definition for name in wanted if (definition := self.engine.tools.get(name)) is not None}
+        return views.ToolSchemas(
+            tools=tuple(map(views.tool_view, found.values())),
+            unknown=tuple(name[:128] for name in wanted if name not in found),
+        )
+
+    def view(self, execution: Execution) -> views.Execution:
+        return views.execution_view(execution, self.engine.tools, inbox=self.inbox)
+
+    async def newest(self, thread_id: str, principal: str) -> Execution:
+        """The folded state of the thread's newest execution."""
+        return await self._newest(thread_id, principal)
+
+    async def _run_planned(
+        self, thread_id: str | None, call: Mapping[str, object], wait_seconds: float | None, principal: str
+    ) -> views.Execution:
+        if thread_id is None:
+            raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
+        execution = await self._newest(thread_id, principal)
+        if execution.status != "planned":
+            raise InvalidArguments(
+                f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
+            )
+        options = combine(self._options, execution.options, call)
+        started = await self.engine.start(execution, principal, options)
+        return await self._waited(started, wait_seconds)
+
+    async def _thread_for(
+        self,
+        thread_id: str | None,
+        principal: str,
+        call: Mapping[str, object],
+        *,
+        implied: str | None = None,
+        given: Mapping[str, JsonValue] | None = None,
+    ) -> tuple[str, ev.Options, str | None]:
+        """Thread id, combined options, and what the thread did before. `implied` is a default, not an explicit option."""
+        if thread_id is None:
+            combined = combine(self._options, None, call)
+            return self.engine.ids.new(), _without(combined, implied, given), None
+        headers = await self._headers(thread_id, principal)
+        newest, _ = await self.engine.current(headers[-1].execution_id)
+        if newest.status not in TERMINAL:
+            raise _busy(thread_id, newest)
+        combined = combine(self._options, newest.options, call)
+        return thread_id, _without(combined, implied, given), await self._context(headers)
+
+    async def _context(self, headers: Sequence[Header]) -> str:
+        parts: list[str] = []
+        for header in headers[-3:]:
+            execution, _ = await self.engine.current(header.execution_id)
+            outcome = execution.synthesis or summary(execution)
+            parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
+        return "\n\n".join(parts)
+
+    async def _newest(self, thread_id: str, principal: str) -> Execution:
+        headers = await self._headers(thread_id, principal)
+        execution, _ = await self.engine.current(headers[-1].execution_id)
+        return execution
+
+    async def _headers(self, thread_id: str, principal: str) -> tuple[Header, ...]:
+        headers = await self.engine.store.thread(thread_id)
+        if not headers or headers[0].principal != principal:
+            raise UnknownThread(f"there is no thread {thread_id[:64]!r}; leave threadId out to start one")
+        return headers
+
+    async def _waited(self, execution: Execution, wait_seconds: float | None) -> views.Execution:
+        seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
+        if not 0 <= seconds <= MAX_WAIT_S:
+            raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
+        return self.view(await self.engine.wait(execution, seconds) if seconds else execution)
+
+    def _count_attempt(self, suspension_id: str) -> None:
+        now = self.engine.store.clock.now()
+        times = self._attempts.setdefault(suspension_id, deque(maxlen=ATTEMPTS))
+        if len(times) == ATTEMPTS and now - times[0] < ATTEMPTS_S:
+            raise RateLimited(
+                f"suspension {suspension_id!r} was approved {ATTEMPTS} times without a person; a person must decide: "
+                f"`planwarden approve {suspension_id}`",
+                details={"retryAfterSeconds": round(ATTEMPTS_S - (now - times[0]))},
+            )
+        times.append(now)
+        if len(self._attempts) > 10_000:
+            self._attempts.popitem(last=False)
+
+
+def _busy(thread_id: str, execution: Execution) -> ThreadBusy:
+    pending: list[JsonValue] = [
+        {
+            "suspensionId": found.question.suspension_id,
+            "kind": found.question.kind,
+            "message": found.question.message[:200],
+        }
+        for found in execution.open_suspensions
+    ]
+    what = "waits for an answer" if pending else f"is {execution.status}"
+    advice = (
+        "execute_plan without a plan runs it"
+        if execution.status == "planned"
+        else "answer it, wait for it, or start without threadId"
+    )
+    return ThreadBusy(
+        f"thread {thread_id!r} has an unfinished execution that {what}; {advice}, or cancel_execution",
+        details={"executionId": execution.execution_id, "status": execution.status, "pending": pending},
+    )
+
+
+def _without(options: ev.Options, implied: str | None, given: Mapping[str, JsonValue] | None) -> ev.Options:
+    """An implied default is not inherited by the thread's next execution."""
+    if implied is None or (given is not None and implied in given):
+        return options
+    return replace(options, given=tuple(name for name in options.given if name != implied))
+
+
+def _check_text(text: str, name: str, limit: int, *, empty: bool = False) -> None:
+    if not empty and not text.strip():
+        raise InvalidArguments(f"'{name}' is empty")
+    if len(text) > limit:
+        raise LimitExceeded(f"'{name}' has {len(text)} characters, the limit is {limit}")
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidArguments(f"'limit' must be between 1 and {MAX_PAGE}")
+
+
+def _offset(cursor: str | None, total: int) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isascii() or not cursor.isdigit() or int(cursor[:9]) > total:
+        raise InvalidArguments(f"cursor {cursor[:64]!r} is not one that this server gave out")
+    return int(cursor[:9])

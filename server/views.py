@@ -1,0 +1,410 @@
+"""What the outside sees of an execution: plain values with snake_case attributes, and the same as camelCase JSON.
+
+Built from the folded state and the catalogue; nothing here is stored. docs/reference.md lists every field.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Literal, cast
+
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.ports import Toolbox
+from planwarden.agent.prompts import PLAN_SCHEMA, STEP_SCHEMA, TEXT_SCHEMA, summary
+from planwarden.agent.questions import RECONCILE_FORM
+from planwarden.agent.state import Call, StepState, SuspensionState
+from planwarden.agent.state import Execution as State
+from planwarden.agent.tool import ToolDefinition
+
+SHOWN_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    call_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+    status: str | None = None
+    error: "Error | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    id: str
+    description: str
+    step_type: str
+    required_tools: tuple[str, ...]
+    dependencies: tuple[str, ...]
+    status: str
+    validation_status: str | None
+    tool_validation_mode: str
+    retries: int
+    result: JsonValue
+    error: Error | None
+    actual_tool_calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowToAnswer:
+    inbox_url: str | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolView:
+    """One tool with its full schema."""
+
+    name: str
+    description: str
+    input_schema: dict[str, JsonValue]
+    output_schema: dict[str, JsonValue] | None
+    annotations: dict[str, JsonValue]
+    execution_mode: str
+    risk: str
+    effect: str
+    definition_digest: str
+    unavailable: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    step_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    suspension_id: str
+    thread_id: str
+    execution_id: str
+    step_id: str | None
+    addressee: str
+    kind: str
+    message: str
+    tool_call: ToolCall | None
+    risk: str | None
+    needs: str | None
+    digest: str
+    revision: int
+    created_at: datetime
+    expires_at: datetime | None
+    on_timeout: str
+    prompt: str | None
+    tools: tuple[ToolView, ...]
+    answer_schema: dict[str, JsonValue] | None
+    confirms: tuple[Covered, ...]
+    """Later calls that the same decision covers, exactly as they will run."""
+    how_to_answer: HowToAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    model_calls: int
+    input_tokens: int
+    output_tokens: int
+    tool_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    sequence: int
+    type: str
+    at: datetime
+    step_id: str | None
+    data: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """The result of every verb that touches an execution."""
+
+    thread_id: str
+    execution_id: str
+    status: str
+    goal: str | None
+    output: str | None
+    error: Error | None
+    steps: tuple[Step, ...]
+    suspensions: tuple[Suspension, ...]
+    usage: Usage
+    warnings: tuple[str, ...] = ()
+    observations: tuple[Observation, ...] | None = None
+    next_action: str = ""
+    awaiting: Literal["human", "caller"] | None = None
+    extra: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionPage:
+    suspensions: tuple[Suspension, ...]
+    total: int
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolLine:
+    """One line of the catalogue."""
+
+    name: str
+    description: str
+    capabilities: tuple[str, ...]
+    execution_mode: str
+    risk: str
+    source: str
+    unavailable: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPage:
+    tools: tuple[ToolLine, ...]
+    total: int
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSchemas:
+    tools: tuple[ToolView, ...]
+    unknown: tuple[str, ...]
+
+
+def to_json(view: object) -> dict[str, JsonValue]:
+    """A view as camelCase JSON; optional parts that are not there are left out where the contract allows it."""
+    return cast("dict[str, JsonValue]", _json(view))
+
+
+def execution_view(
+    state: State, tools: Toolbox, observations: Sequence[Observation] | None = None, *, inbox: str | None = None
+) -> Execution:
+    """The public view of the folded state."""
+    suspensions = tuple(
+        suspension_view(state, found, tools, inbox=inbox)
+        for found in state.open_suspensions
+        if found.question.addressee != "clock"
+    )
+    return Execution(
+        thread_id=state.thread_id,
+        execution_id=state.execution_id,
+        status="running" if state.status == "new" else state.status,
+        goal=state.goal,
+        output=_output(state),
+        error=_error(state),
+        steps=tuple(_step(found) for found in state.steps.values()),
+        suspensions=suspensions,
+        usage=Usage(
+            model_calls=state.usage.model_calls,
+            input_tokens=state.usage.input_tokens,
+            output_tokens=state.usage.output_tokens,
+            tool_calls=state.usage.tool_calls,
+        ),
+        warnings=state.warnings,
+        observations=None if observations is None else tuple(observations),
+        next_action=next_action(state, suspensions),
+        awaiting=_awaiting(state, suspensions),
+    )
+
+
+def suspension_view(state: State, found: SuspensionState, tools: Toolbox, *, inbox: str | None = None) -> Suspension:
+    """One question with everything needed to answer it."""
+    question = found.question
+    is_caller = question.addressee == "caller"
+    offered = (tools.get(name) for name in question.offered)
+    return Suspension(
+        suspension_id=question.suspension_id,
+        thread_id=state.thread_id,
+        execution_id=state.execution_id,
+        step_id=question.step_id,
+        addressee=question.addressee,
+        kind=question.kind,
+        message=question.message,
+        tool_call=None
+        if question.call_id is None or question.tool_name is None
+        else ToolCall(call_id=question.call_id, tool_name=question.tool_name, arguments=question.arguments or {}),
+        risk=question.risk,
+        needs=question.needs,
+        digest=question.digest,
+        revision=question.revision,
+        created_at=_time(found.created_at),
+        expires_at=None if question.expires_at is None else _time(question.expires_at),
+        on_timeout=question.on_timeout,
+        prompt=question.prompt,
+        tools=tuple(tool_view(definition) for definition in offered if definition is not None),
+        answer_schema=_answer_schema(question),
+        confirms=tuple(
+            Covered(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
+            for covered in question.covers
+        ),
+        how_to_answer=HowToAnswer()
+        if is_caller
+        else HowToAnswer(
+            inbox_url=f"{inbox}/suspensions/{question.suspension_id}" if inbox else None,
+            command=f"planwarden approve {question.suspension_id}",
+        ),
+    )
+
+
+def tool_view(definition: ToolDefinition) -> ToolView:
+    return ToolView(
+        name=definition.name,
+        description=definition.description,
+        input_schema=definition.input_schema,
+        output_schema=definition.output_schema,
+        annotations=definition.annotations,
+        execution_mode=definition.execution_mode,
+        risk=definition.risk,
+        effect=definition.effect,
+        definition_digest=definition.digest,
+        unavailable=definition.unavailable,
+    )
+
+
+def tool_line(definition: ToolDefinition) -> ToolLine:
+    return ToolLine(
+        name=definition.name,
+        description=definition.summary,
+        capabilities=definition.capabilities,
+        execution_mode=definition.execution_mode,
+        risk=definition.risk,
+        source=definition.source,
+        unavailable=definition.unavailable,
+    )
+
+
+def next_action(state: State, suspensions: Iterable[Suspension]) -> str:
+    """One sentence: what the caller should do now."""
+    pending = tuple(suspensions)
+    if state.status == "planned":
+        return "Show the plan; execute_plan with this threadId (and no plan) runs it, cancel_execution drops it."
+    if state.status in ("running", "new"):
+        return "Still running; call get_execution with this threadId to look again."
+    if state.status == "suspended":
+        mine = [found for found in pending if found.addressee == "caller"]
+        if mine:
+            return f"Answer suspension {mine[0].suspension_id} ({mine[0].kind}) with submit_answer."
+        if pending:
+            which = ", ".join(found.suspension_id for found in pending[:5])
+            return (
+                f"A person must decide {which}: call resume_execution to have them asked, or tell them to run "
+                f"`planwarden approve {pending[0].suspension_id}`; do not decide for them."
+            )
+        deadlines = [f.question.expires_at for f in state.open_suspensions if f.question.expires_at is not None]
+        until = _time(min(deadlines)).isoformat(timespec="seconds") if deadlines else "later"
+        return f"Waiting until {until}; call get_execution then."
+    if state.status == "completed":
+        return "Done; every required tool call is proven by the log."
+    if state.status == "rejected":
+        return "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
+    if state.status == "incomplete":
+        return f"The budget of {state.exhausted} is used up; report what was done, or start again with more."
+    if state.status == "cancelled":
+        return "Cancelled; nothing more will run."
+    return "Failed; read error and steps, correct the plan, and run it on the same thread."
+
+
+def _awaiting(state: State, suspensions: Iterable[Suspension]) -> Literal["human", "caller"] | None:
+    if state.status != "suspended":
+        return None
+    addressees = {found.addressee for found in suspensions}
+    return "caller" if "caller" in addressees else "human" if "human" in addressees else None
+
+
+def _output(state: State) -> str | None:
+    """The synthesis, or the engine's own summary of what the log proves; None while it is not over."""
+    if not state.is_finished:
+        return None
+    return state.synthesis or summary(state) or None
+
+
+def _error(state: State) -> Error | None:
+    if state.error_code is None:
+        return None
+    return Error(code=state.error_code, message=state.error_message or state.error_code)
+
+
+def _step(found: StepState) -> Step:
+    step = found.step
+    return Step(
+        id=step.step_id,
+        description=step.description,
+        step_type=step.step_type,
+        required_tools=step.required_tools,
+        dependencies=step.dependencies,
+        status=found.status,
+        validation_status=found.validation,
+        tool_validation_mode=step.tool_validation_mode,
+        retries=found.retries,
+        result=found.result if found.status == "completed" else None,
+        error=None
+        if found.error_code is None
+        else Error(code=found.error_code, message=found.error_message or found.error_code),
+        actual_tool_calls=tuple(_call(call) for call in found.calls if call.status in SHOWN_CALLS),
+    )
+
+
+def _call(call: Call) -> ToolCall:
+    return ToolCall(
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        arguments=call.proposed if call.arguments is None else call.arguments,
+        status=call.status,
+        error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
+    )
+
+
+def _answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
+    if question.kind == "plan":
+        return PLAN_SCHEMA
+    if question.kind == "step":
+        return STEP_SCHEMA
+    if question.kind == "synthesis":
+        return TEXT_SCHEMA
+    return RECONCILE_FORM if question.kind == "reconcile" else question.form
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+_OPTIONAL = frozenset({"observations", "awaiting", "status", "unavailable", "warnings", "confirms"})
+"""Left out when empty: parts beyond the contract, and those that are only there when asked for."""
+
+
+@cache
+def _names(kind: type) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((entry.name, _camel(entry.name), entry.name in _OPTIONAL) for entry in fields(kind))
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+def _json(value: Any) -> Any:
+    kind = cast("type", type(value))
+    if kind is tuple:
+        return [_json(item) for item in value]
+    if kind is datetime:
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if not is_dataclass(kind):
+        return value
+    found: dict[str, Any] = {}
+    for name, key, is_optional in _names(kind):
+        held = getattr(value, name)
+        if is_optional and (held is None or held == ()):
+            continue
+        found[key] = _json(held)
+    extra = found.pop("extra", None)
+    if isinstance(extra, Mapping):
+        found.update(cast("Mapping[str, Any]", extra))
+    if kind is ToolCall and found.get("error") is None:
+        found.pop("error", None)
+    return found

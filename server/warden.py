@@ -1,0 +1,214 @@
+"""The Python API: planwarden inside a program, without MCP.
+
+The program is the operator: its decisions carry the assurance `embedder` and the `principal` that it passes.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.engine import Engine
+from planwarden.agent.errors import StoreError
+from planwarden.agent.ports import Model, Store
+from planwarden.server import views
+from planwarden.server.catalogue import build_registry
+from planwarden.server.configuration import Settings, load_settings
+from planwarden.server.models import build_model
+from planwarden.server.service import Service
+from planwarden.storage.sqlite import SqliteStore
+
+LOCAL = "local"
+"""The principal when nobody says otherwise: whoever can read the home directory."""
+
+
+class Warden:
+    """Plans, runs, suspends and resumes; use as an async context manager.
+
+    ```python
+    async with planwarden.Warden(home=path, tools=[crm_find]) as warden:
+        execution = await warden.execute_plan(plan, wait_seconds=30)
+    ```
+    """
+
+    def __init__(
+        self,
+        home: Path | str | None = None,
+        *,
+        model: str | Model | None = None,
+        tools: Sequence[object] = (),
+        settings: Settings | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """`home` holds the database and `planwarden.toml`; `tools` are functions decorated with `@planwarden.tool`.
+
+        Raises:
+            UsageError: a setting, a tool or the model is not usable.
+        """
+        folder = Path(home) if home is not None else None
+        named = model if isinstance(model, str) else None
+        self.settings = settings or load_settings(home=folder, model=named)
+        self.tools = build_registry(self.settings, tools)
+        self._model = build_model(self.settings.model) if model is None or isinstance(model, str) else model
+        self._given = store
+        self._stack = AsyncExitStack()
+        self._service: Service | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the store and take over what a dead process left running. Raises `StoreError`."""
+        store = self._given
+        if store is None:
+            opened = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
+            self._stack.push_async_callback(opened.close)
+            store = opened
+        engine = Engine(store, self.tools, self._model, self.settings.policy, max_steps=self.settings.max_steps)
+        await self._stack.enter_async_context(engine)
+        self._service = Service(engine, self.settings.options, max_steps=self.settings.max_steps)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._service = None
+        await self._stack.__aexit__(kind, error, traceback)
+
+    @property
+    def service(self) -> Service:
+        """The verbs with explicit authority, for edges other than this one."""
+        if self._service is None:
+            raise StoreError("the warden is not open; use `async with planwarden.Warden(...) as warden`")
+        return self._service
+
+    async def run_goal(
+        self,
+        goal: str,
+        *,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Plan for a goal and run the plan."""
+        return await self.service.run_goal(
+            goal, thread_id=thread_id, options=options, wait_seconds=wait_seconds, principal=principal
+        )
+
+    async def create_plan(
+        self,
+        goal: str,
+        *,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Plan for a goal and stop at `planned`."""
+        return await self.service.run_goal(
+            goal,
+            thread_id=thread_id,
+            options=options,
+            wait_seconds=wait_seconds,
+            principal=principal,
+            plan_only=True,
+        )
+
+    async def execute_plan(
+        self,
+        plan: Mapping[str, JsonValue] | None = None,
+        *,
+        goal: str | None = None,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Run a plan, or the planned one of the thread."""
+        return await self.service.execute_plan(
+            dict(plan) if plan is not None else None,
+            goal=goal,
+            thread_id=thread_id,
+            options=options,
+            wait_seconds=wait_seconds,
+            principal=principal,
+        )
+
+    async def get_execution(
+        self, thread_id: str, *, observations_after: int | None = None, principal: str = LOCAL
+    ) -> views.Execution:
+        """The thread's newest execution."""
+        return await self.service.get_execution(thread_id, observations_after=observations_after, principal=principal)
+
+    async def list_suspensions(
+        self,
+        *,
+        thread_id: str | None = None,
+        addressee: ev.Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        principal: str = LOCAL,
+    ) -> views.SuspensionPage:
+        """Open questions, oldest first."""
+        return await self.service.list_suspensions(
+            thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor, principal=principal
+        )
+
+    async def submit_answer(
+        self,
+        thread_id: str,
+        suspension_id: str,
+        content: JsonValue,
+        *,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Answer a question addressed to the caller."""
+        return await self.service.answer(
+            thread_id,
+            suspension_id,
+            Decision(content=content),
+            Authority(assurance="caller", channel="python", principal=principal),
+            wait_seconds=wait_seconds,
+            principal=principal,
+            caller_only=True,
+        )
+
+    async def resume_execution(
+        self,
+        thread_id: str,
+        suspension_id: str,
+        decision: Decision,
+        *,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Decide; the assurance is `embedder`."""
+        return await self.service.answer(
+            thread_id,
+            suspension_id,
+            decision,
+            Authority(assurance="embedder", channel="python", principal=principal),
+            wait_seconds=wait_seconds,
+            principal=principal,
+        )
+
+    async def cancel_execution(
+        self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL
+    ) -> views.Execution:
+        """Stop the thread's execution."""
+        return await self.service.cancel_execution(thread_id, reason=reason, principal=principal)
+
+    async def search_tools(
+        self, query: str | None = None, *, limit: int = 20, cursor: str | None = None
+    ) -> views.ToolPage:
+        """Lines of the catalogue."""
+        return self.service.search_tools(query, limit=limit, cursor=cursor)
+
+    async def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
+        """Full definitions of the named tools."""
+        return self.service.get_tool_schemas(names)
