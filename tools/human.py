@@ -5,10 +5,10 @@ None of them has code that runs: the question is built from the arguments, the d
 
 from collections.abc import Mapping
 
-import jsonschema_rs
 from pydantic import JsonValue
 
 from planwarden.agent.errors import ToolError
+from planwarden.agent.schema import Schema
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 
@@ -24,12 +24,13 @@ def _confirmation(arguments: Mapping[str, JsonValue]) -> Suspend:
 
 
 def _input(arguments: Mapping[str, JsonValue]) -> Suspend:
-    form = arguments.get("form")
-    return Suspend(
-        message=str(arguments["message"]),
-        form=form if isinstance(form, dict) else None,
-        timeout_s=_seconds(arguments),
-    )
+    form = arguments["form"]
+    assert isinstance(form, dict)
+    try:
+        Schema(form)
+    except ValueError as error:
+        raise ToolError(f"the form is not a usable JSON Schema: {str(error).splitlines()[0]}") from None
+    return Suspend(message=str(arguments["message"]), form=form, timeout_s=_seconds(arguments))
 
 
 def _waiting(arguments: Mapping[str, JsonValue]) -> Suspend:
@@ -124,12 +125,3 @@ WAIT = Tool(
     _never_called,
     question=_waiting,
 )
-
-
-def is_form(schema: JsonValue) -> bool:
-    """Whether a value is a JSON Schema that an answer can be checked against."""
-    try:
-        jsonschema_rs.validator_for(schema)
-    except ValueError:
-        return False
-    return isinstance(schema, dict)

@@ -1,19 +1,18 @@
 """The catalogue: names, schemas, manifests, search, and the safe way to run a tool.
 
-Arguments are validated with `jsonschema-rs`, whose regular expressions run in linear time and which fetches nothing, so
-a hostile schema cannot stall the process or reach the network. Results are checked to be JSON and bounded.
+Arguments are validated against the tool's schema with defaults filled in; results are checked to be JSON and bounded.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
-import jsonschema_rs
 from pydantic import JsonValue
 
 from planwarden.agent.canonical import check_depth
 from planwarden.agent.errors import LimitExceeded, PlanwardenError, ToolError, UnknownTool, UsageError
+from planwarden.agent.schema import Schema
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 
@@ -28,7 +27,7 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool] = (), *, max_result_bytes: int = MAX_RESULT_BYTES) -> None:
         self._tools: dict[str, Tool] = {}
-        self._validators: dict[str, jsonschema_rs.Validator] = {}
+        self._schemas: dict[str, Schema] = {}
         self._sorted: list[ToolDefinition] = []
         self._max_result_bytes = max_result_bytes
         for tool in tools:
@@ -50,7 +49,7 @@ class Registry:
         if not definition.digest:
             tool = Tool(define(definition), tool.call, tool.resume, tool.question)
         try:
-            self._validators[definition.name] = _validator(definition.input_schema)
+            self._schemas[definition.name] = Schema(definition.input_schema)
         except ValueError as error:
             raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
         self._tools[definition.name] = tool
@@ -72,15 +71,11 @@ class Registry:
         return ranked[:limit]
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
-        tool, validator = self._tools.get(name), self._validators.get(name)
-        if tool is None or validator is None:
+        tool = self._tools.get(name)
+        if tool is None:
             raise UnknownTool(f"there is no tool {name!r}")
         completed = _with_defaults(arguments, tool.definition.input_schema)
-        if validator.is_valid(completed):
-            return completed, ()
-        return completed, tuple(
-            _fault(error) for error, _ in zip(validator.iter_errors(completed), range(20), strict=False)
-        )
+        return completed, self._schemas[name].faults(completed)
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
         tool = self._tools.get(name)
@@ -134,17 +129,6 @@ class Registry:
         return found if _is_plain(found) else cast("JsonValue", json.loads(text))
 
 
-def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Validator:
-    """A validator that neither backtracks nor fetches."""
-    return jsonschema_rs.validator_for(
-        schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_to_fetch, validate_formats=False
-    )
-
-
-def _refuse_to_fetch(uri: str) -> Any:
-    raise ValueError(f"remote reference {uri!r} is not followed")
-
-
 def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """The arguments with the top-level defaults of the schema filled in, so that what is shown is what runs."""
     properties = schema.get("properties")
@@ -156,11 +140,6 @@ def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]
         if name not in arguments and isinstance(entry, dict) and "default" in entry
     }
     return {**arguments, **missing} if missing else arguments
-
-
-def _fault(error: jsonschema_rs.ValidationError) -> str:
-    where = "/".join(map(str, error.instance_path))
-    return f"/{where}: {error.message[:300]}" if where else error.message[:300]
 
 
 def _score(definition: ToolDefinition, words: set[str]) -> float:
