@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
-from planwarden.agent.canonical import canonical_json, check_depth
+from planwarden.agent.canonical import canonical_json, check_depth, is_larger
 from planwarden.agent.dispatch import Dispatcher
 from planwarden.agent.errors import (
     AlreadyDecided,
@@ -250,8 +250,7 @@ def _check_size(answer: Decision) -> None:
     for value in (answer.content, answer.modified_args):
         if value is not None:
             check_depth(value)
-            size = len(canonical_json(value))
-            if size > MAX_CONTENT_BYTES:
-                raise LimitExceeded(f"the answer has {size} bytes, the limit is {MAX_CONTENT_BYTES}")
+            if is_larger(value, MAX_CONTENT_BYTES):
+                raise LimitExceeded(f"the answer is larger than {MAX_CONTENT_BYTES} bytes")
     if answer.reason is not None and len(answer.reason) > MAX_REASON_CHARS:
         raise LimitExceeded(f"the reason has {len(answer.reason)} characters, the limit is {MAX_REASON_CHARS}")

@@ -14,11 +14,13 @@ from planwarden.agent.errors import InvalidArguments, LimitExceeded
 MAX_DEPTH = 64
 """Nesting of a JSON document that planwarden accepts; Python's own encoder recurses."""
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
 
 def canonical_json(value: JsonValue) -> str:
     """The one text of a JSON value. Raises `InvalidArguments` for NaN and infinities."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        return _CANONICAL.encode(value)
     except ValueError as error:
         raise InvalidArguments("the value is not JSON: NaN and Infinity have no place in it") from error
 
@@ -42,6 +44,12 @@ def read_json(text: str | bytes) -> JsonValue:
         raise InvalidArguments(f"not valid JSON: {error}") from None
     check_depth(value)
     return value
+
+
+def is_larger(value: JsonValue, limit_bytes: int) -> bool:
+    """Whether the canonical JSON of `value` has more than `limit_bytes` bytes."""
+    # No JSON escape is more than six times as long as what it stands for, and repr runs in C.
+    return len(repr(value)) * 6 > limit_bytes and len(canonical_json(value)) > limit_bytes
 
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:

@@ -17,7 +17,7 @@ from planwarden.agent.errors import InvalidArguments, ToolError
 from planwarden.agent.ports import Clock, Gate, Ids, Toolbox
 from planwarden.agent.prompts import DELEGATE
 from planwarden.agent.questions import Questions, decision_json
-from planwarden.agent.state import Call, Execution
+from planwarden.agent.state import Call, Execution, evolve
 from planwarden.agent.tool import ToolDefinition
 
 ASKED: tuple[ev.SuspensionKind, ...] = ("confirmation", "input")
@@ -131,13 +131,13 @@ class Dispatcher:
             intent = ev.ToolCallIntended(
                 call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
             )
-            running = replace(call, arguments=arguments, effect=definition.effect)
+            running = evolve(call, arguments=arguments, effect=definition.effect)
             return Prepared((intent,), Work("call", running, definition))
         if question.kind != "wait" and self._tools.resumes(call.tool_name):
             intent = ev.ToolCallIntended(
                 call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
             )
-            running = replace(call, arguments=arguments, effect=definition.effect)
+            running = evolve(call, arguments=arguments, effect=definition.effect)
             return Prepared((intent,), Work("resume", running, definition))
         return Prepared((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
 
@@ -159,7 +159,7 @@ class Dispatcher:
             effect=definition.effect,
             suspension_id=suspension.question.suspension_id,
         )
-        return Prepared((intent,), Work("call", replace(call, effect=definition.effect), definition))
+        return Prepared((intent,), Work("call", evolve(call, effect=definition.effect), definition))
 
     def _same_confirmation(
         self, execution: Execution, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
@@ -181,8 +181,9 @@ class Dispatcher:
         self, execution: Execution, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
     ) -> str | None:
         """The approved confirmation that named exactly this call and has not been used for it yet."""
-        wanted = canonical_json(arguments)
-        for suspension in execution.suspensions.values():
+        confirming = [found for found in execution.suspensions.values() if found.question.covers]
+        wanted = canonical_json(arguments) if confirming else ""
+        for suspension in confirming:
             decision, question = suspension.decision, suspension.question
             if decision is None or not decision.approved or suspension.assurance is None:
                 continue
@@ -241,4 +242,4 @@ def _intended(
     intent = ev.ToolCallIntended(
         call_id=call.call_id, arguments=arguments, effect=definition.effect, suspension_id=covering
     )
-    return Prepared((intent,), Work("call", replace(call, arguments=arguments, effect=definition.effect), definition))
+    return Prepared((intent,), Work("call", evolve(call, arguments=arguments, effect=definition.effect), definition))

@@ -7,7 +7,7 @@ whoever stops waiting only stops watching.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +24,7 @@ from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
 from planwarden.agent.ports import Gate, Guard, Ids, Model, Store, SuspensionRow, Toolbox
 from planwarden.agent.run import Run, Surroundings, load, settle
 from planwarden.agent.state import Execution, new_execution
+from planwarden.agent.tool import ToolDefinition
 from planwarden.agent.transaction import Change, Command, Preparation
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Engine:
         self._answers = Answers(dispatcher, gate, max_steps=max_steps)
         self._performer = Performer(tools, model, dispatcher.questions, self.ids, max_steps=max_steps)
         self._preparation = Preparation(tools, dispatcher, self.facts)
+        self._known: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._runs: dict[str, Run] = {}
         self._rested: OrderedDict[str, tuple[Execution, str]] = OrderedDict()
         """Last known state and principal of executions that need nothing from this process."""
@@ -152,9 +154,8 @@ class Engine:
 
         def build(state: Execution, now: float) -> Change:
             nonlocal accepted
-            facts = self.facts() if state.suspensions.get(suspension_id) else {}
             ruling = self._answers.rule(
-                state, suspension_id, answer, authority, tools=facts, principal=principal, now=now
+                state, suspension_id, answer, authority, tools=self.facts(), principal=principal, now=now
             )
             accepted = ruling.accepted
             return Change(ruling.events, ruling.guard)
@@ -210,7 +211,11 @@ class Engine:
 
     def facts(self) -> dict[str, ToolFacts]:
         """What a plan may name now: the available tools."""
-        return {d.name: ToolFacts(d.is_blocking) for d in self.tools.definitions() if not d.unavailable}
+        definitions = self.tools.definitions()
+        if definitions is not self._known[0]:
+            facts = {d.name: ToolFacts(d.is_blocking) for d in definitions if not d.unavailable}
+            self._known = (definitions, facts)
+        return self._known[1]
 
     async def tick(self) -> None:
         """One turn of the clockwork: deadlines, takeovers, leases, news from other processes."""

@@ -5,7 +5,6 @@ below that gives the fields it changes; an event without one changes the status 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from planwarden.agent import events as ev
@@ -21,6 +20,7 @@ from planwarden.agent.state import (
     StepState,
     SuspensionState,
     Turn,
+    evolve,
 )
 
 
@@ -45,7 +45,7 @@ def apply(execution: Execution, event: ev.Event, at: float) -> Execution:
         )
     changes = _EFFECTS[kind](execution, event, at) if kind in _EFFECTS else {}
     elapsed = max(0.0, at - execution.updated_at) if execution.status == "running" else 0.0
-    return replace(
+    return evolve(
         execution,
         status=status,
         version=execution.version + 1,
@@ -100,7 +100,7 @@ def _plan_refused(execution: Execution, event: ev.PlanRefused, at: float) -> Cha
 
 
 def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> Changes:
-    usage = replace(
+    usage = evolve(
         execution.usage,
         model_calls=execution.usage.model_calls + 1,
         input_tokens=execution.usage.input_tokens + event.input_tokens,
@@ -125,7 +125,7 @@ def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> C
             for number, proposed in enumerate(event.calls, first)
         )
         turn = Turn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
-        state = replace(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
+        state = evolve(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
         changes["steps"] = _with_step(execution, state)
     return changes
 
@@ -134,7 +134,7 @@ def _model_failed(execution: Execution, event: ev.ModelFailed, at: float) -> Cha
     if event.purpose != "step":
         return {"model_error": (event.code, event.message)}
     state = _step_after(execution, event.step_id or "", event)
-    return {"steps": _with_step(execution, replace(state, error_code=event.code, error_message=event.message))}
+    return {"steps": _with_step(execution, evolve(state, error_code=event.code, error_message=event.message))}
 
 
 def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) -> Changes:
@@ -145,7 +145,7 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
         if suspension is None or suspension.question.call_id != event.call_id:
             raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
         arguments = suspension.question.arguments
-    call = replace(
+    call = evolve(
         call,
         arguments=arguments,
         effect=event.effect,
@@ -154,23 +154,23 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
     )
     return {
         "steps": _with_call(execution, call, event),
-        "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1),
+        "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1),
     }
 
 
 def _returned(execution: Execution, event: ev.ToolReturned, at: float) -> Changes:
-    call = replace(_call_after(execution, event.call_id, event), value=event.value)
+    call = evolve(_call_after(execution, event.call_id, event), value=event.value)
     return {"steps": _with_call(execution, call, event)}
 
 
 def _call_failed(execution: Execution, event: ev.ToolFailed, at: float) -> Changes:
     call = _call_after(execution, event.call_id, event)
-    return {"steps": _with_call(execution, replace(call, error_code=event.code, error_message=event.message), event)}
+    return {"steps": _with_call(execution, evolve(call, error_code=event.code, error_message=event.message), event)}
 
 
 def _outcome_unknown(execution: Execution, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
     call = _call_after(execution, event.call_id, event)
-    call = replace(call, error_code="outcome_unknown", error_message=event.message)
+    call = evolve(call, error_code="outcome_unknown", error_message=event.message)
     return {"steps": _with_call(execution, call, event)}
 
 
@@ -182,7 +182,7 @@ def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
     if question.call_id is not None:
         call = _call_after(execution, question.call_id, event)
         arguments = call.arguments if question.arguments is None else question.arguments
-        call = replace(call, arguments=arguments, suspension_id=question.suspension_id)
+        call = evolve(call, arguments=arguments, suspension_id=question.suspension_id)
         changes["steps"] = _with_call(execution, call, event)
     elif question.step_id is not None:
         changes["steps"] = _with_step(execution, _step_after(execution, question.step_id, event))
@@ -196,15 +196,15 @@ def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Ch
         raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
     changes = _answered_step(execution, event, event.question)
     if event.question.call_id is not None:
-        call = replace(execution.call(event.question.call_id), arguments=event.question.arguments)
+        call = evolve(execution.call(event.question.call_id), arguments=event.question.arguments)
         changes = {"steps": _with_call(execution, call, event)}
-    revised = replace(current, question=event.question)
+    revised = evolve(current, question=event.question)
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 
 def _decided(execution: Execution, event: ev.SuspensionDecided, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
-    answered = replace(
+    answered = evolve(
         current,
         status="decided",
         decision=event.decision,
@@ -221,7 +221,7 @@ def _decided(execution: Execution, event: ev.SuspensionDecided, at: float) -> Ch
 
 def _timed_out(execution: Execution, event: ev.SuspensionTimedOut, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
-    answered = replace(
+    answered = evolve(
         current,
         status="timed_out",
         decision=ev.Decision(approved=event.outcome == "approve", reason="nobody answered in time"),
@@ -247,7 +247,7 @@ def _validation_failed(execution: Execution, event: ev.ValidationFailed, at: flo
     state = _step_after(execution, event.step_id, event)
     retries = state.retries + 1 if event.enforced else state.retries
     warned = state.warned or not event.enforced
-    changed = replace(state, retries=retries, enforcing=event.enforced, warned=warned)
+    changed = evolve(state, retries=retries, enforcing=event.enforced, warned=warned)
     return {"steps": _with_step(execution, changed)}
 
 
@@ -257,22 +257,22 @@ def _step_started(execution: Execution, event: ev.StepStarted | ev.StepSkipped, 
 
 def _step_completed(execution: Execution, event: ev.StepCompleted, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
-    return {"steps": _with_step(execution, replace(state, validation=event.validation))}
+    return {"steps": _with_step(execution, evolve(state, validation=event.validation))}
 
 
 def _step_failed(execution: Execution, event: ev.StepFailed, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
-    failed = replace(state, validation="failed", error_code=event.code, error_message=event.message)
+    failed = evolve(state, validation="failed", error_code=event.code, error_message=event.message)
     return {"steps": _with_step(execution, failed)}
 
 
 def _step_rejected(execution: Execution, event: ev.StepRejected, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
     calls = tuple(
-        replace(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
+        evolve(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
         for call in state.calls
     )
-    rejected = replace(
+    rejected = evolve(
         state,
         calls=calls,
         rejected_by=event.suspension_id,
@@ -303,7 +303,7 @@ def _withdrawn(execution: Execution) -> Changes:
         return {}
     return {
         "suspensions": {
-            suspension_id: replace(found, status="withdrawn") if found.is_open else found
+            suspension_id: evolve(found, status="withdrawn") if found.is_open else found
             for suspension_id, found in execution.suspensions.items()
         }
     }
@@ -353,7 +353,7 @@ def _step_after(execution: Execution, step_id: str, event: ev.Event) -> StepStat
     status = STEP_TRANSITIONS[state.status].get(type(event))
     if status is None:
         raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
-    return replace(state, status=status)
+    return evolve(state, status=status)
 
 
 def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
@@ -376,7 +376,7 @@ def _with_step(execution: Execution, state: StepState) -> Mapping[str, StepState
 
 def _with_call(execution: Execution, call: Call, event: ev.Event) -> Mapping[str, StepState]:
     """The steps after `event` moved `call` and its step."""
-    moved = replace(call, status=_next_call_status(call, event))
+    moved = evolve(call, status=_next_call_status(call, event))
     state = _step_after(execution, call.step_id, event)
     calls = tuple(moved if other.call_id == call.call_id else other for other in state.calls)
-    return _with_step(execution, replace(state, calls=calls))
+    return _with_step(execution, evolve(state, calls=calls))

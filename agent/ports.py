@@ -210,7 +210,7 @@ class Toolbox(Protocol):
     def get(self, name: str) -> ToolDefinition | None: ...
 
     def definitions(self) -> Sequence[ToolDefinition]:
-        """All of them, sorted by name, unavailable ones included."""
+        """All of them, sorted by name, unavailable ones included; the same object until something changes."""
         ...
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:

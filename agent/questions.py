@@ -9,7 +9,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
-from planwarden.agent.canonical import canonical_json, digest
+from planwarden.agent.canonical import digest, is_larger
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.ports import Clock, Gate, Ids, Requirement, Toolbox
 from planwarden.agent.references import resolve
@@ -52,9 +52,8 @@ class Questions:
         faults.extend(invalid)
         if faults:
             raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": schema})
-        size = len(canonical_json(completed))
-        if size > MAX_ARGUMENT_BYTES:
-            raise InvalidArguments(f"the arguments have {size} bytes, the limit is {MAX_ARGUMENT_BYTES}")
+        if is_larger(completed, MAX_ARGUMENT_BYTES):
+            raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
         return completed
 
     def ask(

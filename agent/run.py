@@ -9,6 +9,7 @@ Not promised: that a tool stops when it is told to; a plain function on a thread
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
@@ -93,6 +94,7 @@ class Run:
         # A fault in one execution must not take the others down with it; its log stays as committed.
         except Exception:
             logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
+            await self._abandon()
 
     async def _perform(self, job: Job) -> tuple[ev.Event, ...]:
         scope = self._inflight[job.key]
@@ -222,6 +224,16 @@ class Run:
             if isinstance(fact, Command):
                 fact.error = error
                 fact.done.set()
+
+    async def _abandon(self) -> None:
+        """Give the execution up, so that whoever takes it over, this process included, starts from its log."""
+        lease, self.lease, self.is_foreign = self.lease, None, True
+        for scope in self._inflight.values():
+            scope.cancel()
+        self._around.committed(self)
+        if lease is not None:
+            with suppress(StoreError):
+                await self._around.store.release(lease)
 
     async def _retry(self, kept: list[Outcome]) -> None:
         await anyio.sleep(RETRY_S)

@@ -16,7 +16,7 @@ Rules:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import JsonValue
 
@@ -149,7 +149,21 @@ STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_
 CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+State = TypeVar("State")
+
+
+def evolve(value: State, /, **changes: Any) -> State:
+    """A copy of a frozen state value with some fields changed, as `dataclasses.replace`.
+
+    Every event makes three of these. `replace` calls `__init__` and sets each field in Python; copying the instance
+    dictionary does the same in C, in a tenth of the time. It is why the values in this module have no slots.
+    """
+    made = object.__new__(type(value))
+    made.__dict__.update(value.__dict__, **changes)
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """One tool call of a step, from proposal to result."""
 
@@ -183,7 +197,7 @@ class Turn:
     """True when the reply answered an enforcement prompt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StepState:
     step: Step
     status: StepStatus = "pending"
@@ -214,7 +228,7 @@ class StepState:
         return self.turns[-1].content if self.turns else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SuspensionState:
     question: ev.Question
     created_at: float
@@ -230,7 +244,7 @@ class SuspensionState:
         return self.status == "pending"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Usage:
     model_calls: int = 0
     input_tokens: int = 0
@@ -239,7 +253,7 @@ class Usage:
     """Calls that were dispatched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Execution:
     """The fold of a log; immutable."""
 

@@ -36,7 +36,7 @@ _STRENGTH: dict[ev.Assurance, int] = {
 _REQUIRED: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second": 3}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """Implements the engine's `Gate` port."""
 
@@ -46,6 +46,7 @@ class Policy:
     """Until signatures and second approvers exist, the command line is the only door to critical calls."""
     facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """What the operator's file says, for the digest."""
+    _digest: str = field(init=False, repr=False, compare=False, default="")
 
     def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
         """Risk and needs of one call. The definition's risk is already the operator's, see `configuration`."""
@@ -61,6 +62,10 @@ class Policy:
             return True
         return _STRENGTH[assurance] >= _REQUIRED[needs]
 
+    def __post_init__(self) -> None:
+        found = digest({"trustCaller": self.trust_caller, **self.facts}, context="policy/v1")
+        object.__setattr__(self, "_digest", found)
+
     @property
     def policy_digest(self) -> str:
-        return digest({"trustCaller": self.trust_caller, **self.facts}, context="policy/v1")
+        return self._digest

@@ -29,6 +29,8 @@ _NESTED: tuple[type, ...] = (
     PlannedCall,
 )
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
 
 def _defaults(kind: type) -> tuple[tuple[str, object], ...]:
     """Field names with the value that is left out; a field without a default never equals `MISSING`."""
@@ -44,7 +46,7 @@ _FIELDS: dict[type, tuple[tuple[str, object], ...]] = {kind: _defaults(kind) for
 
 def encode_events(events: Iterable[ev.Event]) -> str:
     """The text of one transaction's events, as stored."""
-    return json.dumps([encode_event(event) for event in events], separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode([encode_event(event) for event in events])
 
 
 def encode_event(event: ev.Event) -> dict[str, JsonValue]:

@@ -21,6 +21,8 @@ PREVIEW_CHARS = 4_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _WORD = re.compile(r"[a-z0-9]+")
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
 
 class Registry:
     """All tools of one process by name. Implements the engine's `Toolbox` port."""
@@ -114,7 +116,7 @@ class Registry:
         if value is None or isinstance(value, bool | int):
             return value
         try:
-            text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            text = _ENCODER.encode(value)
             found = cast("JsonValue", value)
             check_depth(found)
         except (TypeError, ValueError, RecursionError, LimitExceeded) as error:
