@@ -12,16 +12,19 @@ import importlib.util
 import re
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-import httpx2
 from pydantic import JsonValue
 
 from planwarden.agent.errors import ToolError
 from planwarden.agent.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.web_access import PUBLIC_WEB, WebAccess, WebReply, fetch
+from planwarden.tools.web_access import PUBLIC_WEB, WebAccess, WebReply
+
+if TYPE_CHECKING:
+    import httpx2
 
 MAX_URL_CHARS = 2_048
 MAX_TITLE_CHARS = 300
@@ -117,6 +120,9 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         if not is_installed:
             raise ToolError(_NOT_INSTALLED)
+        # Imported when used: the HTTP client takes a tenth of a second.
+        from planwarden.tools.web_fetch import fetch
+
         url, max_chars = _read_arguments(arguments)
         reply = await fetch(url, access, accept=_check_page, headers={"Accept": _ACCEPT})
         extract = await _extract_on_thread(reply, limiter, extraction_s)
@@ -144,7 +150,7 @@ def _read_arguments(arguments: dict[str, JsonValue]) -> tuple[str, int]:
     return url, max_chars
 
 
-def _check_page(response: httpx2.Response) -> None:
+def _check_page(response: "httpx2.Response") -> None:
     """Raises `ToolError` for a response that holds no page to read."""
     if response.status_code != 200:
         hint = "try again later" if response.status_code in (429, 502, 503, 504) else "use another URL"

@@ -12,15 +12,17 @@ https://docs.tavily.com/documentation/api-reference/endpoint/search.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import httpx2
 from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
 
 from planwarden.agent.errors import ToolError, UsageError
 from planwarden.agent.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.web_access import PUBLIC_WEB, WebAccess, fetch, host_and_port
+from planwarden.tools.web_access import PUBLIC_WEB, WebAccess, host_and_port
+
+if TYPE_CHECKING:
+    import httpx2
 
 Provider = Literal["searxng", "brave", "tavily"]
 
@@ -59,6 +61,9 @@ class SearchEndpoint:
         # A header with other characters would be refused by the HTTP library, in an error that repeats it.
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise UsageError("the search key contains characters that no key has; check PLANWARDEN_SEARCH_KEY")
+        # Imported when used: the HTTP client takes a tenth of a second.
+        import httpx2
+
         try:
             url = httpx2.URL(self.base_url)
         except httpx2.InvalidURL as error:
@@ -164,6 +169,11 @@ async def search(
     Raises:
         ToolError: the service refuses, fails, is too slow, or answers in a form that is not its own.
     """
+    # As above.
+    import httpx2
+
+    from planwarden.tools.web_fetch import fetch
+
     chosen = host_and_port(httpx2.URL(endpoint.base_url))
     opened = replace(access.policy, allowed_endpoints=access.policy.allowed_endpoints | {chosen})
     request = _request(endpoint, query, max_results)
@@ -232,7 +242,7 @@ def _read_hits(provider: Provider, body: bytes) -> list[_Hit]:
         raise ToolError(f"the search service {provider!r} answered with {trouble}; check PLANWARDEN_SEARCH") from None
 
 
-def _check_status(provider: Provider, response: httpx2.Response) -> None:
+def _check_status(provider: Provider, response: "httpx2.Response") -> None:
     """Raises `ToolError` unless the search succeeded."""
     status = response.status_code
     service = f"the search service {provider!r}"
