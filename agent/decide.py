@@ -67,8 +67,8 @@ def spent_budget(execution: Execution) -> ev.Budget | None:
 
 
 def _within_budget(execution: Execution, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
-    """With nothing left to spend, what follows from the log is still recorded; then the execution is over."""
-    free = tuple(action for action in actions if isinstance(action, Record))
+    """With nothing left to spend, what follows from the log is still recorded, nothing is begun, and it is over."""
+    free = tuple(a for a in actions if isinstance(a, Record) and not isinstance(a.event, ev.StepStarted))
     if free or _running_calls(execution):
         return free
     return (Record(ev.ExecutionExhausted(budget=budget)),)

@@ -47,7 +47,12 @@ class Engine:
         *,
         ids: Ids | None = None,
         max_steps: int = MAX_STEPS,
+        adopts: bool = True,
     ) -> None:
+        """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
+        not begin what it cannot finish.
+        """
+        self._adopts = adopts
         self.store = store
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
@@ -97,7 +102,11 @@ class Engine:
                 await self._quiet.wait()
         self._tasks.cancel_scope.cancel()
         try:
-            await self._tasks.__aexit__(kind, error, traceback)
+            if isinstance(error, Exception):
+                # What the body raised is the body's own; a task group would wrap it in a group.
+                await self._tasks.__aexit__(None, None, None)
+            else:
+                await self._tasks.__aexit__(kind, error, traceback)
         finally:
             with anyio.CancelScope(shield=True):
                 for run in self._runs.values():
@@ -220,15 +229,28 @@ class Engine:
     async def tick(self) -> None:
         """One turn of the clockwork: deadlines, takeovers, leases, news from other processes."""
         await self._notice()
-        for row in await self.store.due(100):
+        for row in await self.store.due(100) if self._adopts else await self._known_due():
             await self._time_out(row)
         now = self.store.clock.now()
         if now - self._renewed >= RENEW_S:
             self._renewed = now
             if self._runs:
                 await self.store.renew(self.owner)
-            for execution_id in await self.store.orphans(100):
+            for execution_id in await self.store.orphans(100) if self._adopts else self._known_running():
                 await self._take_over(execution_id)
+
+    async def _known_due(self) -> list[SuspensionRow]:
+        """As `Store.due`, of the executions that this process was asked about."""
+        now = self.store.clock.now()
+        states = [*(run.execution for run in self._runs.values()), *(known for known, _ in self._rested.values())]
+        questions = [found.question for state in states for found in state.open_suspensions]
+        due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
+        rows = [await self.store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
+        return [row for row in rows if row is not None and row.status == "pending"]
+
+    def _known_running(self) -> list[str]:
+        """As `Store.orphans`, of the executions that this process was asked about; some may have a living owner."""
+        return [execution_id for execution_id, (known, _) in self._rested.items() if known.status == "running"]
 
     async def _clockwork(self) -> None:
         while True:

@@ -1,0 +1,56 @@
+# Everything installs what it needs into .venv; Python 3.11 or newer with pip is all that has to be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python -m
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.ready-bench
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types imports format bench campaign clean
+
+help: ## Show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "planwarden needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(BIN)/python -m ensurepip -q
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync -q --frozen --inexact
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync -q --frozen --inexact --group bench
+	@touch $@
+
+demo: $(READY) ## Run the main job in the terminal: a plan, a question, the outcome
+	@$(BIN)/planwarden demo $(if $(shell test -t 0 && echo tty),,--yes)
+
+test: $(READY) ## Run the tests
+	@$(RUN) pytest
+
+check: lint types imports test ## Everything that has to be green before a commit
+
+lint: $(READY) ## Lint and formatting
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+
+types: $(READY) ## Strict types over code and tests
+	@$(RUN) pyright
+
+imports: $(READY) ## Imports point one way
+	@$(BIN)/lint-imports
+
+format: $(READY) ## Format the code
+	@$(RUN) ruff check -q --fix .
+	@$(RUN) ruff format .
+
+bench: $(BENCH_READY) ## Measure against LangGraph and the floor; writes benchmarks/README.md
+	@$(RUN) benchmarks.run
+
+campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
+	@$(RUN) pytest --long -m long -s
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
