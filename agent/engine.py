@@ -264,8 +264,8 @@ class Engine:
             await anyio.sleep(TICK_S)
 
     async def _notice(self) -> None:
-        """Wake whoever watches executions that run elsewhere."""
-        if not self._watches:
+        """Wake whoever watches executions that run elsewhere; read answers to executions that run here."""
+        if not (self._watches or self._runs):
             return
         changes = await self.store.changes()
         if changes == self._changes:
@@ -274,6 +274,10 @@ class Engine:
         for execution_id in [known for known in self._watches if known not in self._runs]:
             self._rested.pop(execution_id, None)
             self._watches.pop(execution_id).set()
+        for run in [found for found in self._runs.values() if found.lease is not None]:
+            header = await self.store.header(run.execution.execution_id)
+            if header is not None and header.version > run.execution.version:
+                run.refresh()
 
     async def _time_out(self, row: SuspensionRow) -> None:
         def build(state: Execution, now: float) -> Change:

@@ -57,6 +57,7 @@ class Run:
         self._pumping = False
         self._inflight: dict[str, anyio.CancelScope] = {}
         """By call id or prompt key."""
+        self._is_stale = False
         self.is_foreign = False
         """Another process owns the execution; only answers can be recorded through this run."""
 
@@ -72,6 +73,11 @@ class Run:
         if not self._pumping:
             self._pumping = True
             self._around.tasks.start_soon(self._carry, None)
+
+    def refresh(self) -> None:
+        """Read what another process appended, and go on from there."""
+        self._is_stale = True
+        self.submit(None)
 
     async def _carry(self, job: Job | None) -> None:
         """Perform the job, record what came of it, go on with what follows. The outermost loop of its task."""
@@ -124,6 +130,9 @@ class Run:
     async def _advance(self, facts: list[Outcome | Command]) -> list[Job]:
         """One transaction: the facts and what follows from them. Gives the jobs it announced."""
         try:
+            if self._is_stale:
+                self._is_stale = False
+                await self._catch_up()
             for _ in range(MAX_RETRIES):
                 jobs = await self._attempt(facts)
                 if jobs is not None:
