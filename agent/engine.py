@@ -5,6 +5,7 @@ lets deadlines pass, and notices what other processes committed. Executions live
 whoever stops waiting only stops watching.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ class Engine:
         """Last known state and principal of executions that need nothing from this process."""
         self._threads: dict[str, str] = {}
         """The newest execution that rested here, by thread."""
-        self._watches: dict[str, anyio.Event] = {}
+        self._watches: dict[str, asyncio.Event] = {}
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -216,7 +217,7 @@ class Engine:
 
     async def changed(self, execution_id: str) -> None:
         """Returns after the next commit to the execution, by whatever process."""
-        await self._watches.setdefault(execution_id, anyio.Event()).wait()
+        await self._watches.setdefault(execution_id, asyncio.Event()).wait()
 
     def facts(self) -> dict[str, ToolFacts]:
         """What a plan may name now: the available tools."""

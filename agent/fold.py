@@ -138,40 +138,37 @@ def _model_failed(execution: Execution, event: ev.ModelFailed, at: float) -> Cha
 
 
 def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) -> Changes:
-    call = _call_after(execution, event.call_id, event)
+    call = execution.call(event.call_id)
     arguments = event.arguments
     if arguments is None:
         suspension = execution.suspensions.get(event.suspension_id or "")
         if suspension is None or suspension.question.call_id != event.call_id:
             raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
         arguments = suspension.question.arguments
-    call = evolve(
+    steps = _with_call(
+        execution,
         call,
+        event,
         arguments=arguments,
         effect=event.effect,
         suspension_id=event.suspension_id or call.suspension_id,
         attempts=call.attempts + 1,
     )
-    return {
-        "steps": _with_call(execution, call, event),
-        "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1),
-    }
+    return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
 
 def _returned(execution: Execution, event: ev.ToolReturned, at: float) -> Changes:
-    call = evolve(_call_after(execution, event.call_id, event), value=event.value)
-    return {"steps": _with_call(execution, call, event)}
+    return {"steps": _with_call(execution, execution.call(event.call_id), event, value=event.value)}
 
 
 def _call_failed(execution: Execution, event: ev.ToolFailed, at: float) -> Changes:
-    call = _call_after(execution, event.call_id, event)
-    return {"steps": _with_call(execution, evolve(call, error_code=event.code, error_message=event.message), event)}
+    call = execution.call(event.call_id)
+    return {"steps": _with_call(execution, call, event, error_code=event.code, error_message=event.message)}
 
 
 def _outcome_unknown(execution: Execution, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
-    call = _call_after(execution, event.call_id, event)
-    call = evolve(call, error_code="outcome_unknown", error_message=event.message)
-    return {"steps": _with_call(execution, call, event)}
+    call = execution.call(event.call_id)
+    return {"steps": _with_call(execution, call, event, error_code="outcome_unknown", error_message=event.message)}
 
 
 def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
@@ -180,10 +177,9 @@ def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
         raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
     changes: Changes = {}
     if question.call_id is not None:
-        call = _call_after(execution, question.call_id, event)
+        call = execution.call(question.call_id)
         arguments = call.arguments if question.arguments is None else question.arguments
-        call = evolve(call, arguments=arguments, suspension_id=question.suspension_id)
-        changes["steps"] = _with_call(execution, call, event)
+        changes["steps"] = _with_call(execution, call, event, arguments=arguments, suspension_id=question.suspension_id)
     elif question.step_id is not None:
         changes["steps"] = _with_step(execution, _step_after(execution, question.step_id, event))
     opened = SuspensionState(question=question, created_at=at)
@@ -196,8 +192,8 @@ def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Ch
         raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
     changes = _answered_step(execution, event, event.question)
     if event.question.call_id is not None:
-        call = evolve(execution.call(event.question.call_id), arguments=event.question.arguments)
-        changes = {"steps": _with_call(execution, call, event)}
+        call = execution.call(event.question.call_id)
+        changes = {"steps": _with_call(execution, call, event, arguments=event.question.arguments)}
     revised = evolve(current, question=event.question)
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
@@ -353,7 +349,7 @@ def _step_after(execution: Execution, step_id: str, event: ev.Event) -> StepStat
     status = STEP_TRANSITIONS[state.status].get(type(event))
     if status is None:
         raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
-    return evolve(state, status=status)
+    return state if status == state.status else evolve(state, status=status)
 
 
 def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
@@ -363,20 +359,13 @@ def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
     return status
 
 
-def _call_after(execution: Execution, call_id: str, event: ev.Event) -> Call:
-    """The call, after checking that the event may follow; its status is changed by `_with_call`."""
-    call = execution.call(call_id)
-    _next_call_status(call, event)
-    return call
-
-
 def _with_step(execution: Execution, state: StepState) -> Mapping[str, StepState]:
     return {**execution.steps, state.step.step_id: state}
 
 
-def _with_call(execution: Execution, call: Call, event: ev.Event) -> Mapping[str, StepState]:
-    """The steps after `event` moved `call` and its step."""
-    moved = evolve(call, status=_next_call_status(call, event))
+def _with_call(execution: Execution, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
+    """The steps after `event` moved `call` and its step, and changed some fields of the call."""
+    moved = evolve(call, status=_next_call_status(call, event), **changes)
     state = _step_after(execution, call.step_id, event)
     calls = tuple(moved if other.call_id == call.call_id else other for other in state.calls)
     return _with_step(execution, evolve(state, calls=calls))

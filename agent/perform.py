@@ -40,25 +40,20 @@ class Performer:
         self, execution: Execution, work: Work, principal: str, scope: anyio.CancelScope
     ) -> tuple[ev.Event, ...]:
         """Events that record how the call went. Cancelling `scope` stops it and is recorded."""
-        call, definition = work.call, work.definition
-        limit_s = QUESTION_TIMEOUT_S if definition.is_blocking else definition.timeout_s
-        outcome: tuple[ev.Event, ...] | None = None
+        limit_s = self.limit_s(work)
         with scope:
-            if limit_s is not None:
-                scope.deadline = anyio.current_time() + limit_s
-            outcome = await self._attempt(execution, work, principal)
-        if outcome is not None:
-            return outcome
-        timed_out = limit_s is not None and anyio.current_time() >= scope.deadline
-        why = (
-            f"gave no result within {limit_s:g} s"
-            if timed_out and limit_s is not None
-            else "was cancelled while running"
-        )
+            return await self._attempt(execution, work, principal)
+        call = work.call
+        is_late = limit_s is not None and anyio.current_time() >= scope.deadline
+        why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
             return (ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"),)
-        code = "timeout" if timed_out else "cancelled"
+        code = "timeout" if is_late else "cancelled"
         return (ev.ToolFailed(call_id=call.call_id, code=code, message=f"{call.tool_name} {why}"),)
+
+    def limit_s(self, work: Work) -> float | None:
+        """Seconds that the call may take, or None."""
+        return QUESTION_TIMEOUT_S if work.definition.is_blocking else work.definition.timeout_s
 
     async def _attempt(self, execution: Execution, work: Work, principal: str) -> tuple[ev.Event, ...]:
         call = work.call

@@ -44,6 +44,7 @@ STEP_KEYS = frozenset(
 )
 ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
 """Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""
+ACCEPTED_KEYS = STEP_KEYS | ENGINE_KEYS
 CALL_KEYS = frozenset({"toolName", "arguments"})
 REFERENCE_KEYS = frozenset({"$from", "pointer"})
 
@@ -130,7 +131,7 @@ def parse_plan(
     parsed: list[_StepIn] = []
     for index, entry in enumerate(entries):
         where = f"todoList[{index}]"
-        _unknown_keys(entry, STEP_KEYS | ENGINE_KEYS, where, author, problems, warnings)
+        _unknown_keys(entry, ACCEPTED_KEYS, where, author, problems, warnings)
         calls = entry.get("toolCalls") if isinstance(entry, dict) else None
         for number, call in enumerate(calls if isinstance(calls, list) else []):
             _unknown_keys(call, CALL_KEYS, f"{where}.toolCalls[{number}]", author, problems, warnings)
@@ -206,7 +207,7 @@ def _entries(document: JsonValue, max_steps: int) -> list[JsonValue]:
 def _unknown_keys(
     node: JsonValue, known: frozenset[str], where: str, author: Author, problems: list[str], warnings: list[str]
 ) -> None:
-    if not isinstance(node, dict):
+    if not isinstance(node, dict) or node.keys() <= known:
         return
     unknown = sorted(str(key)[:64] for key in node.keys() - known)
     if unknown and author == "caller":
@@ -274,6 +275,9 @@ def _check_graph(steps: tuple[Step, ...]) -> None:
             f"the plan's steps do not fit together: {'; '.join(problems[:5])}",
             details={"problems": listed, "availableSteps": available},
         )
+    place = {step_id: index for index, step_id in enumerate(ids)}
+    if all(place[name] < index for index, step in enumerate(steps) for name in step.dependencies):
+        return
     try:
         TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()
     except CycleError as error:

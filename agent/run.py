@@ -8,6 +8,7 @@ Not promised: that a tool stops when it is told to; a plain function on a thread
 """
 
 import logging
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -176,13 +177,18 @@ class Run:
             return []
         self.execution = transaction.execution
         for job in transaction.jobs:
-            self._inflight[job.key] = anyio.CancelScope()
+            self._inflight[job.key] = self._scope(job)
         if self.execution.cancel_requested:
             for scope in self._inflight.values():
                 scope.cancel()
         for command in transaction.settled:
             command.done.set()
         return transaction.jobs
+
+    def _scope(self, job: Job) -> anyio.CancelScope:
+        """What stops the job; its time runs from its announcement."""
+        limit_s = self._around.performer.limit_s(job) if isinstance(job, Work) else None
+        return anyio.CancelScope(deadline=math.inf if limit_s is None else anyio.current_time() + limit_s)
 
     async def _commit(self, transaction: Transaction) -> None:
         status = transaction.execution.status

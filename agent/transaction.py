@@ -4,11 +4,10 @@ A `Transaction` starts from the committed state, applies the facts, then asks `d
 follows. It is thrown away when its commit is refused; nothing in it has happened before the commit.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-
-import anyio
 
 from planwarden.agent import events as ev
 from planwarden.agent.decide import Ask, Dispatch, Record, decide, spent_budget
@@ -47,7 +46,7 @@ class Command:
 
     build: Callable[[Execution, float], Change]
     """What to append, given the state and the time now. Raises `PlanwardenError` to refuse."""
-    done: anyio.Event = field(default_factory=anyio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
     error: PlanwardenError | None = None
 
 
@@ -153,8 +152,10 @@ class Transaction:
                     moved = True
                 case Dispatch(call=call):
                     if spent_budget(self.execution) is None:
-                        self._take(self._preparation.dispatcher.prepare(self.execution, call, self._principal))
-                        moved = True
+                        prepared = self._preparation.dispatcher.prepare(self.execution, call, self._principal)
+                        self._take(prepared)
+                        # Nothing more follows from a call that is on its way.
+                        moved = moved or prepared.work is None
                 case Ask(purpose=purpose, step_id=step_id):
                     self._ask(purpose, step_id)
         return moved

@@ -41,6 +41,8 @@ def _defaults(kind: type) -> tuple[tuple[str, object], ...]:
     )
 
 
+_JSON_TYPES = frozenset({str, int, float, bool, dict, list, type(None)})
+
 _FIELDS: dict[type, tuple[tuple[str, object], ...]] = {kind: _defaults(kind) for kind in (*_EVENTS.values(), *_NESTED)}
 
 
@@ -93,14 +95,15 @@ def _object(value: object) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {}
     for name, default in _FIELDS[type(value)]:
         held: Any = getattr(value, name)
-        if held is not default and held != default:
-            found[name] = _plain(held)
+        if held is default or held == default:
+            continue
+        found[name] = held if type(held) in _JSON_TYPES else _plain(held)
     return found
 
 
 def _plain(value: Any) -> Any:
     if type(value) in _FIELDS:
         return _object(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in cast("tuple[Any, ...]", value)]
+    if type(value) is tuple:
+        return [item if type(item) in _JSON_TYPES else _plain(item) for item in cast("tuple[Any, ...]", value)]
     return value
