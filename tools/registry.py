@@ -6,6 +6,7 @@ Arguments are validated against the tool's schema with defaults filled in; resul
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import cast
 
 from pydantic import JsonValue
@@ -15,11 +16,11 @@ from planwarden.agent.errors import LimitExceeded, PlanwardenError, ToolError, U
 from planwarden.agent.schema import Schema
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
+from planwarden.tools.search import ToolIndex
 
 MAX_RESULT_BYTES = 1024 * 1024
 PREVIEW_CHARS = 4_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-_WORD = re.compile(r"[a-z0-9]+")
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -31,6 +32,8 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, Schema] = {}
         self._sorted: list[ToolDefinition] = []
+        self._index: ToolIndex | None = None
+        """Built at the first search after a change."""
         self._max_result_bytes = max_result_bytes
         for tool in tools:
             self.add(tool)
@@ -56,6 +59,7 @@ class Registry:
             raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
         self._tools[definition.name] = tool
         self._sorted = sorted((known.definition for known in self._tools.values()), key=lambda known: known.name)
+        self._index = None
 
     def get(self, name: str) -> ToolDefinition | None:
         tool = self._tools.get(name)
@@ -65,12 +69,15 @@ class Registry:
         return self._sorted
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
-        """Best matches first: words of the query found in name, description and capabilities, the name counting most."""
-        words = set(_WORD.findall(query.lower()))
-        if not words:
+        """Best matches first, then the rest by name, so that a short catalogue is always seen whole."""
+        if not query.strip():
             return self._sorted[:limit]
-        ranked = sorted(self._sorted, key=lambda known: (-_score(known, words), known.name))
-        return ranked[:limit]
+        if self._index is None:
+            self._index = ToolIndex(self._sorted)
+        found = self._index.search(query, limit)
+        names = {definition.name for definition in found}
+        rest = (definition for definition in self._sorted if definition.name not in names)
+        return [*found, *islice(rest, limit - len(found))]
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
         tool = self._tools.get(name)
@@ -142,12 +149,6 @@ def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]
         if name not in arguments and isinstance(entry, dict) and "default" in entry
     }
     return {**arguments, **missing} if missing else arguments
-
-
-def _score(definition: ToolDefinition, words: set[str]) -> float:
-    name = set(_WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", definition.name).lower()))
-    text = set(_WORD.findall(f"{definition.description} {' '.join(definition.capabilities)}".lower()))
-    return 3 * len(words & name) + len(words & text)
 
 
 def _is_plain(value: JsonValue) -> bool:

@@ -1,0 +1,122 @@
+"""Ranked search over the catalogue: BM25 from SQLite's full-text index, over names, descriptions, capabilities, parameters.
+
+Names are split into words (`crm_deleteContact` is found by "delete contact"), words are stemmed, and each field has its
+weight. See https://sqlite.org/fts5.html#the_bm25_function. The index lives in memory and is rebuilt when tools change.
+"""
+
+import re
+import sqlite3
+from collections.abc import Sequence
+
+from planwarden.agent.tool import ToolDefinition
+
+_WORD = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WEIGHTS = "0.0, 8.0, 4.0, 2.0, 1.0"
+_MAX_WORDS = 40
+# Words that say nothing about which tool is wanted.
+_COMMON = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "can",
+        "do",
+        "for",
+        "from",
+        "has",
+        "have",
+        "i",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "me",
+        "my",
+        "of",
+        "on",
+        "or",
+        "our",
+        "please",
+        "so",
+        "than",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "they",
+        "this",
+        "to",
+        "up",
+        "us",
+        "was",
+        "we",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "will",
+        "with",
+        "you",
+        "your",
+        "all",
+        "any",
+        "every",
+        "each",
+        "some",
+    ]
+)
+
+
+class ToolIndex:
+    """Finds definitions by relevance."""
+
+    def __init__(self, definitions: Sequence[ToolDefinition]) -> None:
+        self._definitions = {definition.name: definition for definition in definitions}
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        self._connection.execute(
+            "CREATE VIRTUAL TABLE tools USING fts5(name UNINDEXED, words, description, capabilities, parameters, "
+            "tokenize = 'porter unicode61 remove_diacritics 2')"
+        )
+        self._connection.executemany(
+            "INSERT INTO tools VALUES (?, ?, ?, ?, ?)",
+            [
+                (
+                    d.name,
+                    _words(d.name),
+                    d.description,
+                    _words(" ".join(d.capabilities)),
+                    _words(" ".join(_parameters(d))),
+                )
+                for d in definitions
+            ],
+        )
+
+    def search(self, query: str, limit: int) -> list[ToolDefinition]:
+        """The matches, best first; tools that share no word with the query are left out."""
+        words = [word for word in _WORD.findall(_words(query).lower()) if word not in _COMMON][:_MAX_WORDS]
+        if not words:
+            return []
+        wanted = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
+        rows = self._connection.execute(
+            f"SELECT name FROM tools WHERE tools MATCH ? ORDER BY bm25(tools, {_WEIGHTS}), name LIMIT ?",
+            (wanted, limit),
+        )
+        return [self._definitions[row[0]] for row in rows]
+
+
+def _words(text: str) -> str:
+    return _HUMP.sub(" ", text).replace("_", " ").replace("-", " ").replace(".", " ")
+
+
+def _parameters(definition: ToolDefinition) -> list[str]:
+    properties = definition.input_schema.get("properties")
+    return list(properties) if isinstance(properties, dict) else []
