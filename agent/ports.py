@@ -214,7 +214,7 @@ class Toolbox(Protocol):
         ...
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
-        """The best matches, best first; without a query the first by name."""
+        """The tools that match, best first; without a query the first by name."""
         ...
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:

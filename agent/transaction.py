@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import islice
 
 from planwarden.agent import events as ev
 from planwarden.agent.decide import Ask, Dispatch, Record, decide, spent_budget
@@ -179,16 +180,27 @@ class Transaction:
             self.recorded.append(ev.Recorded(self.execution.version, self._now, event))
 
     def _prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
-        execution, tools = self.execution, self._preparation.tools
+        execution = self.execution
         if purpose == "plan":
-            available = [found for found in tools.search(execution.goal or "", PLANNING_TOOLS) if not found.unavailable]
-            total = sum(1 for found in tools.definitions() if not found.unavailable)
-            return planning_prompt(execution, [found.manifest for found in available], total)
+            total = sum(1 for found in self._preparation.tools.definitions() if not found.unavailable)
+            return planning_prompt(
+                execution, [found.manifest for found in self._candidates(execution.goal or "")], total
+            )
         if purpose == "synthesize":
             return synthesis_prompt(execution)
         state = execution.steps[step_id or ""]
-        others: tuple[ToolDefinition, ...] = ()
+        others: list[ToolDefinition] = []
         if execution.options.tool_mode == "flexible":
-            found = tools.search(state.step.description, PLANNING_TOOLS)
-            others = tuple(d for d in found if d.name not in state.step.required_tools and not d.unavailable)
+            others = [d for d in self._candidates(state.step.description) if d.name not in state.step.required_tools]
         return step_prompt(execution, state, others)
+
+    def _candidates(self, query: str) -> list[ToolDefinition]:
+        """All available tools while they are few, else the best matches, filled up by name."""
+        tools = self._preparation.tools
+        available = [found for found in tools.definitions() if not found.unavailable]
+        if len(available) <= PLANNING_TOOLS:
+            return available
+        found = [d for d in tools.search(query, PLANNING_TOOLS) if not d.unavailable]
+        names = {definition.name for definition in found}
+        rest = (definition for definition in available if definition.name not in names)
+        return [*found, *islice(rest, PLANNING_TOOLS - len(found))]

@@ -6,7 +6,6 @@ Arguments are validated against the tool's schema with defaults filled in; resul
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import cast
 
 from pydantic import JsonValue
@@ -69,15 +68,11 @@ class Registry:
         return self._sorted
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
-        """Best matches first, then the rest by name, so that a short catalogue is always seen whole."""
         if not query.strip():
             return self._sorted[:limit]
         if self._index is None:
             self._index = ToolIndex(self._sorted)
-        found = self._index.search(query, limit)
-        names = {definition.name for definition in found}
-        rest = (definition for definition in self._sorted if definition.name not in names)
-        return [*found, *islice(rest, limit - len(found))]
+        return self._index.search(query, limit)
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
         tool = self._tools.get(name)

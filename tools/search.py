@@ -1,7 +1,7 @@
 """Ranked search over the catalogue: BM25 from SQLite's full-text index, over names, descriptions, capabilities, parameters.
 
-Names are split into words (`crm_deleteContact` is found by "delete contact"), words are stemmed, and each field has its
-weight. See https://sqlite.org/fts5.html#the_bm25_function. The index lives in memory and is rebuilt when tools change.
+Names are split into words (`crm_deleteContact` is found by "delete contact"), words are stemmed, the beginning of a word is
+enough, and each field has its weight. See https://sqlite.org/fts5.html#the_bm25_function. The index lives in memory and is rebuilt when tools change.
 """
 
 import re
@@ -105,7 +105,7 @@ class ToolIndex:
         words = [word for word in _WORD.findall(_words(query).lower()) if word not in _COMMON][:_MAX_WORDS]
         if not words:
             return []
-        wanted = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
+        wanted = " OR ".join(f'"{word}"*' if len(word) > 2 else f'"{word}"' for word in dict.fromkeys(words))
         rows = self._connection.execute(
             f"SELECT name FROM tools WHERE tools MATCH ? ORDER BY bm25(tools, {_WEIGHTS}), name LIMIT ?",
             (wanted, limit),
