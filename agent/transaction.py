@@ -184,23 +184,29 @@ class Transaction:
         if purpose == "plan":
             total = sum(1 for found in self._preparation.tools.definitions() if not found.unavailable)
             return planning_prompt(
-                execution, [found.manifest for found in self._candidates(execution.goal or "")], total
+                execution,
+                [found.manifest for found in candidates(self._preparation.tools, execution.goal or "")],
+                total,
             )
         if purpose == "synthesize":
             return synthesis_prompt(execution)
         state = execution.steps[step_id or ""]
         others: list[ToolDefinition] = []
         if execution.options.tool_mode == "flexible":
-            others = [d for d in self._candidates(state.step.description) if d.name not in state.step.required_tools]
+            others = [
+                d
+                for d in candidates(self._preparation.tools, state.step.description)
+                if d.name not in state.step.required_tools
+            ]
         return step_prompt(execution, state, others)
 
-    def _candidates(self, query: str) -> list[ToolDefinition]:
-        """All available tools while they are few, else the best matches, filled up by name."""
-        tools = self._preparation.tools
-        available = [found for found in tools.definitions() if not found.unavailable]
-        if len(available) <= PLANNING_TOOLS:
-            return available
-        found = [d for d in tools.search(query, PLANNING_TOOLS) if not d.unavailable]
-        names = {definition.name for definition in found}
-        rest = (definition for definition in available if definition.name not in names)
-        return [*found, *islice(rest, PLANNING_TOOLS - len(found))]
+
+def candidates(tools: Toolbox, query: str) -> list[ToolDefinition]:
+    """Tools for a prompt's manifests: all available ones while they are few, else the best matches, filled up by name."""
+    available = [found for found in tools.definitions() if not found.unavailable]
+    if len(available) <= PLANNING_TOOLS:
+        return available
+    found = [d for d in tools.search(query, PLANNING_TOOLS) if not d.unavailable]
+    names = {definition.name for definition in found}
+    rest = (definition for definition in available if definition.name not in names)
+    return [*found, *islice(rest, PLANNING_TOOLS - len(found))]
