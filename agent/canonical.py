@@ -48,14 +48,14 @@ def read_json(text: str | bytes) -> JsonValue:
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
     """Whether the canonical JSON of `value` has more than `limit_bytes` bytes."""
-    # No JSON escape is more than six times as long as what it stands for, and repr runs in C.
-    return len(repr(value)) * 6 > limit_bytes and len(canonical_json(value)) > limit_bytes
+    # No JSON escape is more than twelve times as long as what it stands for, and repr runs in C.
+    return len(repr(value)) * 12 > limit_bytes and len(canonical_json(value)) > limit_bytes
 
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     """Raise `LimitExceeded` when `value` is nested deeper than `limit`; walks without recursion."""
     level: list[JsonValue] = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         deeper: list[JsonValue] = []
         for node in level:
             if isinstance(node, dict):

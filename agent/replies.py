@@ -18,6 +18,7 @@ from planwarden.agent.ports import Reply
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
 MAX_CALLS = 50
+PLAN_KEYS, CALLS_KEY = ("todoList", "steps"), "toolCalls"
 
 
 def reply_events(
@@ -33,7 +34,7 @@ def reply_events(
     content = reply.content if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls = reply.plan, reply.calls
     if purpose == "plan" and plan is None and content:
-        plan = embedded_json(content)
+        plan = embedded_json(content, *PLAN_KEYS)
     if purpose == "step" and not calls and content:
         calls = _embedded_calls(content)
     journalled = ev.ModelReplied(
@@ -55,28 +56,33 @@ def reply_events(
     return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings))
 
 
-def embedded_json(text: str) -> JsonValue:
-    """The first JSON object found in a model's text, or None."""
+def embedded_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
+    """The first JSON object in a model's text that has one of the keys; else the first one at all, or None."""
     start = text.find(MARKER_START)
     if start >= 0:
         end = text.find(MARKER_END, start)
         text = text[start + len(MARKER_START) : end if end >= 0 else len(text)]
     decoder = json.JSONDecoder()
     position, attempts = text.find("{"), 0
+    first: dict[str, JsonValue] | None = None
     while position >= 0 and attempts < 50:
         attempts += 1
+        end = position + 1
         try:
-            found: JsonValue = decoder.raw_decode(text, position)[0]
+            found, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
-            position = text.find("{", position + 1)
-            continue
-        return found if isinstance(found, dict) and _is_shallow(found) else None
-    return None
+            found = None
+        if found is not None and _is_shallow(found):
+            if not keys or any(key in found for key in keys):
+                return found
+            first = found if first is None else first
+        position = text.find("{", end)
+    return first
 
 
 def _embedded_calls(content: str) -> tuple[ev.ProposedCall, ...]:
-    found = embedded_json(content)
-    listed = found.get("toolCalls") if isinstance(found, dict) else None
+    found = embedded_json(content, CALLS_KEY)
+    listed = found.get(CALLS_KEY) if found is not None else None
     return proposed_calls(listed) if isinstance(listed, list) else ()
 
 

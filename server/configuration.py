@@ -105,8 +105,7 @@ def load_settings(
         InvalidArguments: the file is not valid TOML, or has an unknown key or a wrong value.
     """
     env = os.environ if environment is None else environment
-    folder = home or (Path(env["PLANWARDEN_HOME"]).expanduser() if env.get("PLANWARDEN_HOME") else _default_home())
-    folder = folder.expanduser().absolute()
+    folder = home_folder(home, env)
     parsed, text = _read(folder / FILE)
     listed, by_name = _tools(parsed.tools, folder)
     execution = parsed.execution
@@ -131,8 +130,11 @@ def load_settings(
     )
 
 
-def _default_home() -> Path:
-    return user_data_path("planwarden", appauthor=False)
+def home_folder(home: Path | None, environment: Mapping[str, str]) -> Path:
+    """The directory of database and settings: what was given, else `PLANWARDEN_HOME`, else the platform's data folder."""
+    named = environment.get("PLANWARDEN_HOME")
+    folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
+    return folder.expanduser().absolute()
 
 
 def _read(path: Path) -> tuple[_File, str]:

@@ -1,23 +1,78 @@
-"""Which model a setting names."""
+"""Which model a setting names.
 
+`caller` (the default), `scripted:FILE`, or a provider's model as described in `planwarden.agent.provider`. A name, a key
+and an extra are checked at once, so that a server with a wrong setting does not start; the provider's client, which
+takes seconds to import, is loaded on another thread when the first prompt comes.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from planwarden.agent.errors import InvalidArguments
+import anyio
+
+from planwarden.agent.errors import InvalidArguments, ModelError
 from planwarden.agent.llm import CallerModel, ScriptedModel
-from planwarden.agent.ports import Model
+from planwarden.agent.ports import AskCaller, Model, Reply
+from planwarden.agent.prompts import Prompt
+from planwarden.agent.provider import Endpoint, read_endpoint
+from planwarden.agent.tool import ToolDefinition
+
+if TYPE_CHECKING:
+    from planwarden.agent.provider_model import ProviderModel
 
 
-def build_model(name: str) -> Model:
-    """`caller`, or `scripted:FILE`.
+def build_model(name: str, environment: Mapping[str, str] | None = None) -> Model:
+    """The model that `name` and the environment (that of the process unless given) describe.
 
     Raises:
-        InvalidArguments: there is no such model here, or the script cannot be used.
+        InvalidArguments: there is no such model here, its key or its extra is missing, or the script cannot be used.
     """
     if name == "caller":
         return CallerModel()
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:
         return ScriptedModel.from_file(Path(rest).expanduser())
-    raise InvalidArguments(
-        f"unknown model {name[:80]!r}; use 'caller' or 'scripted:FILE' (PLANWARDEN_MODEL or --model)"
-    )
+    endpoint = read_endpoint(name, os.environ if environment is None else environment)
+    if not (_is_installed("pydantic_ai") and _is_installed(endpoint.sdk)):
+        raise InvalidArguments(_not_installed(endpoint))
+    return LateModel(endpoint)
+
+
+class LateModel:
+    """A provider's model that is loaded by its first prompt."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._loading = anyio.Lock()
+        self._model: ProviderModel | None = None
+
+    def __repr__(self) -> str:
+        return f"LateModel({self._endpoint.name!r})"
+
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
+        async with self._loading:
+            if self._model is None:
+                self._model = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+        return await self._model.reply(prompt, tools)
+
+    def _load(self) -> "ProviderModel":
+        try:
+            module = import_module("planwarden.agent.provider_model")
+            return module.ProviderModel(self._endpoint)
+        except ImportError:
+            raise ModelError(_not_installed(self._endpoint)) from None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _not_installed(endpoint: Endpoint) -> str:
+    return f"the model {endpoint.name!r} needs an extra: pip install 'planwarden[{endpoint.extra}]'"

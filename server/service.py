@@ -23,7 +23,7 @@ from planwarden.agent.errors import (
 from planwarden.agent.plan import parse_plan
 from planwarden.agent.ports import Header
 from planwarden.agent.prompts import summary
-from planwarden.agent.state import TERMINAL, Execution
+from planwarden.agent.state import TERMINAL, Execution, SuspensionState
 from planwarden.server import views
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
@@ -156,18 +156,35 @@ class Service:
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "
                 "calling model; use resume_execution, which asks the person"
             )
-        if decision.approved and authority.assurance == "claimed":
+        if authority.assurance == "claimed" and decision.approved is not False and _waits_for_a_person(asked):
             self._count_attempt(suspension_id)
         execution, accepted = await self.engine.answer(execution, owner, suspension_id, decision, authority)
         if accepted:
             return await self._waited(execution, wait_seconds)
-        view = self.view(execution)
-        command = f"planwarden approve {suspension_id}"
-        return replace(
-            view,
-            awaiting="human",
-            next_action=f"A person must decide, do not retry: ask them to run `{command}`, then call get_execution.",
-        )
+        return self._awaiting(execution, suspension_id)
+
+    async def question(self, thread_id: str, suspension_id: str, *, principal: str) -> tuple[views.Suspension, bool]:
+        """The question as it stands now, and whether it is still open.
+
+        Raises:
+            UnknownSuspension: there is none in this thread of the principal's.
+        """
+        execution, found = await self._question(thread_id, suspension_id, principal)
+        return views.suspension_view(execution, found, self.engine.tools, inbox=self.inbox), found.is_open
+
+    async def awaiting(
+        self, thread_id: str, suspension_id: str, *, principal: str, attempt: bool = False
+    ) -> views.Execution:
+        """The execution that waits for a person, with the sentence to pass on; as it is when nobody is awaited any more.
+
+        With `attempt` it counts as an approval without authority, as in `answer`.
+        """
+        execution, found = await self._question(thread_id, suspension_id, principal)
+        if not found.is_open:
+            return self.view(execution)
+        if attempt:
+            self._count_attempt(suspension_id)
+        return self._awaiting(execution, suspension_id)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> views.Execution:
         """Stop the thread's execution; a finished one is given back as it is."""
@@ -209,6 +226,22 @@ class Service:
     async def newest(self, thread_id: str, principal: str) -> Execution:
         """The folded state of the thread's newest execution."""
         return await self._newest(thread_id, principal)
+
+    async def _question(self, thread_id: str, suspension_id: str, principal: str) -> tuple[Execution, SuspensionState]:
+        held, owner = await self.engine.holding(thread_id, suspension_id)
+        execution, _ = await self.engine.current(held.execution_id)
+        found = execution.suspensions.get(suspension_id)
+        if owner != principal or found is None or found.question.addressee == "clock":
+            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
+        return execution, found
+
+    def _awaiting(self, execution: Execution, suspension_id: str) -> views.Execution:
+        command = f"planwarden approve {suspension_id}"
+        return replace(
+            self.view(execution),
+            awaiting="human",
+            next_action=f"A person must decide, do not retry: ask them to run `{command}`, then call get_execution.",
+        )
 
     async def _run_planned(
         self, thread_id: str | None, call: Mapping[str, object], wait_seconds: float | None, principal: str
@@ -281,6 +314,10 @@ class Service:
         times.append(now)
         if len(self._attempts) > 10_000:
             self._attempts.popitem(last=False)
+
+
+def _waits_for_a_person(suspension: SuspensionState | None) -> bool:
+    return suspension is not None and suspension.is_open and suspension.question.addressee == "human"
 
 
 def _busy(thread_id: str, execution: Execution) -> ThreadBusy:

@@ -23,6 +23,9 @@ WAL_RESET_FIXED = (3, 51, 3)
 """SQLite versions before this can corrupt a WAL file that several processes write (https://sqlite.org/changes.html)."""
 
 BUSY_TIMEOUT_MS = 10_000
+FAULTS = (sqlite3.Error, UnicodeError)
+"""What the driver raises; the second for damaged text that comes out and for ids that are no text going in."""
+
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb.*|afpfs|afs|ceph|gluster.*|lustre|9p|fuse\.(sshfs|s3fs|rclone|glusterfs.*)|webdav|davfs"
 )
@@ -41,7 +44,8 @@ def prepare(path: Path, *, mounts: Callable[[], str] | None = None) -> None:
     folder = path.parent
     try:
         if not folder.exists():
-            folder.mkdir(mode=0o700, parents=True)
+            # Another process may be making it at the same time.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif sys.platform != "win32" and stat.S_IMODE(folder.stat().st_mode) & 0o077 and _is_ours(folder, path):
             folder.chmod(0o700)
     except OSError as error:
@@ -67,6 +71,9 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    except FAULTS as error:
+        raise store_error(error, path) from error
+    try:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         if readonly:
             connection.execute("PRAGMA query_only = ON")
@@ -77,9 +84,13 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA fullfsync = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
-        return connection
-    except sqlite3.Error as error:
+    except FAULTS as error:
+        connection.close()
         raise store_error(error, path) from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
@@ -91,6 +102,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             current = int(connection.execute("PRAGMA user_version").fetchone()[0])
             if current > len(steps):
                 raise _newer(path, current, len(steps))
+            if current == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                raise _foreign(path)
             for number, script in enumerate(steps[current:], current + 1):
                 for statement in _statements(script):
                     connection.execute(statement)
@@ -105,14 +118,18 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         if current < len(steps):
             # The version must be in the file's own header, where it is read before SQLite opens the file.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.Error as error:
+    except FAULTS as error:
         raise store_error(error, path) from error
 
 
-def store_error(error: sqlite3.Error, path: Path) -> StoreError:
+def store_error(error: Exception, path: Path) -> StoreError:
     """SQLite's error as ours: what happened to which file, and what to do."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if isinstance(code, int) else None
+    if isinstance(error, UnicodeDecodeError):
+        primary = sqlite3.SQLITE_CORRUPT
+    elif isinstance(error, UnicodeEncodeError):
+        primary = sqlite3.SQLITE_MISMATCH
     where = str(path)
     match primary:
         case sqlite3.SQLITE_FULL:
@@ -121,6 +138,8 @@ def store_error(error: sqlite3.Error, path: Path) -> StoreError:
             text = f"{where!r} is read-only; check its owner and mode, or set PLANWARDEN_HOME"
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             text = f"{where!r} is damaged ({error}); restore a backup, or move the file away to start afresh"
+        case sqlite3.SQLITE_MISMATCH:
+            text = f"{where!r} cannot hold an id that is not Unicode text ({error}); nothing was stored"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             text = f"{where!r} is locked by another program ({error}); close it and try again"
         case sqlite3.SQLITE_CANTOPEN:
@@ -143,7 +162,7 @@ def backup(source: sqlite3.Connection, target: Path) -> None:
     copy = sqlite3.connect(target)
     try:
         source.backup(copy)
-    except sqlite3.Error as error:
+    except FAULTS as error:
         copy.close()
         target.unlink(missing_ok=True)
         raise store_error(error, target) from error
@@ -185,10 +204,16 @@ def _check_header(path: Path) -> None:
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise StoreError(f"{str(path)!r} is not a planwarden database, or it is damaged; it was left untouched")
     version, application = int.from_bytes(header[60:64], "big"), int.from_bytes(header[68:72], "big")
-    if application not in (0, APPLICATION_ID):
-        raise StoreError(f"{str(path)!r} belongs to another application; it was left untouched")
+    # A file that a crash left before its first migration has neither application, version nor schema yet.
+    is_blank = application == version == int.from_bytes(header[40:44], "big") == 0
+    if application != APPLICATION_ID and not is_blank:
+        raise _foreign(path)
     if version > latest_version():
         raise _newer(path, version, latest_version())
+
+
+def _foreign(path: Path) -> StoreError:
+    return StoreError(f"{str(path)!r} belongs to another application; it was left untouched")
 
 
 def _newer(path: Path, found: int, known: int) -> StoreError:

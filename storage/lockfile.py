@@ -41,13 +41,22 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
+def _opened(path: Path) -> int:
+    """A descriptor of the file at `path`, made with its folder when there is none."""
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot write {str(path)!r}: {error.strerror}; nothing was lost") from error
+
+
 class WriteLock:
     """One writer at a time among all processes; held for a transaction, never longer."""
 
     def __init__(self, path: Path, *, timeout_s: float = 30.0) -> None:
         self._path = path
         self._timeout_s = timeout_s
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        self._descriptor = _opened(path)
 
     @contextmanager
     def held(self) -> Generator[None]:
@@ -82,12 +91,10 @@ class SignOfLife:
         self._held: dict[str, int] = {}
 
     def announce(self, owner: str) -> None:
-        """Say that `owner` lives in this process; does nothing the second time."""
+        """Say that `owner` lives in this process; does nothing the second time. Raises `StoreError`."""
         if owner in self._held:
             return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        descriptor = os.open(self._folder / f"{owner}.alive", flags, 0o600)
+        descriptor = _opened(self._folder / f"{owner}.alive")
         _try_lock(descriptor)
         self._held[owner] = descriptor
 

@@ -207,7 +207,7 @@ class MemoryStore:
     async def renew(self, owner: str) -> None:
         until = self._clock.now() + self._lease_s
         for row in self._rows.values():
-            if row.header.owner == owner:
+            if row.header.owner == owner and row.header.status not in TERMINAL:
                 row.header = replace(row.header, leased_until=until)
 
     async def release(self, lease: Lease) -> None:

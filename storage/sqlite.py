@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from planwarden.agent import events as ev
 from planwarden.agent.errors import GuardFailed, InvalidArguments, LeaseLost, StoreError, ThreadBusy, VersionConflict
 from planwarden.agent.ports import Append, Clock, Guard, Header, Lease, Page, SuspensionRow
+from planwarden.agent.state import TRANSITIONS
 from planwarden.storage import database
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.codec import decode_events, encode_events
@@ -32,7 +34,7 @@ class SqliteStore:
         writer: Worker,
         reader: Worker,
         life: SignOfLife,
-        lock: WriteLock | None,
+        lock: WriteLock,
         clock: Clock,
         lease_s: float,
     ) -> None:
@@ -52,15 +54,15 @@ class SqliteStore:
             StoreError: the file must not or cannot be used; it was left as it was.
         """
         database.prepare(path)
-        lock = WriteLock(path.with_name(path.name + ".lock")) if database.needs_write_lock() else None
-        held = lock.held if lock else nullcontext
-        with held():
-            connection = database.connect(path)
-            try:
-                database.migrate(connection, path)
-            except BaseException:
-                connection.close()
-                raise
+        lock = WriteLock(path.with_name(path.name + ".lock"))
+        try:
+            # Turning write-ahead logging on ignores the busy time-out, so on every version openers take turns.
+            with lock.held():
+                connection = _migrated(path)
+        except BaseException:
+            lock.close()
+            raise
+        held = lock.held if database.needs_write_lock() else nullcontext
         writer = Worker(connection, path, group=True, lock=held)
         reader = Worker(database.connect(path, readonly=True), path, group=False)
         life = SignOfLife(path.parent / "owners")
@@ -84,7 +86,9 @@ class SqliteStore:
         for guard in append.guards:
             _check(connection, guard, now)
         number, lease = self._advance(connection, append, now)
-        connection.execute(SQL["add_events"], (number, append.expected_version + 1, append.recorded[0].at, body))
+        first, at = append.expected_version + 1, append.recorded[0].at
+        checksum = _checksum(append.execution.execution_id, first, float(at), body)
+        connection.execute(SQL["add_events"], (number, first, at, body, checksum))
         for change in changes:
             _project(connection, number, append, change)
         return lease
@@ -171,13 +175,20 @@ class SqliteStore:
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
         recorded: list[ev.Recorded] = []
-        for first, at, body in await self._rows("read_events", (execution_id, after + 1)):
-            if recorded and int(first) != recorded[-1].sequence + 1:
-                raise StoreError(f"the log of execution {execution_id!r} has a gap before event {first}")
-            recorded.extend(
-                ev.Recorded(sequence, float(at), event)
-                for sequence, event in enumerate(decode_events(body), int(first))
-            )
+        version = following = 0
+        for version, first, at, body, checksum in await self._rows("read_events", (execution_id, after + 1)):
+            # A flipped bit may turn a column into a value of another type.
+            if type(version) is not int or type(first) is not int:
+                raise _damaged(execution_id, "it does not say where its events belong")
+            if first != following if recorded else first > after + 1:
+                raise _damaged(execution_id, f"events are missing before event {first}")
+            if checksum != _checksum(execution_id, first, at, body):
+                raise _damaged(execution_id, f"the events from {first} on are not what was written")
+            events = decode_events(body)
+            recorded.extend(ev.Recorded(sequence, at, event) for sequence, event in enumerate(events, first))
+            following = first + len(events)
+        if recorded and following != version + 1:
+            raise _damaged(execution_id, f"it ends with event {following - 1} instead of {version}")
         return tuple(entry for entry in recorded if entry.sequence > after)
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
@@ -289,11 +300,20 @@ class SqliteStore:
         await self._reader.close()
         await self._writer.close()
         self._life.retire()
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
 
     async def _rows(self, name: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
         return await self._reader.run(lambda connection: connection.execute(SQL[name], tuple(parameters)).fetchall())
+
+
+def _migrated(path: Path) -> sqlite3.Connection:
+    connection = database.connect(path)
+    try:
+        database.migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _check(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
@@ -342,6 +362,14 @@ def _conflict(connection: sqlite3.Connection, append: Append) -> VersionConflict
     return LeaseLost(f"execution {execution_id!r} is owned by another process")
 
 
+def _checksum(execution_id: str, first: int, at: float, body: str) -> int:
+    return crc32(f"{execution_id} {first} {at!r} {body}".encode())
+
+
+def _damaged(execution_id: str, how: str) -> StoreError:
+    return StoreError(f"the log of execution {execution_id!r} is damaged: {how}; restore a backup")
+
+
 def _prune(connection: sqlite3.Connection, before: float) -> int:
     numbers = connection.execute(SQL["prunable"], (before,)).fetchall()
     for name in ("prune_events", "prune_suspensions", "prune_execution"):
@@ -351,6 +379,8 @@ def _prune(connection: sqlite3.Connection, before: float) -> int:
 
 def _header(row: tuple[Any, ...]) -> Header:
     execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until = row
+    if status not in TRANSITIONS or type(version) is not int:
+        raise StoreError(f"the row of execution {execution_id!r} is damaged; restore a backup")
     return Header(
         execution_id=execution_id,
         thread_id=thread_id,

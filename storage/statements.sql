@@ -24,7 +24,7 @@ RETURNING number;
 
 -- name: add_events
 -- One transaction's events.
-INSERT INTO events (execution, first, at, body) VALUES (?, ?, ?, ?);
+INSERT INTO events (execution, first, at, body, checksum) VALUES (?, ?, ?, ?, ?);
 
 -- name: read_guarded
 -- What a guard compares.
@@ -63,10 +63,10 @@ SELECT execution_id, thread_id, principal, status, version, created_at, updated_
 FROM executions WHERE (?1 IS NULL OR principal = ?1) ORDER BY number DESC LIMIT ?2;
 
 -- name: read_events
--- The log of an execution, from the transaction that contains the wanted sequence on.
-SELECT e.first, e.at, e.body FROM events AS e JOIN executions AS x ON x.number = e.execution
-WHERE x.execution_id = ?1
+-- The log of an execution, from the transaction that contains the wanted sequence on; one row of nulls for an empty log.
+SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number
   AND e.first >= coalesce((SELECT max(f.first) FROM events AS f WHERE f.execution = x.number AND f.first <= ?2), 0)
+WHERE x.execution_id = ?1
 ORDER BY e.first;
 
 -- name: find_suspension

@@ -9,13 +9,13 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from planwarden.agent.errors import PlanwardenError, StoreError
-from planwarden.storage.database import store_error
+from planwarden.storage.database import FAULTS, store_error
 
 Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
@@ -91,8 +91,8 @@ class Worker:
                 batch.append(request)
             self._perform(batch)
             _deliver(batch)
-        # Closing the last connection checkpoints the log, which is a write.
-        with self._lock():
+        # Closing the last connection checkpoints the log, which is a write; without the lock it is left to the next one.
+        with suppress(StoreError), self._lock():
             self._connection.close()
 
     def _perform(self, batch: list[_Request[Any]]) -> None:
@@ -100,32 +100,38 @@ class Worker:
             for request in batch:
                 self._attempt(request)
             return
-        failure = self._commit_together(batch)
+        failure, has_begun = self._commit_together(batch)
         if failure is None:
             return
-        if len(batch) == 1:
-            batch[0].error = failure
+        if len(batch) == 1 or not has_begun:
+            for request in batch:
+                request.error = failure
             return
         # One operation may have spoilt the transaction of all; alone, each meets its own fate.
         for request in batch:
             request.error = None
-            request.error = self._commit_together([request]) or request.error
+            request.error = self._commit_together([request])[0] or request.error
 
-    def _commit_together(self, batch: list[_Request[Any]]) -> BaseException | None:
-        """None when the transaction was committed; refusals of single operations stand in their requests."""
+    def _commit_together(self, batch: list[_Request[Any]]) -> tuple[BaseException | None, bool]:
+        """No failure when the transaction was committed; refusals of single operations stand in their requests.
+
+        The second value is False when there was not even a transaction: somebody else holds the lock.
+        """
+        has_begun = False
         try:
             with self._lock(), self._transaction():
+                has_begun = True
                 for request in batch:
                     try:
                         request.value = request.operation(self._connection)
                     except PlanwardenError as refusal:
                         request.error = refusal
-        except sqlite3.Error as error:
-            return _translated(error, self._path)
+        except FAULTS as error:
+            return _translated(error, self._path), has_begun
         # Outermost loop of this thread: whatever an operation raises belongs to the caller that awaits it.
         except Exception as error:  # noqa: BLE001
-            return error
-        return None
+            return error, has_begun
+        return None, True
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
@@ -142,14 +148,14 @@ class Worker:
     def _attempt(self, request: _Request[Any]) -> None:
         try:
             request.value = request.operation(self._connection)
-        except sqlite3.Error as error:
+        except FAULTS as error:
             request.error = _translated(error, self._path)
         # As above.
         except Exception as error:  # noqa: BLE001
             request.error = error
 
 
-def _translated(error: sqlite3.Error, path: Path) -> StoreError:
+def _translated(error: Exception, path: Path) -> StoreError:
     translated = store_error(error, path)
     translated.__cause__ = error
     return translated
@@ -161,8 +167,8 @@ def _deliver(batch: list[_Request[Any]]) -> None:
     for request in batch:
         by_loop.setdefault(request.loop, []).append(request)
     for loop, requests in by_loop.items():
-        # The loop may be gone when its program ended without closing the store; the commit stands all the same.
-        if not loop.is_closed():
+        # The loop is closed when its program ended without closing the store; the commit stands all the same.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, requests)
 
 

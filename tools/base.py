@@ -166,7 +166,8 @@ def _from_function(
         )
     )
     fields = tuple(model.model_fields)
-    plain = TypeAdapter[object](object)
+    # NaN has no JSON form; as a constant it is refused later instead of silently becoming null.
+    plain = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants"))
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         parsed = model.model_validate(arguments)

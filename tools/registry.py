@@ -11,7 +11,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from planwarden.agent.canonical import check_depth
-from planwarden.agent.errors import LimitExceeded, PlanwardenError, ToolError, UnknownTool, UsageError
+from planwarden.agent.errors import LimitExceeded, ToolError, UnknownTool, UsageError
 from planwarden.agent.schema import Schema
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
@@ -93,10 +93,10 @@ class Registry:
         tool = self._tools[name]
         try:
             returned = await tool.call(arguments, context)
-        except PlanwardenError:
+        except ToolError:
             raise
-        # A tool is somebody else's code: whatever it raises is a failed call, not a failed server.
-        except Exception as error:
+        # A tool is somebody else's code: whatever it raises, sys.exit() too, is a failed call, not a failed server.
+        except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
         return returned if isinstance(returned, Suspend) else self._checked(name, returned)
 
@@ -106,16 +106,16 @@ class Registry:
             raise ToolError(f"{name} has no on_resume")
         try:
             returned = await resume(payload, decision, context)
-        except PlanwardenError:
+        except ToolError:
             raise
         # As above.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
         return self._checked(name, returned)
 
     def _checked(self, name: str, value: object) -> JsonValue:
         """The value if it is JSON and small enough; a preview of it if it is too large."""
-        if value is None or isinstance(value, bool | int):
+        if value is None or isinstance(value, bool):
             return value
         try:
             text = _ENCODER.encode(value)

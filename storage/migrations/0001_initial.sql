@@ -1,5 +1,6 @@
 -- executions   one row per execution: who owns it now, and what is needed to find it. Inserted, then only updated.
--- events       the log, one row per transaction, append-only: a JSON array of events starting at sequence `first`.
+-- events       the log, one row per transaction, append-only: a JSON array of events starting at sequence `first`;
+--              `checksum` is over the execution's id and the other columns, because SQLite does not notice flipped bits.
 -- suspensions  one row per question, derived from the log: who is to answer, until when. Inserted, then only updated.
 -- Rows of finished executions are deleted by `planwarden prune` and by nothing else.
 
@@ -30,7 +31,8 @@ CREATE TABLE events (
     execution  INTEGER NOT NULL,
     first      INTEGER NOT NULL,
     at         REAL NOT NULL,
-    body       TEXT NOT NULL
+    body       TEXT NOT NULL,
+    checksum   INTEGER NOT NULL
 ) STRICT;
 
 CREATE UNIQUE INDEX events_of_execution ON events (execution, first);

@@ -1,0 +1,83 @@
+"""Bytes to and from a provider: one connection per request, and an answer of bounded size.
+
+The clients of the providers are built once and live as long as the process, but nobody closes a model. So they get a
+transport that opens a connection for each request and closes it with the answer; between two prompts no socket is
+open, in whatever event loop the next one runs. The connection itself is made by an ordinary client, which knows the
+proxies and certificates of the environment. Redirects are not followed: they would carry the key elsewhere.
+
+The size is counted after decompression, so that a small body cannot unfold into a large one.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator
+from functools import cache
+
+import anyio
+import httpx2
+
+MAX_ANSWER_BYTES = 4_000_000
+"""Far above the longest answer of any model: 64,000 tokens are about 300,000 bytes."""
+
+CONNECT_TIMEOUT_S = 10.0
+_FRAMING = ("content-encoding", "content-length", "transfer-encoding")
+
+
+class AnswerTooLarge(Exception):
+    """The body of an answer went over the limit; carries no part of it."""
+
+
+class OneShot(httpx2.AsyncBaseTransport):
+    """A transport that keeps nothing open."""
+
+    def __init__(self, limit_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        client = httpx2.AsyncClient(verify=_certificates(), follow_redirects=False)
+        try:
+            response = await client.send(request, stream=True)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await client.aclose()
+            raise
+        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _FRAMING]
+        return httpx2.Response(
+            response.status_code,
+            headers=headers,
+            stream=_Bounded(client, response, self._limit_bytes),
+            extensions={"http_version": response.extensions.get("http_version", b"HTTP/1.1")},
+        )
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The decoded body, up to the limit; closing it closes the connection."""
+
+    def __init__(self, client: httpx2.AsyncClient, response: httpx2.Response, limit_bytes: int) -> None:
+        self._client = client
+        self._response = response
+        self._limit_bytes = limit_bytes
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        size = 0
+        async for chunk in self._response.aiter_bytes():
+            size += len(chunk)
+            if size > self._limit_bytes:
+                raise AnswerTooLarge
+            yield chunk
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._response.aclose()
+            await self._client.aclose()
+
+
+def bounded_client(timeout_s: float, limit_bytes: int = MAX_ANSWER_BYTES) -> httpx2.AsyncClient:
+    """A client for a provider's library; holds no connection, so that nobody has to close it."""
+    timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
+    return httpx2.AsyncClient(transport=OneShot(limit_bytes), timeout=timeout, follow_redirects=False)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Reading them takes longer than many requests; they do not change while a process runs."""
+    return httpx2.create_ssl_context()

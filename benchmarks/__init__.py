@@ -1,0 +1,1 @@
+"""Measurements of planwarden against its peers and its floor; `python -m benchmarks.run` does them all."""

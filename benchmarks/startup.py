@@ -1,0 +1,125 @@
+"""How long somebody waits for a process that has just been started.
+
+* Cold resume: a fresh process answers one of many suspended executions and runs the rest. From `fork` to exit.
+* First answer: an MCP server over standard input and output, from `fork` to the answers to `initialize` and
+  `tools/list`, against an empty server made with the same SDK.
+
+The operating system has the files in its cache, as it has on every start but the first of the day.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+SERVER = "planwarden.server.main"
+TIMEOUT_S = 60.0
+
+EMPTY_COMMAND = (sys.executable, "-m", "benchmarks.empty_server")
+SERVER_COMMAND = (sys.executable, "-m", SERVER, "serve")
+
+
+class NoAnswer(RuntimeError):
+    """The server did not start, or did not speak the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    """Seconds from the start of the process."""
+
+    initialize_s: float
+    tools_s: float
+    """To the answer to `tools/list`, which follows at once."""
+    tools: int
+
+
+def has_server() -> bool:
+    """True when this tree has an MCP server to measure."""
+    return find_spec(SERVER) is not None
+
+
+def cold_resume(home: Path, thread_id: str, suspension_id: str) -> tuple[float, dict[str, Any]]:
+    """Seconds from start to exit of the process, and what it says about itself."""
+    return timed("benchmarks.cold_resume", str(home), thread_id, suspension_id)
+
+
+def timed(module: str, *arguments: str) -> tuple[float, dict[str, Any]]:
+    """Seconds from start to exit of `python -m module`, and the JSON that it prints."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S
+    )
+    return time.perf_counter() - start, json.loads(done.stdout)
+
+
+def interpreter() -> float:
+    """Seconds that Python itself needs to start and end."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True, timeout=TIMEOUT_S)
+    return time.perf_counter() - start
+
+
+def first_answer(command: Sequence[str], environment: Mapping[str, str]) -> FirstAnswer:
+    """Start a server, shake hands with it, ask for its tools, and stop it. Raises `NoAnswer`."""
+    client: dict[str, Any] = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "benchmark", "version": "1"},
+    }
+    start = time.perf_counter()
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **environment},
+        ) as process,
+    ):
+        try:
+            _send(process, {"id": 1, "method": "initialize", "params": client})
+            _answer(process, 1)
+            initialize_s = time.perf_counter() - start
+            _send(process, {"method": "notifications/initialized"})
+            _send(process, {"id": 2, "method": "tools/list", "params": {}})
+            found = _answer(process, 2)
+            tools_s = time.perf_counter() - start
+        except (RuntimeError, OSError) as error:
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or ["it wrote no error"])[-1]
+            raise NoAnswer(f"{error}: {last}") from error
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    return FirstAnswer(initialize_s, tools_s, len(found["tools"]))
+
+
+def _send(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    process.stdin.flush()
+
+
+def _answer(process: "subprocess.Popen[str]", request_id: int) -> dict[str, Any]:
+    """The result of the request; notifications in between are skipped."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        message: dict[str, Any] = json.loads(line)
+        if message.get("id") == request_id and "method" not in message:
+            if "result" not in message:
+                raise RuntimeError(f"the server refused request {request_id}: {message.get('error')}")
+            return message["result"]
+    raise RuntimeError(f"the server ended before it answered request {request_id}")

@@ -1,0 +1,94 @@
+"""Sizes of prompts: planning and a tool step with 10, 50, 200 and 1,000 tools, against all schemas in every prompt.
+
+Tokens are characters / 4, as everywhere in this project. `recall` is the share of the written queries whose right tool is
+among the first 20 of the ranked list. Run as `python -m benchmarks.tokens`; writes results/tokens.json.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.catalogue import QUERIES, catalogue, schema_chars
+from planwarden.agent.events import ExecutionCreated, PlanAccepted, StepStarted
+from planwarden.agent.fold import apply
+from planwarden.agent.plan import Plan, Step
+from planwarden.agent.prompts import Prompt, planning_prompt, step_prompt
+from planwarden.agent.state import Execution, new_execution
+from planwarden.agent.transaction import candidates
+from planwarden.server.views import to_json, tool_view
+from planwarden.tools.registry import Registry
+
+SIZES = (10, 50, 200, 1_000)
+GOAL = "Find the contacts in the CRM that nobody has touched for a year, ask me, and delete them."
+RESULT = Path(__file__).parent / "results" / "tokens.json"
+
+
+def tokens(text: str) -> int:
+    return len(text) // 4
+
+
+def planning(registry: Registry) -> Prompt:
+    execution = apply(new_execution("e", "t"), ExecutionCreated(goal=GOAL), 0.0)
+    manifests = [definition.manifest for definition in candidates(registry, GOAL)]
+    return planning_prompt(execution, manifests, len(registry.definitions()))
+
+
+def one_step(tool_name: str) -> Prompt:
+    step = Step(step_id="s1", description="Find the contacts", step_type="tool", required_tools=(tool_name,))
+    execution: Execution = new_execution("e", "t")
+    for event in (ExecutionCreated(goal=GOAL), PlanAccepted(plan=Plan(steps=(step,))), StepStarted(step_id="s1")):
+        execution = apply(execution, event, 0.0)
+    return step_prompt(execution, execution.steps["s1"])
+
+
+def with_schemas(prompt: Prompt, registry: Registry, names: list[str]) -> int:
+    """Tokens of the prompt together with the full definitions of the named tools."""
+    total = tokens(prompt.whole)
+    for name in names:
+        definition = registry.get(name)
+        assert definition is not None
+        view = to_json(tool_view(replace(definition, digest="")))
+        kept = {key: view[key] for key in ("name", "description", "inputSchema")}
+        total += tokens(json.dumps(kept, separators=(",", ":")))
+    return total
+
+
+def recall(registry: Registry, at: int) -> tuple[float, list[str]]:
+    """Share of the queries whose tool is found, and the queries where it is not."""
+    known = [(query, name) for query, name in QUERIES if registry.get(name) is not None]
+    lost = [query for query, name in known if name not in [d.name for d in registry.search(query, at)]]
+    return (1 - len(lost) / len(known) if known else 1.0), lost
+
+
+def main() -> None:
+    rows: list[dict[str, float | int]] = []
+    print(f"schemas of {schema_chars()} characters; tokens = characters / 4\n")
+    print(
+        f"{'tools':>6} {'planning':>9} {'all schemas':>12} {'tool step':>10} {'all schemas':>12} {'recall at 20':>13}"
+    )
+    for size in SIZES:
+        registry = Registry(catalogue(size))
+        names = [definition.name for definition in registry.definitions()]
+        tool_name = "crm_search_contact"
+        found, lost = recall(registry, 20)
+        row = {
+            "tools": size,
+            "planning": with_schemas(planning(registry), registry, []),
+            "planning_all_schemas": with_schemas(planning(registry), registry, names),
+            "step": with_schemas(one_step(tool_name), registry, [tool_name]),
+            "step_all_schemas": with_schemas(one_step(tool_name), registry, names),
+            "recall_at_20": round(found, 3),
+        }
+        rows.append(row)
+        print(
+            f"{size:>6,} {row['planning']:>9,} {row['planning_all_schemas']:>12,} {row['step']:>10,} "
+            f"{row['step_all_schemas']:>12,} {row['recall_at_20']:>13}"
+        )
+        for query in lost:
+            print(f"       not found: {query}")
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps({"schema_chars": schema_chars(), "rows": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The job that every side does: five planned tool calls, the third of which waits for a person's approval.
+
+The calls and their arguments are fixed, so no model takes part anywhere. The four tools are asynchronous, check their
+arguments against a schema, count as effects that must not happen twice, and do next to nothing themselves: what is
+measured is the price of durability and suspension, not the tools. Real tools take longer, and then all sides differ less.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+ORDER = "A-1042"
+CENTS = 1999
+QUESTION = f"Charge {CENTS} cents for order {ORDER}?"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """One step of the job."""
+
+    tool: str
+    description: str
+    arguments: dict[str, JsonValue]
+
+
+CONFIRMATION = "displayConfirmation"
+
+JOB: tuple[PlannedCall, ...] = (
+    PlannedCall("find_order", "Look the order up", {"order": ORDER}),
+    PlannedCall("reserve_stock", "Reserve the goods", {"order": ORDER, "quantity": 2}),
+    PlannedCall(CONFIRMATION, "Ask before money moves", {"action": QUESTION}),
+    PlannedCall("charge_card", "Charge the card", {"order": ORDER, "cents": CENTS}),
+    PlannedCall("send_receipt", "Send the receipt", {"order": ORDER, "to": "kim@shop.test"}),
+)
+
+
+async def find_order(order: str) -> dict[str, JsonValue]:
+    """Look an order up."""
+    return {"order": order, "items": 2, "cents": CENTS}
+
+
+async def reserve_stock(order: str, quantity: int) -> dict[str, JsonValue]:
+    """Reserve goods for an order."""
+    return {"order": order, "reserved": quantity}
+
+
+async def charge_card(order: str, cents: int) -> dict[str, JsonValue]:
+    """Charge the card on file."""
+    return {"order": order, "charged": cents}
+
+
+async def send_receipt(order: str, to: str) -> dict[str, JsonValue]:
+    """Send the receipt."""
+    return {"order": order, "sent": to}
+
+
+FUNCTIONS = (find_order, reserve_stock, charge_card, send_receipt)

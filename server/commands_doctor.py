@@ -1,0 +1,243 @@
+"""The command `doctor`: is everything usable that planwarden needs, and if not, what to do.
+
+Each check is on its own: a broken settings file does not hide a broken database. Nothing is sent anywhere and no database
+is made. Looking at an existing one opens it as every command does, which brings an older schema up to date.
+"""
+
+import importlib.util
+import os
+import platform
+import sqlite3
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.errors import PlanwardenError
+from planwarden.server.catalogue import build_registry
+from planwarden.server.configuration import FILE, Settings, home_folder, load_settings
+from planwarden.server.models import build_model
+from planwarden.server.terminal import Terminal
+from planwarden.server.terminal_lines import Line, Mark, one_line
+from planwarden.storage.database import latest_version, needs_write_lock
+from planwarden.storage.sqlite import SqliteStore
+from planwarden.tools.web_search import search_endpoint_from_environment
+
+Status = Literal["ok", "off", "warning", "broken"]
+DOWNSTREAM = "planwarden.json"
+
+_MARKS: dict[Status, Mark] = {"ok": "done", "off": "waits", "warning": "note", "broken": "failed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    status: Status
+    message: str
+    facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    version: str
+    python: str
+    home: str
+    checks: tuple[Check, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return all(check.status != "broken" for check in self.checks)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        return {
+            "healthy": self.is_healthy,
+            "version": self.version,
+            "python": self.python,
+            "home": self.home,
+            "checks": [
+                {"name": check.name, "status": check.status, "message": check.message, "facts": check.facts}
+                for check in self.checks
+            ],
+        }
+
+
+def examine(home: Path | None, model: str | None) -> Report:
+    """Every check, in the order of what depends on what."""
+    folder = home_folder(home, os.environ)
+    settings, settings_check = _settings(home, model, folder)
+    checks = (
+        settings_check,
+        # Before the store is opened, which tightens the folder's mode.
+        _files(settings),
+        _guarded("store", lambda: _store(settings)),
+        _sqlite(),
+        _guarded("model", lambda: _model(settings)),
+        _guarded("tools", lambda: _tools(settings)),
+        _web_extra(),
+        _guarded("search", lambda: _search(settings)),
+        _downstream(folder),
+    )
+    return Report(
+        version=version("planwarden"),
+        python=f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        home=str(folder),
+        checks=checks,
+    )
+
+
+def draw(terminal: Terminal, report: Report) -> None:
+    terminal.say(Line(((f"planwarden {report.version}", "bold"), (f"  Python {report.python}", "dim"))))
+    terminal.say(Line(((f"home {report.home}", "dim"),)))
+    width = max(len(check.name) for check in report.checks)
+    for check in report.checks:
+        name: tuple[str, Literal["bold", "dim"]] = (check.name.ljust(width), "dim" if check.status == "off" else "bold")
+        terminal.say(Line((name, "  ", one_line(check.message, 400)), _MARKS[check.status]))
+        for text in _listed(check):
+            terminal.say(Line(((text, "dim"),), indent=1))
+    if report.is_healthy:
+        terminal.say(Line((("Everything that planwarden needs is there.", "good"),), "done"))
+    else:
+        broken = ", ".join(check.name for check in report.checks if check.status == "broken")
+        terminal.say(Line(((f"Broken: {broken}.", "bad"),), "failed"))
+
+
+def _listed(check: Check) -> Iterator[str]:
+    unavailable = check.facts.get("unavailable")
+    if isinstance(unavailable, dict):
+        yield from (one_line(f"{name}: {why}", 300) for name, why in unavailable.items())
+
+
+def _guarded(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except PlanwardenError as error:
+        return Check(name=name, status="broken", message=error.message)
+    except OSError as error:
+        return Check(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
+
+
+def _settings(home: Path | None, model: str | None, folder: Path) -> tuple[Settings, Check]:
+    path = folder / FILE
+    try:
+        settings = load_settings(home=home, model=model)
+    except PlanwardenError as error:
+        fallback = Settings(home=folder, model=model or os.environ.get("PLANWARDEN_MODEL") or "caller")
+        return fallback, Check(name="settings", status="broken", message=error.message)
+    if not path.exists():
+        return settings, Check(name="settings", status="off", message=f"no {FILE}; the defaults apply")
+    facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.retention_days}
+    if settings.policy.trust_caller:
+        text = "approvals.trust_caller is on: the calling model's word counts as an approval"
+        return settings, Check(name="settings", status="warning", message=text, facts=facts)
+    return settings, Check(name="settings", status="ok", message=str(path), facts=facts)
+
+
+def _store(settings: Settings) -> Check:
+    path = settings.database
+    if not path.exists():
+        text = f"{path} is made with the first execution"
+        return Check(name="store", status="off", message=text, facts={"file": str(path)})
+
+    async def look() -> dict[str, int | str]:
+        store = await anyio.to_thread.run_sync(SqliteStore.open, path)
+        try:
+            return await store.check()
+        finally:
+            await store.close()
+
+    found = anyio.run(look)
+    facts: dict[str, JsonValue] = {
+        "file": str(path),
+        "sizeBytes": found["size_bytes"],
+        "integrity": found["integrity"],
+        "schema": found["schema"],
+        "newestSchema": latest_version(),
+        "executions": found["executions"],
+        "running": found["running"],
+        "pendingSuspensions": found["pending"],
+    }
+    if found["integrity"] != "ok":
+        text = f"{path} is damaged: {found['integrity']}; restore a backup, or move it away to start afresh"
+        return Check(name="store", status="broken", message=text, facts=facts)
+    text = (
+        f"{path}: {_size(int(found['size_bytes']))}, schema {found['schema']}, intact; {found['executions']} executions, "
+        f"{found['running']} running, {found['pending']} questions open"
+    )
+    return Check(name="store", status="ok", message=text, facts=facts)
+
+
+def _files(settings: Settings) -> Check:
+    """Only the owner may read what plans and approvals contain."""
+    if sys.platform == "win32":
+        return Check(name="privacy", status="off", message="file modes are not checked on Windows")
+    wanted = {settings.home: 0o700}
+    wanted |= {Path(f"{settings.database}{tail}"): 0o600 for tail in ("", "-wal", "-shm", ".lock")}
+    modes: dict[str, JsonValue] = {}
+    open_to_others: list[str] = []
+    for path, mode in wanted.items():
+        try:
+            found = stat.S_IMODE(path.stat().st_mode)
+        except OSError:
+            continue
+        modes[path.name] = f"{found:04o}"
+        if found & 0o077:
+            open_to_others.append(f"{path} has mode {found:04o}, chmod it to {mode:04o}")
+    if open_to_others:
+        return Check(name="privacy", status="broken", message="; ".join(open_to_others), facts={"modes": modes})
+    text = "only this user can read the home" if modes else "no home yet"
+    return Check(name="privacy", status="ok" if modes else "off", message=text, facts={"modes": modes})
+
+
+def _sqlite() -> Check:
+    locks = needs_write_lock()
+    how = "older than 3.51.3, so writers also take a lock file" if locks else "writers need no lock file"
+    facts: dict[str, JsonValue] = {"version": sqlite3.sqlite_version, "usesWriteLock": locks}
+    return Check(name="sqlite", status="ok", message=f"{sqlite3.sqlite_version}, {how}", facts=facts)
+
+
+def _model(settings: Settings) -> Check:
+    build_model(settings.model)
+    text = "the calling assistant thinks; no key needed" if settings.model == "caller" else settings.model
+    return Check(name="model", status="ok", message=text, facts={"model": settings.model})
+
+
+def _tools(settings: Settings) -> Check:
+    definitions = build_registry(settings).definitions()
+    missing: dict[str, JsonValue] = {known.name: known.unavailable for known in definitions if known.unavailable}
+    usable: list[JsonValue] = [known.name for known in definitions if not known.unavailable]
+    text = f"{len(usable)} usable: {', '.join(map(str, usable[:12]))}" + (" …" if len(usable) > 12 else "")
+    return Check(name="tools", status="ok", message=text, facts={"available": usable, "unavailable": missing})
+
+
+def _web_extra() -> Check:
+    if importlib.util.find_spec("trafilatura") is None:
+        return Check(name="web extra", status="off", message="not installed; webExtract needs planwarden[web]")
+    return Check(name="web extra", status="ok", message=f"trafilatura {version('trafilatura')}")
+
+
+def _search(settings: Settings) -> Check:
+    endpoint = search_endpoint_from_environment(settings.environment or os.environ)
+    if endpoint is None:
+        return Check(name="search", status="off", message="no search service; PLANWARDEN_SEARCH names one")
+    facts: dict[str, JsonValue] = {"provider": endpoint.provider, "baseUrl": endpoint.base_url}
+    return Check(name="search", status="ok", message=f"{endpoint.provider} at {endpoint.base_url}", facts=facts)
+
+
+def _downstream(folder: Path) -> Check:
+    path = folder / DOWNSTREAM
+    if not path.exists():
+        return Check(name="downstream", status="off", message=f"no {DOWNSTREAM}")
+    text = f"{path} is there, but downstream MCP servers come in a later version; it is not read"
+    return Check(name="downstream", status="warning", message=text, facts={"file": str(path)})
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1024:.0f} KiB" if size_bytes < 1024 * 1024 else f"{size_bytes / 1024 / 1024:.1f} MiB"

@@ -1,0 +1,176 @@
+"""From parsed arguments to work done and an exit code. What only one command needs is imported when it is run."""
+
+import json
+import math
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.state import Execution
+from planwarden.server import commands_run, commands_store
+from planwarden.server.clients import CLIENTS, launch
+from planwarden.server.commands_home import DONE, FAILED, Home, exit_code
+from planwarden.server.commands_inbox import list_questions, show_thread
+from planwarden.server.commands_run import Desk, conclude, read_plan, run_plan
+from planwarden.server.commands_tools import draw_tools, list_tools
+from planwarden.server.configuration import load_settings
+from planwarden.server.terminal import Terminal
+from planwarden.server.views import execution_view, to_json
+
+PATIENCE_S = 60.0
+"""A command that answers one question does not wait longer for the clock."""
+
+
+def serve(arguments: Namespace) -> int:
+    settings = load_settings(home=_home(arguments), model=_model(arguments))
+    if arguments.http:
+        from planwarden.server.http import serve_http
+
+        async def over_http() -> None:
+            await serve_http(settings, host=arguments.host, port=arguments.port)
+
+        anyio.run(over_http)
+        return DONE
+    if sys.stdin.isatty():
+        text = "planwarden speaks MCP here and waits for a client. Try `planwarden demo`, or `planwarden --help`."
+        print(text, file=sys.stderr)
+    from planwarden.server.stdio import serve_stdio
+
+    anyio.run(serve_stdio, settings)
+    return DONE
+
+
+def demo(arguments: Namespace) -> int:
+    from planwarden.server.demo import demonstrate
+
+    home, execution = demonstrate(_terminal(arguments), _home(arguments), says_yes=arguments.yes)
+    if arguments.json:
+        print_json(to_json(execution_view(execution, home.tools)))
+    return exit_code(execution)
+
+
+def run(arguments: Namespace) -> int:
+    plan = read_plan(arguments.plan)
+    desk = _desk(arguments, says_yes=arguments.yes)
+    return _concluded(arguments, desk, run_plan(desk, plan))
+
+
+def approve(arguments: Namespace) -> int:
+    desk = _desk(arguments, patience_s=PATIENCE_S)
+    return _concluded(arguments, desk, commands_run.approve(desk, arguments.suspension))
+
+
+def reject(arguments: Namespace) -> int:
+    """A rejected execution is what was asked for; anything else that is not good is still told."""
+    desk = _desk(arguments, patience_s=PATIENCE_S)
+    execution = commands_run.reject(desk, arguments.suspension, arguments.reason)
+    code = _concluded(arguments, desk, execution)
+    return DONE if execution.status == "rejected" else code
+
+
+def list_(arguments: Namespace) -> int:
+    terminal = None if arguments.json else _terminal(arguments)
+    page = list_questions(_load(arguments), terminal, limit=arguments.limit, cursor=arguments.cursor)
+    if arguments.json:
+        print_json(to_json(page))
+    return DONE
+
+
+def show(arguments: Namespace) -> int:
+    terminal = None if arguments.json else _terminal(arguments)
+    view = show_thread(_load(arguments), terminal, arguments.thread, observations_after=arguments.observations)
+    if arguments.json:
+        print_json(to_json(view))
+    return DONE
+
+
+def tools(arguments: Namespace) -> int:
+    query = " ".join(arguments.query) or None
+    page = list_tools(_load(arguments), query, limit=arguments.limit, cursor=arguments.cursor)
+    if arguments.json:
+        print_json(to_json(page))
+    else:
+        draw_tools(_terminal(arguments), page)
+    return DONE
+
+
+def doctor(arguments: Namespace) -> int:
+    from planwarden.server.commands_doctor import draw, examine
+
+    report = examine(_home(arguments), _model(arguments))
+    if arguments.json:
+        print_json(report.to_json())
+    else:
+        draw(_terminal(arguments), report)
+    return DONE if report.is_healthy else FAILED
+
+
+def prune(arguments: Namespace) -> int:
+    pruned = commands_store.prune(load_settings(home=_home(arguments)), arguments.days)
+    if arguments.json:
+        print_json({"pruned": pruned.executions, "days": pruned.days})
+    else:
+        word = "execution" if pruned.executions == 1 else "executions"
+        _terminal(arguments).say(f"{pruned.executions} finished {word} older than {pruned.days} days deleted")
+    return DONE
+
+
+def backup(arguments: Namespace) -> int:
+    target: Path = arguments.file.expanduser().absolute()
+    size_bytes = commands_store.backup(load_settings(home=_home(arguments)), target)
+    if arguments.json:
+        print_json({"file": str(target), "sizeBytes": size_bytes})
+    else:
+        _terminal(arguments).say(f"{target}: {size_bytes} bytes")
+    return DONE
+
+
+def config(arguments: Namespace) -> int:
+    client = CLIENTS[arguments.client]
+    env: dict[str, str] = {}
+    if (home := _home(arguments)) is not None:
+        env["PLANWARDEN_HOME"] = str(home.expanduser().absolute())
+    if (model := _model(arguments)) is not None:
+        kind, _, file = model.partition(":")
+        env["PLANWARDEN_MODEL"] = f"scripted:{Path(file).expanduser().absolute()}" if kind == "scripted" else model
+    # The place goes to the other stream, so that the document can be redirected into a file.
+    print(f"into {client.where}:", file=sys.stderr)
+    print(client.write(launch(env)))
+    return DONE
+
+
+def print_json(document: Mapping[str, JsonValue]) -> None:
+    """The one document of a command with --json."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _concluded(arguments: Namespace, desk: Desk, execution: Execution) -> int:
+    conclude(desk, execution)
+    if arguments.json:
+        print_json(to_json(execution_view(execution, desk.home.tools)))
+    return exit_code(execution)
+
+
+def _desk(arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf) -> Desk:
+    return Desk(_load(arguments), _terminal(arguments), says_yes=says_yes, patience_s=patience_s)
+
+
+def _load(arguments: Namespace) -> Home:
+    return Home.load(_home(arguments), _model(arguments))
+
+
+def _terminal(arguments: Namespace) -> Terminal:
+    """Where people read; with --json standard output belongs to the document."""
+    return Terminal(sys.stderr if arguments.json else sys.stdout)
+
+
+def _home(arguments: Namespace) -> Path | None:
+    return getattr(arguments, "home", None)
+
+
+def _model(arguments: Namespace) -> str | None:
+    return getattr(arguments, "model", None)

@@ -1,0 +1,130 @@
+"""What a command works on: the operator's home, opened for looking or for acting.
+
+Looking starts no engine: it takes over nothing, lets no deadline pass and creates no file. Acting runs the engine for
+the executions that the command is about and leaves all others to whoever owns them.
+"""
+
+import math
+import shlex
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from planwarden.agent.engine import Engine
+from planwarden.agent.errors import UnknownSuspension
+from planwarden.agent.ports import Model, Store, SuspensionRow
+from planwarden.agent.state import Execution
+from planwarden.server.catalogue import build_registry
+from planwarden.server.configuration import Settings, load_settings
+from planwarden.server.models import build_model
+from planwarden.server.service import Service
+from planwarden.storage.memory import MemoryStore
+from planwarden.storage.sqlite import SqliteStore
+from planwarden.tools.registry import Registry
+
+DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
+"""What a command's exit code says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Settings, tools and model of one process."""
+
+    settings: Settings
+    tools: Registry
+    model: Model
+    is_named: bool = False
+    """The command was told which home; so must be the next one."""
+
+    @classmethod
+    def load(cls, home: Path | None, model: str | None, environment: Mapping[str, str] | None = None) -> "Home":
+        """Raises `UsageError` when the settings, a tool or the model are not usable."""
+        settings = load_settings(home=home, model=model, environment=environment)
+        return cls(settings, build_registry(settings), build_model(settings.model), is_named=home is not None)
+
+    def command(self, *words: str) -> str:
+        """A command line that works on this home, to be copied."""
+        named = ("--home", str(self.settings.home)) if self.is_named else ()
+        return shlex.join(["planwarden", *named, *words])
+
+    def service(self) -> Service:
+        """The verbs that need no store."""
+        return self._service(self._engine(MemoryStore()))
+
+    @asynccontextmanager
+    async def looking(self) -> AsyncGenerator[Service]:
+        """The verbs that only read."""
+        async with AsyncExitStack() as stack:
+            # A command that only looks must not leave a database behind.
+            store: Store = MemoryStore()
+            if self.settings.database.exists():
+                store = await self._opened(stack)
+            yield self._service(self._engine(store))
+
+    @asynccontextmanager
+    async def acting(self) -> AsyncGenerator[Service]:
+        """Every verb, with a running engine. Raises `StoreError`."""
+        async with AsyncExitStack() as stack:
+            engine = self._engine(await self._opened(stack))
+            await stack.enter_async_context(engine)
+            yield self._service(engine)
+
+    async def _opened(self, stack: AsyncExitStack) -> SqliteStore:
+        store = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
+        stack.push_async_callback(store.close)
+        return store
+
+    def _engine(self, store: Store) -> Engine:
+        policy, limit = self.settings.policy, self.settings.max_steps
+        return Engine(store, self.tools, self.model, policy, max_steps=limit, adopts=False)
+
+    def _service(self, engine: Engine) -> Service:
+        return Service(engine, self.settings.options, max_steps=self.settings.max_steps)
+
+
+async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, Execution]:
+    """Where a question is and the execution that asked it, whoever owns it: the operator's terminal sees them all.
+
+    Raises:
+        UnknownSuspension: there is none with that id.
+    """
+    row = await service.engine.store.find_suspension(suspension_id)
+    if row is None:
+        raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}; `planwarden list` shows the open ones")
+    execution, _ = await service.engine.current(row.execution_id)
+    return row, execution
+
+
+async def watch(
+    service: Service, execution: Execution, update: Callable[[Execution], None], *, patience_s: float = math.inf
+) -> Execution:
+    """Show every change until the execution is over or waits for somebody; gives its last state.
+
+    When nobody but the clock can go on, it is waited for, unless that would take longer than `patience_s`.
+    """
+    engine = service.engine
+    while True:
+        update(execution)
+        left = _seconds_left(execution, engine.store.clock.now())
+        if execution.status != "running" and (left is None or left > patience_s):
+            return execution
+        await engine.changed(execution.execution_id)
+        execution, _ = await engine.current(execution.execution_id)
+
+
+def _seconds_left(execution: Execution, now: float) -> float | None:
+    """Until the clock goes on with a suspended execution that waits for nobody else; None for any other."""
+    waiting = [found.question for found in execution.open_suspensions]
+    if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
+        return None
+    return min((question.expires_at for question in waiting if question.expires_at is not None), default=now) - now
+
+
+def exit_code(execution: Execution) -> int:
+    """What became of it, as the exit code of the command that ran it."""
+    if execution.status in ("completed", "planned"):
+        return DONE
+    return WAITING if execution.status in ("running", "suspended") else FAILED

@@ -1,0 +1,106 @@
+"""The command line: every command and its arguments."""
+
+import argparse
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import NoReturn
+
+from planwarden.server import commands_handlers as handlers
+from planwarden.server.clients import CLIENTS
+from planwarden.server.commands_home import USAGE
+
+EXIT_CODES = """\
+exit codes:
+  0    done
+  1    it failed, was rejected, or could not be done
+  2    the command cannot be run like that
+  3    it waits for an answer that nobody gave here
+  130  interrupted; what was begun can go on
+"""
+
+_JSON = "print one JSON document on standard output"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    shared.add_argument("--home", type=Path, metavar="DIR", help="directory of database and settings")
+    shared.add_argument("--model", help="caller, or scripted:FILE")
+    top = Parser(
+        prog="planwarden",
+        description="Runs plans durably, proves every promised tool call, and waits for a person where it matters. "
+        "Without a command it serves MCP over standard input and output.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[shared],
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"planwarden {version('planwarden')}")
+    top.set_defaults(run=handlers.serve, http=False)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *, has_json: bool = True) -> Parser:
+        made = commands.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
+        made.set_defaults(run=run)
+        if has_json:
+            made.add_argument("--json", action="store_true", help=_JSON)
+        return made
+
+    serve = command("serve", handlers.serve, "Serve MCP over standard input and output, or over HTTP.", has_json=False)
+    serve.add_argument("--http", action="store_true", help="Streamable HTTP at /mcp instead")
+    serve.add_argument("--host", default="127.0.0.1", help="default %(default)s")
+    serve.add_argument("--port", type=_port, default=8765, help="default %(default)s")
+    demo = command("demo", handlers.demo, "Show the main job: a plan, real tools, a killed process, a confirmation.")
+    demo.add_argument("--yes", action="store_true", help="answer the confirmation with yes")
+    run = command("run", handlers.run, "Run a plan and ask its questions here.")
+    run.add_argument("plan", metavar="PLAN.json", help="the plan, or - for standard input")
+    run.add_argument(
+        "--yes",
+        action="store_true",
+        help="approve every call and confirmation but critical ones; forms are still asked",
+    )
+    listed = command("list", handlers.list_, "List open questions and the newest executions.")
+    listed.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="questions, at most 100; default %(default)s"
+    )
+    listed.add_argument("--cursor", help="where the last page ended")
+    show = command("show", handlers.show, "Show a thread's newest execution.")
+    show.add_argument("thread", metavar="THREAD")
+    show.add_argument("--observations", type=int, metavar="N", help="also what happened after event N; 0 for all")
+    approve = command("approve", handlers.approve, "Show a question, ask the person at the terminal, and go on.")
+    approve.add_argument("suspension", metavar="SUSPENSION")
+    reject = command("reject", handlers.reject, "Reject a question and go on with what is left to do.")
+    reject.add_argument("suspension", metavar="SUSPENSION")
+    reject.add_argument("--reason", metavar="R", help="told to the model")
+    tools = command("tools", handlers.tools, "List the tools that plans may name.")
+    tools.add_argument("query", nargs="*", metavar="QUERY", help="words to look for; best matches first")
+    tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
+    tools.add_argument("--cursor", help="where the last page ended")
+    command("doctor", handlers.doctor, "Check store, settings, model and tools.")
+    prune = command("prune", handlers.prune, "Delete old finished executions.")
+    prune.add_argument("--days", type=int, metavar="N", help="unchanged for so many days; default [retention] days")
+    backup = command("backup", handlers.backup, "Copy the database while it is in use.")
+    backup.add_argument("file", type=Path, metavar="FILE")
+    config = commands.add_parser(
+        "config", help="Configuration for MCP hosts.", description="Configuration for MCP hosts."
+    )
+    printed = config.add_subparsers(metavar="print", required=True, parser_class=Parser)
+    client = printed.add_parser("print", help="print it, ready to paste", parents=[shared], allow_abbrev=False)
+    client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(CLIENTS))
+    client.set_defaults(run=handlers.config)
+    return top
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= port < 65_536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return port

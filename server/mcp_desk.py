@@ -1,0 +1,72 @@
+"""Where requests find the service: the store opens in the background, so that the first answer does not wait for it.
+
+A store that cannot be opened does not end the server: every call says why, which is where somebody will read it.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import anyio
+
+from planwarden.agent.errors import PlanwardenError, StoreError
+from planwarden.server.service import Service
+from planwarden.server.warden import Warden
+
+logger = logging.getLogger(__name__)
+
+Opening = Callable[[], AbstractAsyncContextManager[Service]]
+
+
+class Desk:
+    """The service of one running server."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._service: Service | None = None
+        self._failure: PlanwardenError | None = None
+        self._settled = anyio.Event()
+        self._closing = anyio.Event()
+
+    async def service(self) -> Service:
+        """The service as soon as it is open. Raises what kept it from opening."""
+        await self._settled.wait()
+        if self._service is None:
+            raise self._failure or StoreError("the server is shutting down")
+        return self._service
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator["Desk"]:
+        """Opens in a task of its own, which also closes: a task group must be left where it was entered."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hold)
+            try:
+                yield self
+            finally:
+                self._closing.set()
+
+    async def _hold(self) -> None:
+        try:
+            async with self._opening() as service:
+                self._service = service
+                self._settled.set()
+                await self._closing.wait()
+        except PlanwardenError as error:
+            if self._settled.is_set():
+                raise
+            logger.error("cannot open the store: %s", error.message)
+            self._failure = error
+        finally:
+            self._service = None
+            self._settled.set()
+
+
+def opening(warden: Warden) -> Opening:
+    """Opens the warden's store and engine; for one server at a time."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Service]:
+        async with warden:
+            yield warden.service
+
+    return opened

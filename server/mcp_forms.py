@@ -1,0 +1,158 @@
+"""Elicitation forms: which questions can be put into one, how it looks, and what a filled-in form decides.
+
+A form always has `decision` (approve or reject, required, without a default): accepting an empty or pre-filled form
+decides nothing. Arguments that are shown whole may be edited in `arg_NAME`; a `requestInput` adds the fields of its own
+form when they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
+The same question always gives the same form.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from planwarden.agent.answers import Decision
+from planwarden.agent.canonical import canonical_json
+from planwarden.agent.errors import InvalidArguments
+from planwarden.agent.schema import Schema
+from planwarden.server.facts import count_hidden, escape_text, is_shown_whole, question_text
+from planwarden.server.views import Suspension
+
+MAX_EDITABLE = 20
+MAX_FORM_CHARS = 8_000
+MAX_LABEL_CHARS = 200
+DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
+
+_KEYWORDS: dict[str, frozenset[str]] = {
+    "string": frozenset({"type", "title", "description", "default", "enum", "format", "minLength", "maxLength"}),
+    "number": frozenset({"type", "title", "description", "default", "minimum", "maximum"}),
+    "integer": frozenset({"type", "title", "description", "default", "minimum", "maximum"}),
+    "boolean": frozenset({"type", "title", "description", "default"}),
+}
+"""Keywords of the fields that clients know; others are left to the check of the whole answer."""
+_FORMATS = frozenset({"email", "uri", "date", "date-time"})
+_LABELS = frozenset({"title", "description"})
+
+_DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
+_REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optional)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is sent to the client."""
+
+    message: str
+    schema: dict[str, Any]
+
+
+def form_for(suspension: Suspension) -> Form | None:
+    """The question as a form; None when it needs more than an accepted form, or does not fit into one."""
+    if suspension.needs != "client":
+        return None
+    message = question_text(suspension)
+    fields = _fields(suspension)
+    if message is None or fields is None:
+        return None
+    properties, required = fields
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {DECISION: _DECISION_FIELD, **properties},
+        "required": [DECISION, *required],
+    }
+    return Form(message, schema) if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
+
+
+def decision_from(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
+    """What an accepted form decides; None when it decides nothing.
+
+    Raises:
+        InvalidArguments: a field has a value of the wrong type.
+    """
+    given = {name: value for name, value in (content or {}).items() if value is not None}
+    verdict = given.pop(DECISION, None)
+    if verdict not in ("approve", "reject"):
+        return None
+    if suspension.answer_schema is not None:
+        return Decision(approved=True, content=given) if verdict == "approve" else Decision(approved=False)
+    reason = given.get(REASON)
+    noted = reason if isinstance(reason, str) and reason.strip() else None
+    if verdict == "reject":
+        return Decision(approved=False, reason=noted)
+    return Decision(approved=True, reason=noted, modified_args=_edited(suspension, given))
+
+
+def _fields(suspension: Suspension) -> tuple[dict[str, JsonValue], list[str]] | None:
+    """The fields besides the decision and which of them are required; None when a form cannot hold them."""
+    if suspension.answer_schema is not None:
+        return _flat(suspension.answer_schema)
+    return {REASON: _REASON_FIELD, **_editable(suspension)}, []
+
+
+def _editable(suspension: Suspension) -> dict[str, JsonValue]:
+    """One optional field for each primitive argument that the person sees whole, with its value as default."""
+    call = suspension.tool_call
+    found: dict[str, JsonValue] = {}
+    for name, value in call.arguments.items() if call is not None else ():
+        kind = _kind(value)
+        if kind is not None and is_shown_whole(value) and not count_hidden(name) and len(name) <= 64:
+            found[ARGUMENT + name] = {"type": kind, "title": name, "default": value}
+    return found if len(found) <= MAX_EDITABLE else {}
+
+
+def _edited(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
+    """All arguments with the edits, or None when nothing was changed."""
+    fields = _editable(suspension)
+    edits = {name: value for name, value in given.items() if name in fields}
+    faults = Schema({"type": "object", "properties": fields}).faults(edits)
+    if faults:
+        raise InvalidArguments(f"the form's edited arguments are not usable: {'; '.join(faults[:5])}")
+    call = suspension.tool_call
+    arguments = call.arguments if call is not None else {}
+    merged = {**arguments, **{name.removeprefix(ARGUMENT): value for name, value in edits.items()}}
+    return merged if canonical_json(merged) != canonical_json(arguments) else None
+
+
+def _flat(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
+    """The properties of a flat form with primitive fields, labels escaped and cut; None for any other form."""
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required, list) or DECISION in properties:
+        return None
+    fields: dict[str, JsonValue] = {}
+    for name, entry in properties.items():
+        field = _primitive(entry)
+        if field is None or count_hidden(name):
+            return None
+        fields[name] = field
+    names = [name for name in required if isinstance(name, str)]
+    return (fields, names) if all(name in fields for name in names) and len(names) == len(required) else None
+
+
+def _primitive(entry: JsonValue) -> dict[str, JsonValue] | None:
+    kind = entry.get("type") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in _KEYWORDS or "$ref" in entry:
+        return None
+    field = {key: value for key, value in entry.items() if key in _KEYWORDS[kind]}
+    for key in _LABELS & field.keys():
+        field[key] = escape_text(str(field[key])[:MAX_LABEL_CHARS])
+    if field.get("format") not in _FORMATS:
+        field.pop("format", None)
+    choices = field.get("enum", [])
+    if not isinstance(choices, list) or not all(isinstance(c, str) and not count_hidden(c) for c in choices):
+        return None
+    default = field.get("default")
+    return None if isinstance(default, str) and count_hidden(default) else field
+
+
+def _kind(value: JsonValue) -> str | None:
+    match value:
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case _:
+            return None

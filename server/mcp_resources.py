@@ -1,0 +1,91 @@
+"""Resources: the same views as JSON, for hosts that let people or models read them beside the tools."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import unquote
+
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp.types import Resource, ResourceTemplate
+from pydantic import JsonValue
+
+from planwarden.agent.errors import UnknownTool
+from planwarden.server.mcp_results import presentable
+from planwarden.server.service import MAX_PAGE, Service
+from planwarden.server.views import ToolPage, to_json, tool_line
+
+JSON = "application/json"
+TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource(uri=TOOLS, name="tools", title="Tools for plans", description="One line per tool.", mime_type=JSON),
+    Resource(
+        uri=SUSPENSIONS,
+        name="suspensions",
+        title="Open questions",
+        description="To people and to the caller, oldest first.",
+        mime_type=JSON,
+    ),
+)
+TEMPLATES: tuple[ResourceTemplate, ...] = (
+    ResourceTemplate(
+        uri_template=f"{TOOLS}/{{name}}",
+        name="tool",
+        title="A tool's schema",
+        description="The whole definition.",
+        mime_type=JSON,
+    ),
+    ResourceTemplate(
+        uri_template=f"{EXECUTIONS}/{{thread_id}}",
+        name="execution",
+        title="An execution",
+        description="The newest of the thread, with all observations.",
+        mime_type=JSON,
+    ),
+)
+
+Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
+
+
+def reader(uri: str) -> tuple[Reader, str] | None:
+    """What reads the resource, and the name in its address; None when it is not one of ours."""
+    if uri in _WHOLE:
+        return _WHOLE[uri], ""
+    prefix, _, name = uri.rpartition("/")
+    return (_NAMED[prefix], unquote(name)) if prefix in _NAMED and name else None
+
+
+async def read(service: Service, uri: str, principal: str) -> str:
+    """The resource as JSON text.
+
+    Raises:
+        ResourceNotFoundError: it is not one of ours.
+        PlanwardenError: there is no such tool or thread, or the store failed.
+    """
+    found = reader(uri)
+    if found is None:
+        raise ResourceNotFoundError(f"Unknown resource: {uri[:200]}")
+    return json.dumps(presentable(await found[0](service, found[1], principal)), ensure_ascii=False)
+
+
+async def _tools(service: Service, name: str, principal: str) -> JsonValue:
+    lines = tuple(tool_line(definition) for definition in service.engine.tools.definitions())
+    return to_json(ToolPage(tools=lines, total=len(lines), next_cursor=None))
+
+
+async def _tool(service: Service, name: str, principal: str) -> JsonValue:
+    [*found] = service.get_tool_schemas([name]).tools
+    if not found:
+        raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
+    return to_json(found[0])
+
+
+async def _execution(service: Service, name: str, principal: str) -> JsonValue:
+    return to_json(await service.get_execution(name, observations_after=0, principal=principal))
+
+
+async def _suspensions(service: Service, name: str, principal: str) -> JsonValue:
+    return to_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal))
+
+
+_WHOLE: Mapping[str, Reader] = {TOOLS: _tools, SUSPENSIONS: _suspensions}
+_NAMED: Mapping[str, Reader] = {TOOLS: _tool, EXECUTIONS: _execution}

@@ -1,0 +1,181 @@
+"""JSON Schemas of the MCP tools: what they take, short enough for every context window, and what they give.
+
+Input schemas are what callers see and what arguments are checked against, except for parts that have a check of their
+own with better messages (`options`, `plan`). Output schemas admit an error's `{"error": ...}` too, because some clients
+check results that are errors, and require nothing, because clients cache them across versions of the server.
+"""
+
+from typing import Any
+
+JsonSchema = dict[str, Any]
+
+STRING: JsonSchema = {"type": "string"}
+INTEGER: JsonSchema = {"type": "integer"}
+NUMBER: JsonSchema = {"type": "number"}
+OBJECT: JsonSchema = {"type": "object"}
+STRINGS: JsonSchema = {"type": "array", "items": STRING}
+WAIT: JsonSchema = {"type": "number", "minimum": 0, "maximum": 300}
+
+OPTIONS: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "waitSeconds": WAIT,
+        "maxIterations": INTEGER,
+        "taefMaxRetries": INTEGER,
+        "toolMode": {"type": "string", "enum": ["strict", "flexible"]},
+        "synthesize": {"type": "boolean"},
+        "budgets": {"type": "object", "properties": {"modelTokens": INTEGER, "toolCalls": INTEGER, "seconds": NUMBER}},
+        "prompts": {"type": "object", "properties": {"planning": STRING, "execution": STRING, "synthesis": STRING}},
+    },
+}
+
+CALLS: JsonSchema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["toolName", "arguments"],
+        "properties": {
+            "toolName": STRING,
+            "arguments": {
+                "type": "object",
+                "description": 'Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}',
+            },
+        },
+    },
+}
+
+PLAN: JsonSchema = {
+    "type": "object",
+    "required": ["todoList"],
+    "properties": {
+        "todoList": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["id", "description"],
+                "properties": {
+                    "id": STRING,
+                    "description": STRING,
+                    "requiredTools": STRINGS,
+                    "toolCalls": CALLS,
+                    "dependencies": {"type": "array", "items": STRING, "description": "Default: the step before"},
+                    "expectedOutcome": STRING,
+                    "toolValidationMode": {"type": "string", "enum": ["strict", "advisory"]},
+                    "confirms": {
+                        "type": "array",
+                        "items": STRING,
+                        "description": "Steps that this displayConfirmation step covers",
+                    },
+                    "onReject": {"type": "string", "enum": ["skip", "stop", "continue"]},
+                },
+            },
+        }
+    },
+}
+
+DECISION: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": STRING,
+        "modifiedArgs": {"type": "object", "description": "All arguments, edited"},
+        "content": {"type": "object", "description": "Answer that fits answerSchema"},
+    },
+    "additionalProperties": False,
+}
+
+_TEXT_OR_NULL: JsonSchema = {"type": ["string", "null"]}
+_ERROR: JsonSchema = {"type": ["object", "null"]}
+
+TOOLS_OUT: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "tools": {"type": "array", "items": {"type": "object", "properties": {"name": STRING, "description": STRING}}},
+        "total": INTEGER,
+        "nextCursor": _TEXT_OR_NULL,
+        "error": _ERROR,
+    },
+}
+
+SCHEMAS_OUT: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "tools": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"name": STRING, "description": STRING, "inputSchema": OBJECT, "risk": STRING},
+            },
+        },
+        "unknown": STRINGS,
+        "error": _ERROR,
+    },
+}
+
+_SUSPENSIONS: JsonSchema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "suspensionId": STRING,
+            "threadId": STRING,
+            "stepId": _TEXT_OR_NULL,
+            "addressee": {"enum": ["human", "caller"]},
+            "kind": STRING,
+            "message": STRING,
+            "toolCall": {"type": ["object", "null"]},
+            "risk": _TEXT_OR_NULL,
+            "needs": _TEXT_OR_NULL,
+            "prompt": _TEXT_OR_NULL,
+            "tools": {"type": "array"},
+            "answerSchema": {"type": ["object", "null"]},
+            "howToAnswer": OBJECT,
+        },
+    },
+}
+
+SUSPENSIONS_OUT: JsonSchema = {
+    "type": "object",
+    "properties": {"suspensions": _SUSPENSIONS, "total": INTEGER, "nextCursor": _TEXT_OR_NULL, "error": _ERROR},
+}
+
+EXECUTION_OUT: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "threadId": STRING,
+        "executionId": STRING,
+        "status": {
+            "enum": [
+                "planned",
+                "running",
+                "suspended",
+                "completed",
+                "rejected",
+                "failed",
+                "incomplete",
+                "cancelled",
+            ]
+        },
+        "goal": _TEXT_OR_NULL,
+        "output": _TEXT_OR_NULL,
+        "error": _ERROR,
+        "steps": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"id": STRING, "status": STRING, "result": {}, "actualToolCalls": {"type": "array"}},
+            },
+        },
+        "suspensions": _SUSPENSIONS,
+        "usage": OBJECT,
+        "observations": {"type": "array"},
+        "nextAction": STRING,
+        "awaiting": {"enum": ["human", "caller"]},
+    },
+}
+
+
+def arguments_schema(properties: JsonSchema, required: tuple[str, ...]) -> JsonSchema:
+    """The input schema of a tool; keys that are not listed are refused."""
+    schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": list(required)} if required else schema

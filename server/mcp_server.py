@@ -1,0 +1,150 @@
+"""The MCP server object: planwarden's ten tools and its resources on the SDK's `MCPServer`.
+
+Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. What is not
+promised here: authentication. Everybody who reaches this server acts as the same principal, so it is served over stdio
+and on loopback addresses only.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mcp.server.caching import CacheHint
+from mcp.server.extension import Extension
+from mcp.server.lowlevel.helper_types import ReadResourceContents
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp.server.request_state import RequestStateSecurity
+from mcp.types import CallToolResult, InputRequiredResult, Resource, ResourceTemplate, Tool
+from pydantic import AnyUrl
+
+from planwarden.agent.errors import PlanwardenError, StoreError, UnknownThread, UnknownTool
+from planwarden.server import mcp_resources as resources
+from planwarden.server.mcp_desk import Desk, Opening
+from planwarden.server.mcp_key import request_state_key
+from planwarden.server.mcp_results import error_result
+from planwarden.server.mcp_tools import BY_NAME, VERBS, Verb
+from planwarden.server.mcp_verbs import Request
+from planwarden.server.warden import LOCAL
+
+logger = logging.getLogger(__name__)
+
+INSTRUCTIONS = """Give multi-step work to run_goal (or your own plan to execute_plan), then do what nextAction in each \
+result says until status is completed. Never approve for a person: resume_execution asks them.
+
+Questions addressed to `caller` are your part: read prompt, tools and answerSchema, answer with submit_answer. A step is \
+done only when its required tools were really called. Executions survive restarts: keep threadId, get_execution finds \
+them again. status running means: call get_execution later."""
+
+QUESTION_TTL_S = 30 * 24 * 3600.0
+"""How long a question that was returned to a client can be answered; the store decides whether it is still open."""
+
+_STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
+
+
+class _Internal(PlanwardenError):
+    """Something went wrong inside planwarden; its log says what. The execution, if there is one, is kept."""
+
+
+class PlanwardenServer(MCPServer[Desk]):
+    """Serves one opened desk; make it with `build_server`."""
+
+    principal: str = LOCAL
+
+    async def list_tools(self) -> list[Tool]:
+        return [*(verb.listed for verb in VERBS), *await super().list_tools()]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Desk, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """The result of a call; whatever goes wrong in one of our tools is a result too, and the server goes on."""
+        verb = BY_NAME.get(name)
+        try:
+            if verb is not None:
+                return await self._run(verb, arguments, context)
+            if any(tool.name == name for tool in await super().list_tools()):
+                return await super().call_tool(name, arguments, context)
+            return error_result(await self._unknown(name, context))
+        except PlanwardenError as error:
+            return error_result(error)
+        # The outermost place of a call: the caller learns that it failed, the log learns why.
+        except Exception:
+            if verb is None:
+                raise
+            logger.exception("tool %s failed", name)
+            return error_result(_Internal())
+
+    async def list_resources(self) -> list[Resource]:
+        return [*resources.RESOURCES, *await super().list_resources()]
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        return [*resources.TEMPLATES, *await super().list_resource_templates()]
+
+    async def read_resource(
+        self, uri: AnyUrl | str, context: Context[Desk, Any] | None = None
+    ) -> Iterable[ReadResourceContents] | InputRequiredResult:
+        if resources.reader(str(uri)) is None:
+            return await super().read_resource(uri, context)
+        try:
+            text = await resources.read(await _desk(context).service(), str(uri), self.principal)
+        except (UnknownThread, UnknownTool) as error:
+            raise ResourceNotFoundError(error.message) from None
+        except PlanwardenError as error:
+            raise ResourceError(f"{error.code}: {error.message}") from None
+        return [ReadResourceContents(content=text, mime_type=resources.JSON)]
+
+    async def _run(
+        self, verb: Verb, arguments: dict[str, Any], context: Context[Desk, Any] | None
+    ) -> CallToolResult | InputRequiredResult:
+        given = verb.checked(arguments)
+        service = await _desk(context).service()
+        assert context is not None
+        return await verb.run(Request(service=service, principal=self.principal, arguments=given, context=context))
+
+    async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
+        """Says what the name is when it is a tool for plans, which models like to call directly."""
+        service = await _desk(context).service()
+        if service.engine.tools.get(name) is not None:
+            return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
+        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(BY_NAME)}")
+
+
+def build_server(opening: Opening, home: Path, *, extensions: Sequence[Extension] = ()) -> PlanwardenServer:
+    """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight."""
+
+    @asynccontextmanager
+    async def lifespan(server: MCPServer[Desk]) -> AsyncGenerator[Desk]:
+        async with Desk(opening).opened() as desk:
+            yield desk
+
+    return PlanwardenServer(
+        "planwarden",
+        title="planwarden",
+        version=version("planwarden"),
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        extensions=extensions,
+        request_state_security=_security(home),
+        cache_hints={"tools/list": _STATIC, "resources/list": _STATIC, "resources/templates/list": _STATIC},
+        # Nothing is published to listeners; offering them a stream would promise it.
+        subscriptions=False,
+        log_level="WARNING",
+    )
+
+
+def _security(home: Path) -> RequestStateSecurity:
+    """Without a key of its own (the store will not open either) the server seals for the life of the process."""
+    try:
+        return RequestStateSecurity(keys=[request_state_key(home)], ttl=QUESTION_TTL_S)
+    except StoreError as error:
+        logger.error("%s", error.message)
+        return RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
+
+
+def _desk(context: Context[Desk, Any] | None) -> Desk:
+    if context is None:
+        raise StoreError("planwarden's tools can only be called through a running server")
+    return context.request_context.lifespan_context

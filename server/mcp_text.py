@@ -1,0 +1,159 @@
+"""The text twin: everything a client that shows its model only text needs in order to go on.
+
+Most important first: status and ids, what to do next, open questions with prompt, schemas and the call that answers
+them, then the output, the steps and what was observed. Values from outside are JSON on one line, so that none of them
+can pass for a line of ours. Long values are cut; the whole is in the structured content and in the resource.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+Document = dict[str, Any]
+
+MAX_TEXT = 60_000
+MAX_VALUE = 4_000
+_SHORT_VALUE = 400
+"""Of a value when the steps do not fit otherwise."""
+MAX_STEPS_TEXT = 40_000
+
+
+def execution_text(document: Document) -> str:
+    """The twin of an execution."""
+    lines = [f"{_standing(document)}; threadId {document['threadId']}, executionId {document['executionId']}"]
+    lines.append(f"Next: {document['nextAction']}")
+    if document["goal"]:
+        lines.append(f"Goal: {_json(document['goal'], 1_000)}")
+    if document["error"]:
+        lines.append(f"Error: {document['error']['code']}: {_json(document['error']['message'])}")
+    for suspension in document["suspensions"]:
+        lines.extend(["", *_question(suspension)])
+    if document["output"]:
+        lines.extend(["", "Output:", *(f"| {line}" for line in cut(document["output"], 20_000).splitlines())])
+    lines.extend(["", *_steps(document["steps"])])
+    lines.extend(f"Warning: {_json(warning)}" for warning in document.get("warnings", ()))
+    usage = document["usage"]
+    if usage["toolCalls"] or usage["modelCalls"]:
+        lines.append(f"Used: {usage['toolCalls']} tool call(s), {usage['modelCalls']} model call(s)")
+    lines.extend(_observations(document))
+    return "\n".join(lines)
+
+
+def suspensions_text(document: Document) -> str:
+    """The twin of a page of suspensions."""
+    lines = [f"{document['total']} open question(s){_more(document)}"]
+    for suspension in document["suspensions"]:
+        lines.extend(["", f"threadId {suspension['threadId']}", *_question(suspension)])
+    return "\n".join(lines)
+
+
+def tools_text(document: Document) -> str:
+    """The twin of a page of the catalogue, one tool a line."""
+    lines = [f"{document['total']} tool(s) for plans{_more(document)}; get_tool_schemas gives their arguments"]
+    for tool in document["tools"]:
+        facts = [f"risk {tool['risk']}", tool["executionMode"], *tool["capabilities"], f"from {tool['source']}"]
+        missing = f"; not available: {tool['unavailable']}" if "unavailable" in tool else ""
+        lines.append(f"{tool['name']}: {tool['description']} [{', '.join(facts)}{missing}]")
+    return "\n".join(lines)
+
+
+def schemas_text(document: Document) -> str:
+    """The twin of tool definitions, one as JSON a line."""
+    lines = [_json(tool, MAX_TEXT) for tool in document["tools"]]
+    if document["unknown"]:
+        lines.append(f"Unknown: {_json(document['unknown'])}; search_tools finds names")
+    return "\n".join(lines)
+
+
+def error_text(error: Document) -> str:
+    """The twin of an error: code, sentence, details."""
+    sentence = f"{error['code']}: {error['message']}"
+    return f"{sentence}\nDetails: {_json(error['details'], 2 * MAX_VALUE)}" if error["details"] else sentence
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters, saying how many there were."""
+    if len(text) <= limit:
+        return text
+    note = f"... [cut; {len(text)} characters in all]"
+    return text[: limit - len(note)] + note
+
+
+def _standing(document: Document) -> str:
+    awaiting = document.get("awaiting")
+    return f"{document['status']} (awaiting {awaiting})" if awaiting else document["status"]
+
+
+def _more(document: Document) -> str:
+    cursor = document["nextCursor"]
+    return f", more with cursor {_json(cursor)}" if cursor else ""
+
+
+def _question(suspension: Document) -> Iterator[str]:
+    step = f" of {suspension['stepId']}" if suspension["stepId"] else ""
+    yield f"Question {suspension['suspensionId']}: {suspension['kind']}{step}, for the {suspension['addressee']}"
+    if suspension["addressee"] == "caller":
+        yield from _for_the_caller(suspension)
+    else:
+        yield from _for_a_person(suspension)
+
+
+def _for_the_caller(suspension: Document) -> Iterator[str]:
+    yield suspension["message"]
+    if suspension["prompt"]:
+        yield suspension["prompt"]
+    for tool in suspension["tools"]:
+        shown = {key: tool[key] for key in ("name", "description", "inputSchema")}
+        yield f"Tool: {_json(shown, MAX_TEXT)}"
+    yield f"content must fit: {_json(suspension['answerSchema'], MAX_VALUE)}"
+    ids = f'"threadId": "{suspension["threadId"]}", "suspensionId": "{suspension["suspensionId"]}"'
+    yield f'Answer: submit_answer {{{ids}, "content": {{...}}}}'
+
+
+def _for_a_person(suspension: Document) -> Iterator[str]:
+    yield f"Message: {_json(suspension['message'], 1_000)}"
+    call = suspension["toolCall"]
+    if call:
+        yield f"Call: {call['toolName']}({_json(call['arguments'])})"
+    for covered in suspension.get("confirms", ()):
+        yield f"Covers: {covered['stepId']} {covered['toolName']}({_json(covered['arguments'])})"
+    facts = [f"risk {suspension['risk']}", f"needs {suspension['needs']}", f"revision {suspension['revision']}"]
+    if suspension["expiresAt"]:
+        facts.append(f"until {suspension['expiresAt']}, then {suspension['onTimeout']}")
+    yield ", ".join(facts)
+    if suspension["answerSchema"]:
+        yield f"Form: {_json(suspension['answerSchema'])}"
+    how = suspension["howToAnswer"]
+    doors = [f"`{how['command']}`" if how["command"] else "", how["inboxUrl"] or ""]
+    yield f"To be decided by a person: {' or '.join(door for door in doors if door)}"
+
+
+def _steps(steps: list[Document]) -> list[str]:
+    """The steps with their results; shorter values when they would take too much room."""
+    lines = [line for step in steps for line in _step(step, MAX_VALUE)]
+    if sum(map(len, lines)) > MAX_STEPS_TEXT:
+        lines = [line for step in steps for line in _step(step, _SHORT_VALUE)]
+    return lines
+
+
+def _step(step: Document, limit: int) -> Iterator[str]:
+    tools = f" using {', '.join(step['requiredTools'])}" if step["requiredTools"] else ""
+    proof = f" (validation {step['validationStatus']})" if step["validationStatus"] else ""
+    yield f"{step['id']} {step['status']}{proof}{tools}: {_json(step['description'], 300)}"
+    for call in step["actualToolCalls"]:
+        why = f": {_json(call['error']['message'], 500)}" if "error" in call else ""
+        yield f"  {call['toolName']}({_json(call['arguments'], min(limit, 500))}) {call['status']}{why}"
+    if step["result"] is not None:
+        yield f"  result {_json(step['result'], limit)}"
+    if step["error"]:
+        yield f"  error {step['error']['code']}: {_json(step['error']['message'], 1_000)}"
+
+
+def _observations(document: Document) -> Iterator[str]:
+    for entry in document.get("observations", ()):
+        yield f"{entry['sequence']} {entry['at']} {entry['type']} {entry['stepId'] or ''} {_json(entry['data'], 500)}"
+
+
+def _json(value: Any, limit: int = MAX_VALUE) -> str:
+    """The value as JSON on one line, cut."""
+    return cut(json.dumps(value, ensure_ascii=False), limit)

@@ -1,0 +1,74 @@
+"""MCP over standard input and output: nothing but protocol on stdout, everything else on stderr.
+
+Hosts start this process while somebody waits, and most of the start is importing the SDK. That makes many objects and
+no garbage, so it happens with the cyclic collector off, and the store opens while the first answer is on its way.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+
+from planwarden.server.configuration import Settings
+from planwarden.server.service import Service
+from planwarden.server.warden import Warden
+
+CLOSING_S = 5.0
+
+
+async def serve_stdio(settings: Settings) -> None:
+    """Serve until the client closes our standard input; on SIGINT or SIGTERM close the store and end the process.
+
+    Raises:
+        UsageError: a setting, a tool or the model is not usable; nothing was served.
+    """
+    log_to_stderr()
+    closed = anyio.Event()
+    gc.disable()
+    try:
+        # Imported here, with the collector off; it also keeps the SDK out of commands that do not serve.
+        from planwarden.server.mcp_server import build_server
+
+        warden = Warden(settings=settings)
+
+        @asynccontextmanager
+        async def opening() -> AsyncGenerator[Service]:
+            try:
+                async with warden:
+                    yield warden.service
+            finally:
+                closed.set()
+
+        server = build_server(opening, settings.home)
+        gc.freeze()
+    finally:
+        gc.enable()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_signal, tasks.cancel_scope, closed)
+        await server.run_stdio_async()
+        tasks.cancel_scope.cancel()
+
+
+def log_to_stderr() -> None:
+    """Plain lines on stderr, unless the program has set up logging already."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="planwarden: %(levelname)s: %(message)s")
+
+
+async def _end_on_signal(scope: anyio.CancelScope, closed: anyio.Event) -> None:
+    """Cancels the server, waits until its store is closed, and ends the process.
+
+    Returning would not end it: the thread that reads standard input can only be stopped by its end of file.
+    """
+    # Event loops on Windows cannot receive signals; there the default handlers stay.
+    with suppress(NotImplementedError), anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            scope.cancel()
+            with anyio.move_on_after(CLOSING_S, shield=True):
+                await closed.wait()
+            sys.stderr.flush()
+            os._exit(128 + number)

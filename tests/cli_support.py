@@ -1,0 +1,259 @@
+"""What tests of the command line share: a home with tools that keep a ledger, commands in this process or their own, and a
+terminal that somebody reads and types on.
+"""
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.server.main import main
+
+ANSWER_S = 30.0
+"""A terminal that says nothing for so long has failed."""
+
+TOOLS = '''
+"""Tools with a ledger: what is in it has happened."""
+
+import os
+from pathlib import Path
+
+import anyio
+
+import planwarden
+
+HOME = Path(__file__).parent
+
+
+def _note(text: str) -> None:
+    with (HOME / "ledger").open("a") as file:
+        file.write(text + "\\n")
+
+
+@planwarden.tool(risk="read", effect="read")
+async def find(topic: str) -> dict[str, object]:
+    """Find ids for a topic."""
+    _note(f"find {topic}")
+    return {"ids": [1, 2, 3]}
+
+
+@planwarden.tool
+async def erase(ids: list[int], note: str = "none") -> dict[str, object]:
+    """Delete records."""
+    _note(f"erase {ids} {note}")
+    return {"erased": len(ids)}
+
+
+@planwarden.tool(risk="critical")
+async def wipe() -> str:
+    """Delete everything."""
+    _note("wipe")
+    return "gone"
+
+
+@planwarden.tool(risk="read")
+async def lost() -> str:
+    """Sends something and never hears of it again; the second time it does."""
+    known = HOME / "ledger"
+    if known.exists() and "lost" in known.read_text():
+        _note("found")
+        return "second"
+    _note("lost")
+    raise planwarden.OutcomeUnknown("the line went dead")
+
+
+@planwarden.tool(risk="read", effect="read")
+async def hang() -> str:
+    """Says through the pipe `started` that it runs; ends only when it is asked again."""
+    if (HOME / "hung").exists():
+        return "done"
+    (HOME / "hung").touch()
+    with (HOME / "started").open("w") as pipe:
+        pipe.write("running")
+    await anyio.sleep_forever()
+    return ""
+'''
+
+
+@dataclass
+class Cli:
+    """The command line on a home of its own."""
+
+    home: Path
+    capture: pytest.CaptureFixture[str] | None = None
+
+    @property
+    def ledger(self) -> list[str]:
+        path = self.home / "ledger"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def write(self, name: str, document: JsonValue) -> str:
+        """A JSON file in the home; gives its path."""
+        path = self.home / name
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return str(path)
+
+    def main(self, *words: str) -> "Said":
+        """Run the command in this process."""
+        assert self.capture is not None
+        self.capture.readouterr()
+        try:
+            code: object = main(["--home", str(self.home), *words])
+        except SystemExit as stop:
+            code = stop.code
+        out, err = self.capture.readouterr()
+        assert isinstance(code, int)
+        return Said(code, out, err)
+
+    def spawn(self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None) -> "Said":
+        """Run the command as a process of its own, without a terminal."""
+        done = subprocess.run(
+            command("--home", str(self.home), *words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=clean_environment(env),
+            timeout=120,
+            check=False,
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    def suspended(self, *steps: JsonValue) -> str:
+        """Run a plan up to its question; gives the question's id."""
+        said = self.main("run", self.write("plan.json", {"todoList": list(steps)}), "--json")
+        assert said.code == 3, said
+        return str(said.json["suspensions"][0]["suspensionId"])
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one document on standard output."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Terminal:
+    """A process on a terminal of its own, and somebody in front of it."""
+
+    process: "subprocess.Popen[bytes]"
+    descriptor: int
+    seen: str = ""
+    _read: int = field(default=0)
+
+    def expect(self, text: str) -> None:
+        """Read until `text` appears after what was expected before."""
+        deadline = time.monotonic() + ANSWER_S
+        while (found := self.plain.find(text, self._read)) < 0:
+            if (
+                not select.select([self.descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]
+                or not self._more()
+            ):
+                raise AssertionError(f"{text!r} did not appear; the terminal shows:\n{self.plain}")
+        self._read = found + len(text)
+
+    def type(self, line: str) -> None:
+        os.write(self.descriptor, f"{line}\n".encode())
+
+    def finish(self) -> int:
+        """Read until the process has ended; gives its exit code."""
+        while select.select([self.descriptor], [], [], ANSWER_S)[0] and self._more():
+            pass
+        return self.process.wait(timeout=ANSWER_S)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.descriptor)
+
+    @property
+    def plain(self) -> str:
+        """Everything that appeared, without colours and movements."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen).replace("\r", "")
+
+    def _more(self) -> bool:
+        try:
+            data = os.read(self.descriptor, 65_536)
+        except OSError:
+            # Linux says EIO when the last process has closed its side.
+            return False
+        self.seen += data.decode("utf-8", "replace")
+        return bool(data)
+
+
+def on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, columns: int = 110) -> Terminal:
+    """The command on a new terminal."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+    process = subprocess.Popen(
+        command("--home", str(cli.home), *words),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean_environment({"TERM": "xterm-256color", **(env or {})}),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return Terminal(process, ours)
+
+
+def command(*words: str) -> Sequence[str]:
+    return [sys.executable, "-m", "planwarden.server.main", *words]
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without anything that would change what a command does or how it looks."""
+    unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "EDITOR", "VISUAL")
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("PLANWARDEN_") and n not in unwanted}
+    return {**kept, "PYTHONUTF8": "1", **(extra or {})}
+
+
+def make_home(folder: Path) -> Path:
+    """A home with the tools above."""
+    folder.mkdir(mode=0o700)
+    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (folder / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n', encoding="utf-8")
+    return folder
+
+
+def step(step_id: str, tool: str, arguments: JsonValue = None, **extra: JsonValue) -> dict[str, JsonValue]:
+    """A step with one explicit call."""
+    call: JsonValue = {"toolName": tool, "arguments": arguments or {}}
+    return {"id": step_id, "description": f"use {tool}", "toolCalls": [call], **extra}
+
+
+ERASE = step("erase", "erase", {"ids": [1, 2]})
+FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["count", "sure"],
+    "properties": {
+        "count": {"type": "integer", "minimum": 1, "description": "How many"},
+        "sure": {"type": "boolean"},
+        "size": {"type": "string", "enum": ["small", "large"], "default": "small"},
+        "note": {"type": "string"},
+    },
+}
+ASK_FORM = step("ask", "requestInput", {"message": "Which ones?", "form": FORM})
