@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench campaign clean
+.PHONY: help demo test check lint types imports format bench bench-tokens eval campaign clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,6 +48,12 @@ format: $(READY) ## Format the code
 
 bench: $(BENCH_READY) ## Measure against LangGraph and the floor; writes benchmarks/README.md
 	@$(RUN) benchmarks.run
+
+bench-tokens: $(READY) ## Sizes of prompts with 10 to 1,000 tools
+	@$(RUN) benchmarks.tokens
+
+eval: $(READY) ## Models with every bad manner; writes docs/evaluation.md
+	@$(RUN) benchmarks.evaluate
 
 campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 	@$(RUN) pytest --long -m long -s

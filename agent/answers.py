@@ -221,16 +221,17 @@ def _reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
     if purpose == "plan":
         return Reply(plan=content)
     listed, text = content.get("toolCalls"), content.get("content")
-    unknown = content.keys() - ({"toolCalls", "content"} if purpose == "step" else {"content"})
+    patch = content.get("revise")
+    unknown = content.keys() - ({"toolCalls", "content", "revise"} if purpose == "step" else {"content"})
     if unknown or (text is not None and not isinstance(text, str)):
         raise InvalidArguments(f"the content is not {expected}; unknown keys: {sorted(unknown)}")
     if listed is not None and purpose == "step":
         if not isinstance(listed, list) or len(proposed_calls(listed)) != len(listed):
             raise InvalidArguments('toolCalls is not a list of {"toolName": "...", "arguments": {...}}, at most 50')
-        return Reply(content=text, calls=proposed_calls(listed))
+        return Reply(content=text, calls=proposed_calls(listed), revise=patch)
     if text is None:
         raise InvalidArguments(f"the content is not {expected}")
-    return Reply(content=text)
+    return Reply(content=text, revise=patch)
 
 
 def _check_form(form: dict[str, JsonValue], content: JsonValue) -> None:

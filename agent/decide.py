@@ -1,11 +1,13 @@
 """What to do next, as a value: `decide(execution)` looks at the folded log and at nothing else.
 
 `Record` is a fact that follows from the log (a step's start, its completion, the end of the execution). `Dispatch` hands
-one call to the gate. `Ask` puts a prompt to the model. No action at all means: wait for a result or an answer.
+one call to the gate. `Ask` puts a prompt to the model, `Revise` judges its patch of the plan. No action at all means: wait for a result or an answer.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.state import CALL_SETTLED, STEP_TERMINAL, Call, Execution, StepState
@@ -28,7 +30,15 @@ class Ask:
     step_id: str | None = None
 
 
-Action = Record | Dispatch | Ask
+@dataclass(frozen=True, slots=True)
+class Revise:
+    """Judge a model's patch of the plan."""
+
+    step_id: str
+    patch: JsonValue
+
+
+Action = Record | Dispatch | Ask | Revise
 
 
 def decide(execution: Execution) -> tuple[Action, ...]:
@@ -42,6 +52,8 @@ def decide(execution: Execution) -> tuple[Action, ...]:
         return _planning(execution)
     if execution.plan_only:
         return (Record(ev.ExecutionPlanned()),)
+    if execution.revisions:
+        return (Revise(*execution.revisions[0]),)
     actions = tuple(_steps(execution))
     budget = spent_budget(execution)
     if actions and budget is not None:

@@ -8,9 +8,9 @@ whoever stops waiting only stops watching.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -29,6 +29,8 @@ from planwarden.agent.tool import ToolDefinition
 from planwarden.agent.transaction import Change, Command, Preparation
 
 logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
 
 TICK_S = 0.5
 RENEW_S = 5.0
@@ -49,11 +51,13 @@ class Engine:
         ids: Ids | None = None,
         max_steps: int = MAX_STEPS,
         adopts: bool = True,
+        grace_s: float = GRACE_S,
     ) -> None:
         """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
-        not begin what it cannot finish.
+        not begin what it cannot finish. Calls that are running have `grace_s` seconds to end when the engine closes.
         """
         self._adopts = adopts
+        self._grace_s = grace_s
         self.store = store
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
@@ -61,7 +65,7 @@ class Engine:
         dispatcher = Dispatcher(tools, gate, store.clock, self.ids)
         self._answers = Answers(dispatcher, gate, max_steps=max_steps)
         self._performer = Performer(tools, model, dispatcher.questions, self.ids, max_steps=max_steps)
-        self._preparation = Preparation(tools, dispatcher, self.facts)
+        self._preparation = Preparation(tools, dispatcher, self.facts, max_steps)
         self._known: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._runs: dict[str, Run] = {}
         self._rested: OrderedDict[str, tuple[Execution, str]] = OrderedDict()
@@ -98,7 +102,7 @@ class Engine:
         """Let running calls finish for a moment, then stop; what is still running is settled by the next owner."""
         assert self._tasks is not None
         self._closing = True
-        with anyio.move_on_after(GRACE_S, shield=True):
+        with anyio.move_on_after(self._grace_s, shield=True):
             if any(run.is_busy for run in self._runs.values()):
                 await self._quiet.wait()
         self._tasks.cancel_scope.cancel()
@@ -210,8 +214,12 @@ class Engine:
         with anyio.move_on_after(seconds):
             execution = await self._latest(execution)
             while execution.status == "running":
-                await self.changed(execution.execution_id)
+                # Watched before the state is read again, so that no commit falls between the two.
+                watch = self._watches.setdefault(execution.execution_id, asyncio.Event())
                 execution = await self._latest(execution)
+                if execution.status == "running":
+                    await watch.wait()
+                    execution = await self._latest(execution)
             return execution
         return (await self.current(execution.execution_id))[0]
 
@@ -230,15 +238,24 @@ class Engine:
     async def tick(self) -> None:
         """One turn of the clockwork: deadlines, takeovers, leases, news from other processes."""
         await self._notice()
-        for row in await self.store.due(100) if self._adopts else await self._known_due():
-            await self._time_out(row)
         now = self.store.clock.now()
-        if now - self._renewed >= RENEW_S:
+        is_time_to_renew = now - self._renewed >= RENEW_S
+        if is_time_to_renew:
             self._renewed = now
             if self._runs:
                 await self.store.renew(self.owner)
-            for execution_id in await self.store.orphans(100) if self._adopts else self._known_running():
-                await self._take_over(execution_id)
+        await self._each(self._time_out, await self.store.due(100) if self._adopts else await self._known_due())
+        if is_time_to_renew:
+            orphans = await self.store.orphans(100) if self._adopts else self._known_running()
+            await self._each(self._take_over, orphans)
+
+    async def _each(self, care: Callable[[Row], Awaitable[None]], rows: Sequence[Row]) -> None:
+        """Nothing that is wrong with one row keeps the others from their turn; it is tried again with the next one."""
+        for row in rows:
+            try:
+                await care(row)
+            except PlanwardenError as error:
+                logger.error("%s", error.message)
 
     async def _known_due(self) -> list[SuspensionRow]:
         """As `Store.due`, of the executions that this process was asked about."""
@@ -299,16 +316,19 @@ class Engine:
         run = self._runs.get(execution_id)
         if run is not None and run.is_busy:
             return
-        lease = await self.store.claim(execution_id, self.owner)
         header = await self.store.header(execution_id)
-        if lease is None or header is None:
+        if header is None:
+            return
+        # Read before it is claimed: what cannot be read must not be owned, and what is owned is gone on with.
+        execution = await load(self.store, execution_id, header.thread_id)
+        lease = await self.store.claim(execution_id, self.owner)
+        if lease is None:
             return
         logger.info("taking over execution %s", execution_id)
         assert self._around is not None
-        execution = await load(self.store, execution_id, header.thread_id)
         run = Run(self._around, execution, header.principal, lease)
         self._runs[execution_id] = run
-        run.submit(None)
+        run.refresh()
 
     async def _command(
         self, execution: Execution, principal: str, build: Callable[[Execution, float], Change]

@@ -133,6 +133,27 @@ class PlanRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRevised:
+    """The plan after a model's patch of pending steps, and the ids of the steps that are different."""
+
+    step_id: str
+    """The step whose reply carried the patch."""
+    plan: Plan
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionRefused:
+    """A model's patch was not allowed or led to no plan; the plan stays as it was."""
+
+    step_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStarted:
     """A planned execution was told to run."""
 
@@ -153,6 +174,8 @@ class ModelReplied:
     content: str | None = None
     calls: tuple[ProposedCall, ...] = ()
     plan: JsonValue = None
+    revise: JsonValue = None
+    """Patch of the steps that have not begun, as the model wrote it; see `planwarden.agent.revision`."""
     input_tokens: int = 0
     output_tokens: int = 0
     source: str | None = None
@@ -319,6 +342,8 @@ Event: TypeAlias = (
     ExecutionCreated
     | PlanAccepted
     | PlanRefused
+    | PlanRevised
+    | RevisionRefused
     | ExecutionStarted
     | StepStarted
     | ModelReplied

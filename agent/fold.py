@@ -99,6 +99,30 @@ def _plan_refused(execution: Execution, event: ev.PlanRefused, at: float) -> Cha
     return {"refusals": (*execution.refusals, event.message)}
 
 
+def _plan_revised(execution: Execution, event: ev.PlanRevised, at: float) -> Changes:
+    steps: dict[str, StepState] = {}
+    for step in event.plan.steps:
+        known = execution.steps.get(step.step_id)
+        if known is not None and known.step == step:
+            steps[step.step_id] = known
+        elif known is None or known.status == "pending":
+            steps[step.step_id] = StepState(step=step, calls=_planned_calls(step))
+        else:
+            raise IllegalTransition(f"step {step.step_id!r} has begun and cannot be revised")
+    lost = [name for name, state in execution.steps.items() if name not in steps and state.status != "pending"]
+    if lost or execution.plan is None:
+        raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
+    return {"plan": event.plan, "steps": steps, "revisions": execution.revisions[1:]}
+
+
+def _revision_refused(execution: Execution, event: ev.RevisionRefused, at: float) -> Changes:
+    state = execution.steps.get(event.step_id)
+    if state is None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has no step {event.step_id!r}")
+    noted = evolve(state, notes=(*state.notes, event.message))
+    return {"steps": _with_step(execution, noted), "revisions": execution.revisions[1:]}
+
+
 def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> Changes:
     usage = evolve(
         execution.usage,
@@ -109,6 +133,8 @@ def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> C
     changes: Changes = {"usage": usage}
     if event.source is not None:
         changes["sources"] = execution.sources | {event.source}
+    if event.revise is not None and event.step_id is not None:
+        changes["revisions"] = (*execution.revisions, (event.step_id, event.revise))
     if event.purpose == "synthesize":
         changes["synthesis"] = event.content or ""
     elif event.purpose == "step":
@@ -310,6 +336,8 @@ _EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
     ev.ExecutionStarted: _started,
     ev.PlanAccepted: _plan_accepted,
     ev.PlanRefused: _plan_refused,
+    ev.PlanRevised: _plan_revised,
+    ev.RevisionRefused: _revision_refused,
     ev.ModelReplied: _model_replied,
     ev.ModelFailed: _model_failed,
     ev.ToolCallIntended: _call_intended,

@@ -43,6 +43,7 @@ class _Reply(BaseModel):
     content: str | None = None
     toolCalls: list[_Call] = Field(default_factory=list[_Call])
     plan: JsonValue = None
+    revise: JsonValue = None
     inputTokens: Annotated[int, Field(ge=0)] = 0
     outputTokens: Annotated[int, Field(ge=0)] = 0
 
@@ -92,6 +93,7 @@ class ScriptedModel:
                 content=answer.content,
                 calls=tuple(ev.ProposedCall(tool_name=c.toolName, arguments=c.arguments) for c in answer.toolCalls),
                 plan=answer.plan,
+                revise=answer.revise,
                 input_tokens=answer.inputTokens,
                 output_tokens=answer.outputTokens,
                 source=source,

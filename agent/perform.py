@@ -11,7 +11,7 @@ import anyio
 
 from planwarden.agent import events as ev
 from planwarden.agent.dispatch import Work
-from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError, ToolError
+from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError
 from planwarden.agent.plan import ToolFacts
 from planwarden.agent.ports import AskCaller, Ids, Model, Toolbox
 from planwarden.agent.prompts import Prompt
@@ -75,7 +75,8 @@ class Performer:
             result = await self._tools.call(call.tool_name, arguments, context)
         except OutcomeUnknown as error:
             return (ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message),)
-        except ToolError as error:
+        # A tool may raise any of our errors, not only the one that is meant for it.
+        except PlanwardenError as error:
             return (ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message),)
         if isinstance(result, Suspend):
             return (self._questions.ask(execution, call, work.definition, result, arguments, principal),)
@@ -92,6 +93,10 @@ class Performer:
             reply = await self._model.reply(prompt, offered)
         except ModelError as error:
             return (_model_failed(prompt, error),)
+        # A provider is somebody else's code: whatever it raises is a failed prompt, not one that is asked for ever.
+        except Exception as error:
+            logger.exception("the model raised on a %s prompt", prompt.purpose)
+            return (_model_failed(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
             return reply_events(
                 reply, purpose=prompt.purpose, step_id=prompt.step_id, tools=facts(), max_steps=self._max_steps

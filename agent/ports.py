@@ -155,7 +155,7 @@ class Store(Protocol):
     async def next_deadline(self) -> float | None: ...
 
     async def claim(self, execution_id: str, owner: str) -> Lease | None:
-        """Take the lease of an unfinished execution that nobody valid owns; None when somebody does."""
+        """Take the lease of a running execution that nobody valid owns; None when there is nothing to take over."""
         ...
 
     async def orphans(self, limit: int) -> tuple[str, ...]:
@@ -186,6 +186,8 @@ class Reply:
     content: str | None = None
     calls: tuple[ev.ProposedCall, ...] = ()
     plan: JsonValue = None
+    revise: JsonValue = None
+    """Patch of pending steps, in a reply to a step prompt."""
     input_tokens: int = 0
     output_tokens: int = 0
     source: str | None = None

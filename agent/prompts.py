@@ -33,9 +33,9 @@ TOOL_STEP = """You execute one step of a plan. You must call the required tools 
 Use real values from the data below, exactly as they are. Never use placeholders such as example.com, <value> or TODO.
 If a value is missing, call the tool that can find it."""
 
-REASONING_STEP = (
-    """You execute one step of a plan. It needs thought, not tools: analyse the data below and answer in text."""
-)
+REASONING_STEP = """You execute one step of a plan. It needs thought, not tools: analyse the data below and answer in text.
+If the data shows that steps which have not begun are wrong, add "revise": a list of {"op": "add", "step": {...}, "after": ID}, \
+{"op": "change", "id": ID, "set": {...}}, {"op": "remove", "id": ID} or {"op": "move", "id": ID, "after": ID}."""
 
 SYNTHESIS = """Write the answer to the goal from the record below. Say what was done, and also what was rejected, skipped or \
 failed. Claim nothing that the record does not show."""
@@ -87,6 +87,7 @@ STEP_SCHEMA: dict[str, JsonValue] = {
             },
         },
         "content": {"type": "string"},
+        "revise": {"type": "array", "items": {"type": "object", "required": ["op"]}},
     },
 }
 
@@ -163,6 +164,7 @@ def step_prompt(execution: Execution, state: StepState, others: Iterable[ToolDef
     optional = tuple(others)
     if optional:
         parts.append("You may also call:\n" + "\n".join(definition.manifest for definition in optional))
+    parts.extend(f"Your revision of the plan was refused: {note}" for note in state.notes[-1:])
     if state.enforcing:
         parts.append(_enforcement(state, missing))
     elif missing:

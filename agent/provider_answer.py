@@ -18,7 +18,18 @@ from planwarden.agent.canonical import canonical_json, check_depth, read_json
 from planwarden.agent.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.ports import Reply
 from planwarden.agent.provider_request import PLAN_TOOL, Question
-from planwarden.agent.replies import CALLS_KEY, MARKER_START, MAX_CALLS, MAX_CONTENT_CHARS, PLAN_KEYS, embedded_json
+from planwarden.agent.replies import (
+    CALLS_KEY,
+    MARKER_START,
+    MAX_CALLS,
+    MAX_CONTENT_CHARS,
+    PLAN_KEYS,
+    embedded_calls,
+    embedded_json,
+)
+
+_DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
+"""What the end of a response says about everything in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,59 +52,56 @@ class Answer:
 
 def read_answer(response: ModelResponse, question: Question) -> Answer:
     """The reply, and what is wrong with it, if anything is."""
-    content = _text(response)
+    text = _text(response)
     usage = response.usage
+    content = text[:MAX_CONTENT_CHARS] or None
     reply = Reply(content=content, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
     parts = list(islice((part for part in response.parts if isinstance(part, ToolCallPart)), MAX_CALLS))
     if response.finish_reason == "content_filter" and not parts:
         return Answer(reply=reply, fault="its content filter stopped it", is_refusal=True)
-    is_cut = response.finish_reason == "length"
+    damage = _DAMAGE.get(response.finish_reason or "")
     if question.prompt.purpose == "plan":
-        return _plan(reply, parts, is_cut=is_cut)
-    if question.prompt.purpose == "step":
-        return _step(reply, parts, question, is_cut=is_cut)
-    return Answer(reply=reply, fault=None if content else "it was empty")
-
-
-def _plan(reply: Reply, parts: list[ToolCallPart], *, is_cut: bool) -> Answer:
-    call = next((part for part in parts if part.tool_name == PLAN_TOOL), None)
-    if call is None:
-        return Answer(reply=reply, fault=_fault_in_text(reply.content, *PLAN_KEYS, is_cut=is_cut))
-    try:
-        return Answer(reply=replace(reply, plan=_arguments(call.args)))
-    except PlanwardenError as error:
-        return Answer(reply=reply, fault=_broken("the plan", error, is_cut=is_cut))
-
-
-def _step(reply: Reply, parts: list[ToolCallPart], question: Question, *, is_cut: bool) -> Answer:
-    calls: list[ev.ProposedCall] = []
-    fault: str | None = None
-    for part in parts:
-        name = question.names.get(part.tool_name, part.tool_name)
-        try:
-            calls.append(ev.ProposedCall(tool_name=_clean(name), arguments=_arguments(part.args)))
-        except PlanwardenError as error:
-            fault = _broken(f"the arguments of {_clean(name)[:64]}", error, is_cut=is_cut)
-            break
-    if calls:
-        return Answer(reply=replace(reply, calls=tuple(calls)))
-    if fault is not None:
-        note = f"[a call was dropped: {fault}]"
-        return Answer(reply=replace(reply, content=f"{reply.content}\n{note}" if reply.content else note), fault=fault)
+        return _plan(reply, parts, text, damage)
+    if question.prompt.purpose == "step" and parts:
+        return _calls(reply, parts, question, damage)
+    if question.prompt.purpose == "step" and (calls := embedded_calls(text)):
+        return Answer(reply=replace(reply, calls=calls))
     if question.wants_json:
-        return Answer(reply=reply, fault=_fault_in_text(reply.content, CALLS_KEY, is_cut=is_cut))
-    return Answer(reply=reply, fault=None if reply.content else "it was empty")
+        return Answer(reply=reply, fault=_fault_in_text(text, damage, CALLS_KEY))
+    return Answer(reply=reply, fault=None if text else damage or "it was empty")
 
 
-def _text(response: ModelResponse) -> str | None:
+def _plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> Answer:
+    call = next((part for part in parts if part.tool_name == PLAN_TOOL), None)
+    try:
+        if call is not None:
+            return Answer(reply=replace(reply, plan=_arguments(call.args)))
+    except PlanwardenError as error:
+        return Answer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
+    plan = embedded_json(text, *PLAN_KEYS)
+    fault = _fault_in_text(text, damage, *PLAN_KEYS) if plan is None or not plan.keys() & set(PLAN_KEYS) else None
+    return Answer(reply=replace(reply, plan=plan), fault=fault)
+
+
+def _calls(reply: Reply, parts: list[ToolCallPart], question: Question, damage: str | None) -> Answer:
+    calls: list[ev.ProposedCall] = []
+    for part in parts:
+        name = _clean(question.names.get(part.tool_name, part.tool_name))
+        try:
+            calls.append(ev.ProposedCall(tool_name=name, arguments=_arguments(part.args)))
+        except PlanwardenError as error:
+            if calls:
+                break
+            fault = f"the arguments of {name[:64]}: {damage or error.message[:200]}"
+            note = f"[a call was dropped: {fault}]"
+            content = f"{reply.content}\n{note}" if reply.content else note
+            return Answer(reply=replace(reply, content=content), fault=fault)
+    return Answer(reply=replace(reply, calls=tuple(calls)))
+
+
+def _text(response: ModelResponse) -> str:
     """What the model wrote for others to read; its private reasoning is not part of it."""
-    pieces: list[str] = []
-    length = 0
-    for part in response.parts:
-        if isinstance(part, TextPart) and length < MAX_CONTENT_CHARS:
-            pieces.append(part.content[:MAX_CONTENT_CHARS])
-            length += len(pieces[-1])
-    return _clean("".join(pieces)[:MAX_CONTENT_CHARS]).strip() or None
+    return _clean("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
 def _arguments(given: str | dict[str, Any] | None) -> dict[str, JsonValue]:
@@ -113,20 +121,14 @@ def _arguments(given: str | dict[str, Any] | None) -> dict[str, JsonValue]:
     return value
 
 
-def _fault_in_text(content: str | None, *keys: str, is_cut: bool) -> str | None:
+def _fault_in_text(text: str, damage: str | None, *keys: str) -> str | None:
     """A JSON object that was begun but cannot be read; prose is no fault but an answer that does not count."""
-    found = embedded_json(content, *keys) if content else None
-    if content is None or (found is not None and any(key in found for key in keys)):
-        return None
-    if MARKER_START not in content and not any(f'"{key}"' in content for key in keys):
-        return None
-    return "its JSON was cut off" if is_cut else "its JSON was cut off or is not valid"
+    if not text:
+        return damage
+    is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)
+    return (damage or "its JSON is not valid") if is_begun else None
 
 
 def _clean(text: str) -> str:
     """Halves of characters replaced: nothing could encode them."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _broken(what: str, error: PlanwardenError, *, is_cut: bool) -> str:
-    return f"{what}: cut off" if is_cut else f"{what}: {error.message[:200]}"

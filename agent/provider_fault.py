@@ -22,6 +22,7 @@ from pydantic_ai.exceptions import (
     ModelServerError,
     ModelTimeoutError,
     ModelUnavailableError,
+    UnexpectedModelBehavior,
     UserError,
 )
 
@@ -69,7 +70,7 @@ def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
             return Fault(f"{endpoint.name} cannot be reached at {endpoint.url}", is_transient=True)
         case ModelHTTPError():
             return _refused(error, endpoint, status)
-        case ModelAPIError():
+        case ModelAPIError() | UnexpectedModelBehavior():
             text = f"{endpoint.name}: what {endpoint.url} sent is not an answer of its API; check {URL_VARIABLE}"
             return Fault(text, is_transient=True)
         case UserError():

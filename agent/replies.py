@@ -18,7 +18,7 @@ from planwarden.agent.ports import Reply
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
 MAX_CALLS = 50
-PLAN_KEYS, CALLS_KEY = ("todoList", "steps"), "toolCalls"
+PLAN_KEYS, CALLS_KEY, REVISE_KEY = ("todoList", "steps"), "toolCalls", "revise"
 
 
 def reply_events(
@@ -32,16 +32,19 @@ def reply_events(
 ) -> tuple[ev.Event, ...]:
     """The reply journalled, followed for a plan by its acceptance or the reason for its refusal."""
     content = reply.content if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
-    plan, calls = reply.plan, reply.calls
+    plan, calls, patch = reply.plan, reply.calls, reply.revise
     if purpose == "plan" and plan is None and content:
         plan = embedded_json(content, *PLAN_KEYS)
     if purpose == "step" and not calls and content:
-        calls = _embedded_calls(content)
+        calls = embedded_calls(content)
+    if purpose == "step" and patch is None and content and REVISE_KEY in content:
+        patch = (embedded_json(content, REVISE_KEY) or {}).get(REVISE_KEY)
     journalled = ev.ModelReplied(
         purpose=purpose,
         step_id=step_id,
         content=content,
         calls=tuple(_bounded(call) for call in calls[:MAX_CALLS]) if purpose == "step" else (),
+        revise=patch if purpose == "step" else None,
         input_tokens=reply.input_tokens,
         output_tokens=reply.output_tokens,
         source=reply.source,
@@ -80,7 +83,8 @@ def embedded_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
     return first
 
 
-def _embedded_calls(content: str) -> tuple[ev.ProposedCall, ...]:
+def embedded_calls(content: str) -> tuple[ev.ProposedCall, ...]:
+    """The calls that a model wrote into its text."""
     found = embedded_json(content, CALLS_KEY)
     listed = found.get(CALLS_KEY) if found is not None else None
     return proposed_calls(listed) if isinstance(listed, list) else ()

@@ -23,7 +23,7 @@ from planwarden.agent.fold import fold
 from planwarden.agent.perform import Performer
 from planwarden.agent.ports import Append, Lease, Store
 from planwarden.agent.state import Execution, new_execution
-from planwarden.agent.transaction import Command, Job, Outcome, Preparation, Transaction
+from planwarden.agent.transaction import Change, Command, Job, Outcome, Preparation, Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,10 @@ class Run:
         self._waiting: list[Outcome | Command] = []
         self._pumping = False
         self._inflight: dict[str, anyio.CancelScope] = {}
-        """By call id or prompt key."""
+        """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
+        self._kept: list[Outcome] = []
+        """What could not be stored and is tried again."""
+        self._is_retrying = False
         self._is_stale = False
         self.is_foreign = False
         """Another process owns the execution; only answers can be recorded through this run."""
@@ -78,17 +81,19 @@ class Run:
     def refresh(self) -> None:
         """Read what another process appended, and go on from there."""
         self._is_stale = True
-        self.submit(None)
+        # A command, because an empty submission changes nothing while something is being committed.
+        self.submit(Command(lambda execution, now: Change()))
 
     async def _carry(self, job: Job | None) -> None:
         """Perform the job, record what came of it, go on with what follows. The outermost loop of its task."""
         try:
             while job is not None or self._pumping:
                 if job is not None:
-                    events = await self._perform(job)
+                    outcome = await self._perform(job)
                     if self.is_foreign:
+                        del self._inflight[job.key]
                         return
-                    self._waiting.append(Outcome(events))
+                    self._waiting.append(outcome)
                     if self._pumping:
                         return
                     self._pumping = True
@@ -103,16 +108,14 @@ class Run:
             logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
             await self._abandon()
 
-    async def _perform(self, job: Job) -> tuple[ev.Event, ...]:
-        scope = self._inflight[job.key]
-        try:
-            if isinstance(job, Work):
-                return await self._around.performer.call(self.execution, job, self.principal, scope)
+    async def _perform(self, job: Job) -> Outcome:
+        scope, events = self._inflight[job.key], tuple[ev.Event, ...]()
+        if isinstance(job, Work):
+            events = await self._around.performer.call(self.execution, job, self.principal, scope)
+        else:
             with scope:
-                return await self._around.performer.prompt(job.prompt, self._around.preparation.facts)
-            return ()
-        finally:
-            self._inflight.pop(job.key, None)
+                events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts)
+        return Outcome(job.key, events)
 
     async def _pump(self) -> list[Job]:
         """Commit everything that is waiting, until nothing is; gives the jobs to perform."""
@@ -131,8 +134,9 @@ class Run:
     async def _advance(self, facts: list[Outcome | Command]) -> list[Job]:
         """One transaction: the facts and what follows from them. Gives the jobs it announced."""
         try:
+            if self.is_foreign:
+                self._give_up_outcomes(facts)
             if self._is_stale:
-                self._is_stale = False
                 await self._catch_up()
             for _ in range(MAX_RETRIES):
                 jobs = await self._attempt(facts)
@@ -150,12 +154,13 @@ class Run:
     async def _attempt(self, facts: list[Outcome | Command]) -> list[Job] | None:
         """The announced jobs, or None when the state has changed under the attempt and it has to be made again."""
         around = self._around
+        arrived = {fact.key for fact in facts if isinstance(fact, Outcome)}
         transaction = Transaction(
             around.preparation,
             self.execution,
             self.principal,
             now=around.store.clock.now(),
-            inflight=self._inflight.keys(),
+            inflight=self._inflight.keys() - arrived,
             follow=not (self.is_foreign or around.is_closing()),
         )
         transaction.build(facts)
@@ -175,6 +180,13 @@ class Run:
             # The store knows a rule that the state does not show, such as one unfinished execution per thread.
             self._refuse(facts, refusal)
             return []
+        for key in arrived:
+            del self._inflight[key]
+        self._adopt(transaction)
+        return transaction.jobs
+
+    def _adopt(self, transaction: Transaction) -> None:
+        """What was committed is the state now; its jobs are announced and its commands are told."""
         self.execution = transaction.execution
         for job in transaction.jobs:
             self._inflight[job.key] = self._scope(job)
@@ -183,7 +195,6 @@ class Run:
                 scope.cancel()
         for command in transaction.settled:
             command.done.set()
-        return transaction.jobs
 
     def _scope(self, job: Job) -> anyio.CancelScope:
         """What stops the job; its time runs from its announcement."""
@@ -212,7 +223,12 @@ class Run:
             raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
 
     async def _catch_up(self) -> None:
-        tail = await self._around.store.read(self.execution.execution_id, self.execution.version)
+        self._is_stale = False
+        try:
+            tail = await self._around.store.read(self.execution.execution_id, self.execution.version)
+        except StoreError:
+            self._is_stale = True
+            raise
         self.execution = fold(self.execution, tail)
 
     async def _lose_lease(self, facts: list[Outcome | Command]) -> None:
@@ -223,16 +239,26 @@ class Run:
         self.is_foreign = True
         for scope in self._inflight.values():
             scope.cancel()
-        facts[:] = [fact for fact in facts if isinstance(fact, Command)]
+        self._give_up_outcomes(facts)
         await self._catch_up()
 
+    def _give_up_outcomes(self, facts: list[Outcome | Command]) -> None:
+        """The new owner has its own account of the calls; only commands may still be recorded from here."""
+        for fact in [fact for fact in facts if isinstance(fact, Outcome)]:
+            del self._inflight[fact.key]
+            facts.remove(fact)
+
     def _not_stored(self, facts: list[Outcome | Command], error: StoreError) -> None:
-        """Callers are told; outcomes are kept and tried again, because nobody else knows them."""
+        """Callers are told; outcomes are kept and tried again, because nobody else knows them.
+
+        What is owned is tried again also without an outcome, because nobody else will go on with it.
+        """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse(facts, error)
-        kept = [fact for fact in facts if isinstance(fact, Outcome)]
-        if kept:
-            self._around.tasks.start_soon(self._retry, kept)
+        self._kept.extend(fact for fact in facts if isinstance(fact, Outcome))
+        if (self._kept or self.lease is not None) and not self._is_retrying:
+            self._is_retrying = True
+            self._around.tasks.start_soon(self._retry)
 
     def _refuse(self, facts: list[Outcome | Command], error: PlanwardenError) -> None:
         for fact in facts:
@@ -245,14 +271,18 @@ class Run:
         lease, self.lease, self.is_foreign = self.lease, None, True
         for scope in self._inflight.values():
             scope.cancel()
+        left, self._waiting = self._waiting, []
+        self._refuse(left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error"))
         self._around.committed(self)
         if lease is not None:
             with suppress(StoreError):
                 await self._around.store.release(lease)
 
-    async def _retry(self, kept: list[Outcome]) -> None:
+    async def _retry(self) -> None:
         await anyio.sleep(RETRY_S)
-        self._waiting.extend(kept)
+        self._is_retrying = False
+        self._waiting.extend(self._kept)
+        self._kept.clear()
         self.submit(None)
 
 

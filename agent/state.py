@@ -35,6 +35,8 @@ CallStatus = Literal[
 _WORK: tuple[type[ev.Event], ...] = (
     ev.PlanAccepted,
     ev.PlanRefused,
+    ev.PlanRevised,
+    ev.RevisionRefused,
     ev.StepStarted,
     ev.ModelReplied,
     ev.ModelFailed,
@@ -207,6 +209,8 @@ class StepState:
     """Enforcement prompts spent."""
     enforcing: bool = False
     """The next prompt is an enforcement prompt."""
+    notes: tuple[str, ...] = ()
+    """What the engine has to tell the model besides: refused revisions of the plan."""
     warned: bool = False
     """An advisory step's missing tools were recorded."""
     validation: ev.ValidationStatus | None = None
@@ -274,6 +278,8 @@ class Execution:
     """In plan order."""
     suspensions: Mapping[str, SuspensionState] = field(default_factory=dict[str, SuspensionState])
     """In the order in which they were opened."""
+    revisions: tuple[tuple[str, JsonValue], ...] = ()
+    """Patches of the plan that are still to be judged, with the step whose reply carried each."""
     synthesis: str | None = None
     usage: Usage = field(default_factory=Usage)
     sources: frozenset[str] = frozenset()

@@ -10,14 +10,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
+from pydantic import JsonValue
+
 from planwarden.agent import events as ev
-from planwarden.agent.decide import Ask, Dispatch, Record, decide, spent_budget
+from planwarden.agent.decide import Ask, Dispatch, Record, Revise, decide, spent_budget
 from planwarden.agent.dispatch import Dispatcher, Prepared, Work, running_calls
-from planwarden.agent.errors import PlanwardenError
+from planwarden.agent.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.fold import apply
-from planwarden.agent.plan import ToolFacts
+from planwarden.agent.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.ports import Guard, Toolbox
 from planwarden.agent.prompts import Prompt, planning_prompt, step_prompt, synthesis_prompt
+from planwarden.agent.revision import revise
 from planwarden.agent.state import Execution
 from planwarden.agent.tool import ToolDefinition
 
@@ -38,6 +41,8 @@ class Change:
 class Outcome:
     """What a performed call or prompt left behind; must not be lost."""
 
+    key: str
+    """Of the job that it came from."""
     events: tuple[ev.Event, ...]
 
 
@@ -71,6 +76,7 @@ class Preparation:
     dispatcher: Dispatcher
     facts: Callable[[], dict[str, ToolFacts]]
     """What plans may name now."""
+    max_steps: int = MAX_STEPS
 
 
 class Transaction:
@@ -159,12 +165,34 @@ class Transaction:
                         moved = moved or prepared.work is None
                 case Ask(purpose=purpose, step_id=step_id):
                     self._ask(purpose, step_id)
+                case Revise(step_id=step_id, patch=patch):
+                    self._record((self._revised(step_id, patch),))
+                    moved = True
         return moved
 
     def _ask(self, purpose: ev.Purpose, step_id: str | None) -> None:
         work = PromptWork(self._prompt(purpose, step_id))
         if work.key not in self._inflight and all(work.key != job.key for job in self.jobs):
             self.jobs.append(work)
+
+    def _revised(self, step_id: str, patch: JsonValue) -> ev.Event:
+        preparation, execution = self._preparation, self.execution
+        assert execution.plan is not None
+        pending = [name for name, state in execution.steps.items() if state.status == "pending"]
+        try:
+            plan, difference = revise(
+                execution.plan, patch, pending=pending, tools=preparation.facts(), max_steps=preparation.max_steps
+            )
+        except (InvalidPlan, LimitExceeded) as error:
+            return ev.RevisionRefused(step_id=step_id, message=error.message)
+        return ev.PlanRevised(
+            step_id=step_id,
+            plan=plan,
+            added=tuple(difference.added),
+            changed=tuple(difference.changed),
+            removed=tuple(difference.removed),
+            moved=tuple(difference.moved),
+        )
 
     def _is_prompting(self) -> bool:
         return bool(self.jobs) or any(key.startswith("prompt ") for key in self._inflight)

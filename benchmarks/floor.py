@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from benchmarks.side import Side
+from benchmarks.side import IN_FLIGHT, Side
 
 BODIES = "bodies.json"
 """A list of texts in the side's folder, one per transaction of an execution."""
@@ -26,8 +26,9 @@ class Floor:
 
     async def run(self, count: int, *, concurrent: bool) -> None:
         if concurrent:
-            for body in self._bodies:
-                self._commit([body] * count)
+            for start in range(0, count, IN_FLIGHT):
+                for body in self._bodies:
+                    self._commit([body] * min(IN_FLIGHT, count - start))
             return
         for _ in range(count):
             for body in self._bodies:

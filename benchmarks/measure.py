@@ -22,8 +22,8 @@ SEQUENTIAL = 40
 COUNTED = 5
 """Executions whose commits are counted; few enough to stay below SQLite's automatic checkpoint."""
 
-SHORT = 3
-"""Samples that a quick side gives per round, so that its median rests on as much time as that of a slow one."""
+QUICK = 5
+"""How many times as many executions a quick side runs per sample, so that all samples take about as long."""
 
 STARTS = 9
 
@@ -38,12 +38,12 @@ class Spec:
     database: str
     finished: int = 0
     suspended: int = 0
-    samples: int = 1
+    times: int = 1
 
 
-PLANWARDEN = Spec("planwarden", "planwarden_side", "planwarden", "planwarden.db", 2_000, 10_000, SHORT)
+PLANWARDEN = Spec("planwarden", "planwarden_side", "planwarden", "planwarden.db", 2_000, 10_000, QUICK)
 HEADLINE = Spec("langgraph plan-executor", "langgraph_peer", "plan-executor", "langgraph.db", 200, 200)
-FLOOR = Spec("floor", "floor", "floor", "floor.db", samples=SHORT)
+FLOOR = Spec("floor", "floor", "floor", "floor.db", times=QUICK)
 PEERS = (
     HEADLINE,
     Spec("langgraph step-nodes", "langgraph_peer", "step-nodes", "langgraph.db", 200, 200),
@@ -144,14 +144,14 @@ def throughput(started: list[Child], rounds: int) -> Iterator[int]:
     for turn in range(rounds):
         shift = turn % len(started)
         for child in started[shift:] + started[:shift]:
-            for _ in range(child.spec.samples):
-                took = child.ask("sequential", SEQUENTIAL)
-                child.figures.sequential.append(took["seconds"] / SEQUENTIAL)
-                child.figures.sequential_cpu.append(took["cpu"] / SEQUENTIAL)
-            for _ in range(child.spec.samples):
-                took = child.ask("concurrent", IN_FLIGHT)
-                child.figures.concurrent.append(took["seconds"] / IN_FLIGHT)
-                child.figures.concurrent_cpu.append(took["cpu"] / IN_FLIGHT)
+            count = SEQUENTIAL * child.spec.times
+            took = child.ask("sequential", count)
+            child.figures.sequential.append(took["seconds"] / count)
+            child.figures.sequential_cpu.append(took["cpu"] / count)
+            count = IN_FLIGHT * child.spec.times
+            took = child.ask("concurrent", count)
+            child.figures.concurrent.append(took["seconds"] / count)
+            child.figures.concurrent_cpu.append(took["cpu"] / count)
         yield turn + 1
     for child in started:
         child.figures.peak_bytes = child.ask("peak")["bytes"]

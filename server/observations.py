@@ -104,6 +104,16 @@ def _of_execution(event: ev.Event) -> Shown | None:
     match event:
         case ev.PlanAccepted():
             return "PLAN_ACCEPTED", None, {"steps": len(event.plan.steps), "warnings": list(event.warnings)}
+        case ev.PlanRevised():
+            difference: dict[str, JsonValue] = {
+                "added": list(event.added),
+                "changed": list(event.changed),
+                "removed": list(event.removed),
+                "moved": list(event.moved),
+            }
+            return "PLAN_REVISED", event.step_id, difference
+        case ev.RevisionRefused():
+            return "VALIDATION_FAILED", event.step_id, {"code": "invalid_plan", "message": event.message[:_MAX_TEXT]}
         case ev.PlanRefused():
             return "VALIDATION_FAILED", None, {"code": event.code, "message": event.message[:_MAX_TEXT]}
         case ev.ExecutionCompleted():
