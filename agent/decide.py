@@ -4,7 +4,6 @@
 one call to the gate. `Ask` puts a prompt to the model, `Revise` judges its patch of the plan. No action at all means: wait for a result or an answer.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -100,24 +99,23 @@ def _planning(execution: Execution) -> tuple[Action, ...]:
     return (Ask("plan"),)
 
 
-def _steps(execution: Execution) -> Iterator[Action]:
-    stopped_by = next(
-        (
-            state.step.step_id
-            for state in execution.steps.values()
-            if state.status == "rejected" and state.step.on_reject == "stop"
-        ),
-        None,
-    )
+def _steps(execution: Execution) -> list[Action]:
+    found: list[Action] = []
+    stopped_by: str | None = None
+    for state in execution.steps.values():
+        if state.status == "rejected" and state.step.on_reject == "stop":
+            stopped_by = state.step.step_id
+            break
     for state in execution.steps.values():
         if state.status == "pending":
             action = _pending(execution, state, stopped_by)
         elif state.status == "in_progress":
             action = _in_progress(execution, state)
         else:
-            action = None
+            continue
         if action is not None:
-            yield action
+            found.append(action)
+    return found
 
 
 def _pending(execution: Execution, state: StepState, stopped_by: str | None) -> Action | None:
@@ -143,8 +141,13 @@ def _goes_on_after(needed: StepState, step_id: str) -> bool:
 
 def _in_progress(execution: Execution, state: StepState) -> Action | None:
     step = state.step
-    current = next((call for call in state.calls if call.status not in CALL_SETTLED), None)
-    failed = next((call for call in state.calls if call.status == "failed" and not call.by_model), None)
+    current: Call | None = None
+    failed: Call | None = None
+    for call in state.calls:
+        if call.status == "failed" and not call.by_model:
+            failed = failed or call
+        elif current is None and call.status not in CALL_SETTLED:
+            current = call
     if state.error_code is not None:
         return Record(
             ev.StepFailed(step_id=step.step_id, code=state.error_code, message=state.error_message or state.error_code)

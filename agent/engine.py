@@ -211,8 +211,10 @@ class Engine:
 
     async def wait(self, execution: Execution, seconds: float) -> Execution:
         """The state when the execution stops running, or after `seconds`, whichever comes first."""
+        execution = await self._latest(execution)
+        if execution.status != "running":
+            return execution
         with anyio.move_on_after(seconds):
-            execution = await self._latest(execution)
             while execution.status == "running":
                 # Watched before the state is read again, so that no commit falls between the two.
                 watch = self._watches.setdefault(execution.execution_id, asyncio.Event())

@@ -43,16 +43,11 @@ def apply(execution: Execution, event: ev.Event, at: float) -> Execution:
         raise IllegalTransition(
             f"{kind.__name__} cannot follow: execution {execution.execution_id!r} is {execution.status}"
         )
-    changes = _EFFECTS[kind](execution, event, at) if kind in _EFFECTS else {}
-    elapsed = max(0.0, at - execution.updated_at) if execution.status == "running" else 0.0
-    return evolve(
-        execution,
-        status=status,
-        version=execution.version + 1,
-        updated_at=at,
-        active_s=execution.active_s + elapsed,
-        **changes,
-    )
+    effect = _EFFECTS.get(kind)
+    changes = effect(execution, event, at) if effect is not None else {}
+    if execution.status == "running" and at > execution.updated_at:
+        changes["active_s"] = execution.active_s + (at - execution.updated_at)
+    return evolve(execution, status=status, version=execution.version + 1, updated_at=at, **changes)
 
 
 # Each effect gives the fields of the execution that an event changes, or raises IllegalTransition.

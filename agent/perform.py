@@ -4,6 +4,7 @@ Whatever happens in a tool becomes an event. Cancellation that was asked for is 
 (the process is going down) passes through, and recovery finds the call where the log left it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
@@ -13,7 +14,7 @@ from planwarden.agent import events as ev
 from planwarden.agent.dispatch import Work
 from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError
 from planwarden.agent.plan import ToolFacts
-from planwarden.agent.ports import AskCaller, Ids, Model, Toolbox
+from planwarden.agent.ports import AskCaller, Ids, Model, StreamingModel, Toolbox
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.questions import Questions, decision_json
 from planwarden.agent.replies import reply_events
@@ -78,6 +79,12 @@ class Performer:
         # A tool may raise any of our errors, not only the one that is meant for it.
         except PlanwardenError as error:
             return (ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message),)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this call: something that the tool waited for was cancelled.
+            return (ev.ToolFailed(call_id=call.call_id, code="tool_error", message="the tool cancelled itself"),)
         if isinstance(result, Suspend):
             return (self._questions.ask(execution, call, work.definition, result, arguments, principal),)
         if work.definition.is_blocking and not _was_approved(execution, work):
@@ -86,11 +93,22 @@ class Performer:
             return (self._questions.ask(execution, call, work.definition, suspend, arguments, principal),)
         return (ev.ToolReturned(call_id=call.call_id, value=result),)
 
-    async def prompt(self, prompt: Prompt, facts: Callable[[], Mapping[str, ToolFacts]]) -> tuple[ev.Event, ...]:
-        """The journalled reply, or the question to the caller, or the model's failure."""
+    async def prompt(
+        self,
+        prompt: Prompt,
+        facts: Callable[[], Mapping[str, ToolFacts]],
+        on_text: Callable[[str], None] | None = None,
+    ) -> tuple[ev.Event, ...]:
+        """The journalled reply, or the question to the caller, or the model's failure.
+
+        `on_text` is told how the final answer grows, by models that can be listened to; it is progress, not a record.
+        """
         offered = [found for name in prompt.offered if (found := self._tools.get(name)) is not None]
         try:
-            reply = await self._model.reply(prompt, offered)
+            if on_text is not None and prompt.purpose == "synthesize" and isinstance(self._model, StreamingModel):
+                reply = await self._model.reply_aloud(prompt, offered, on_text)
+            else:
+                reply = await self._model.reply(prompt, offered)
         except ModelError as error:
             return (_model_failed(prompt, error),)
         # A provider is somebody else's code: whatever it raises is a failed prompt, not one that is asked for ever.

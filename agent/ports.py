@@ -3,9 +3,9 @@
 Times are Unix seconds by the store's clock. Ids are opaque strings made by the engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -203,6 +203,19 @@ class Model(Protocol):
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         """`tools` are the full definitions of the offered tools. Raises `ModelError` when there is no usable answer."""
+        ...
+
+
+@runtime_checkable
+class StreamingModel(Model, Protocol):
+    """A model that can be listened to while it writes; a model need not be one."""
+
+    async def reply_aloud(
+        self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
+    ) -> Reply | AskCaller:
+        """Like `reply`. `on_text` is told the text so far, from its beginning; it may begin anew when an attempt is
+        repeated, and what counts is the reply.
+        """
         ...
 
 

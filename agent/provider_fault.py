@@ -7,6 +7,7 @@ headers, so nothing of them but these sentences leaves.
 
 import re
 from collections.abc import Iterator
+from typing import cast
 
 from pydantic_ai.exceptions import (
     ContentFilterError,
@@ -31,7 +32,7 @@ from planwarden.agent.provider_retry import Fault
 from planwarden.agent.provider_transport import AnswerTooLarge
 
 MAX_QUOTE_CHARS = 240
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|key|AIza|gsk|xai|hf)[-_]?[\w*.-]{12,}|\bBearer\s+\S+", re.IGNORECASE)
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|hf|xai)[-_][\w*.-]{8,}|\bAIza[\w*-]{8,}|\bBearer\s+\S+", re.IGNORECASE)
 _FORCING = re.compile(r"tool[_ ]?choice|function[_ ]?calling|forc", re.IGNORECASE)
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
 
@@ -43,6 +44,10 @@ _FINAL: tuple[tuple[type[Exception], str], ...] = (
     (ContentFilterError, " refused to answer: its content filter stopped it"),
 )
 """What another attempt would not change."""
+
+
+class CannotForce(Exception):
+    """The provider refused a request in which a tool was forced, and may take it without that. Internal."""
 
 
 def refuses_forcing(error: Exception) -> bool:
@@ -104,18 +109,16 @@ def scrub(text: str, endpoint: Endpoint) -> str:
 
 
 def _said(error: Exception) -> str:
-    """The message in an error's body, wherever this provider puts it."""
-    body = error.body if isinstance(error, ModelAPIError) else None
+    """The message in an error's body, wherever this provider puts it: bare, as an object, in a list of one."""
+    found: object = error.body if isinstance(error, ModelAPIError) else None
     for _ in range(3):
-        if isinstance(body, list) and body:
-            body = body[0]  # pyright: ignore[reportUnknownVariableType]
-        if not isinstance(body, dict):
-            return body[:2000] if isinstance(body, str) else ""
-        message = body.get("message")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        if isinstance(message, str):
-            return message[:2000]
-        body = body.get("error")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    return ""
+        if isinstance(found, list):
+            found = next(iter(cast("list[object]", found)), None)
+        if not isinstance(found, dict):
+            break
+        body = cast("dict[str, object]", found)
+        found = body.get("message") or body.get("error")
+    return found[:2000] if isinstance(found, str) else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

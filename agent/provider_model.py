@@ -8,21 +8,29 @@ Not promised: that a provider stops working, or charging, when the connection is
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pydantic_ai.direct import model_request
+from pydantic_ai.direct import model_request, model_request_stream
+from pydantic_ai.messages import ModelResponse, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.models import Model as Client
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 
 from planwarden.agent.errors import ModelError
 from planwarden.agent.ports import Reply
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.provider import Endpoint
 from planwarden.agent.provider_answer import Answer, read_answer
-from planwarden.agent.provider_fault import fault_of, refuses_forcing
+from planwarden.agent.provider_fault import CannotForce, fault_of, refuses_forcing
 from planwarden.agent.provider_request import Question, question
 from planwarden.agent.provider_retry import Patience, Retries
 from planwarden.agent.provider_sdk import build_client
+from planwarden.agent.replies import MAX_CONTENT_CHARS
 from planwarden.agent.tool import ToolDefinition
+
+OnText = Callable[[str], None] | None
+TELL_CHARS = 80
+"""A listener is told about every line or so, not about every syllable."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,39 +51,79 @@ class ProviderModel:
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
         """Raises `ModelError` with one sentence when there is no answer."""
+        return await self._reply(prompt, tools, None)
+
+    async def reply_aloud(
+        self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
+    ) -> Reply:
+        """The same; `on_text` is told the text so far while it is being written."""
+        return await self._reply(prompt, tools, on_text)
+
+    async def _reply(self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: OnText) -> Reply:
         asked = question(prompt, tools, self._endpoint)
-        answer = await self._answer(asked)
+        answer = await self._answer(asked, on_text)
         if answer.fault is not None and not answer.is_refusal:
             logger.info("%s: %s; asking once more", self._endpoint.name, answer.fault)
-            answer = (await self._answer(asked.again(answer.fault))).spent(answer)
+            answer = (await self._answer(asked.again(answer.fault), on_text)).spent(answer)
         reply = answer.reply
         if answer.is_refusal or not (reply.content or reply.calls or reply.plan or prompt.required):
             raise ModelError(f"{self._endpoint.name} gave no answer that can be used: {answer.fault}")
         return reply
 
-    async def _answer(self, asked: Question) -> Answer:
+    async def _answer(self, asked: Question, on_text: OnText) -> Answer:
         async def attempt(left_s: float) -> Answer:
-            return await self._attempt(asked, min(left_s, self._endpoint.timeout_s))
+            timeout_s = min(left_s, self._endpoint.timeout_s)
+            force = self._forces
+            try:
+                return await self._attempt(asked, on_text, timeout_s, force=force)
+            except CannotForce:
+                logger.info("%s refuses to be forced to call a tool; asking it freely", self._endpoint.name)
+            answer = await self._attempt(asked, on_text, timeout_s, force=False)
+            self._forces = False
+            return answer
 
         return await self._retries.run(attempt)
 
-    async def _attempt(self, asked: Question, timeout_s: float) -> Answer:
-        """One answer. Raises `Fault`."""
-        force = self._forces
+    async def _attempt(self, asked: Question, on_text: OnText, timeout_s: float, *, force: bool) -> Answer:
+        """One request. Raises `Fault`; `CannotForce` when the request without force is worth an attempt."""
+        settings = asked.settings(self._endpoint, force=force, timeout_s=timeout_s)
+        parameters = asked.parameters(force=force)
         try:
-            response = await model_request(
-                self._client,
-                asked.messages(),
-                model_settings=asked.settings(self._endpoint, force=force, timeout_s=timeout_s),
-                model_request_parameters=asked.parameters(force=force),
-            )
+            if on_text is None:
+                response = await model_request(
+                    self._client, asked.messages(), model_settings=settings, model_request_parameters=parameters
+                )
+            else:
+                response = await self._listen(asked, settings, parameters, on_text)
         # What a provider's client can raise is no closed set: its own errors, those of its HTTP client, of its JSON
         # decoder, of its validation. Each becomes one sentence here, and none keeps the request it came from.
         except Exception as error:  # noqa: BLE001
-            if not (force and asked.forced and refuses_forcing(error)):
-                raise fault_of(error, self._endpoint) from None
-        else:
-            return read_answer(response, asked)
-        logger.info("%s cannot be forced to call a tool; it is free to choose", self._endpoint.name)
-        self._forces = False
-        return await self._attempt(asked, timeout_s)
+            if force and asked.forced and refuses_forcing(error):
+                raise CannotForce from None
+            raise fault_of(error, self._endpoint) from None
+        return read_answer(response, asked)
+
+    async def _listen(
+        self,
+        asked: Question,
+        settings: ModelSettings,
+        parameters: ModelRequestParameters,
+        on_text: Callable[[str], None],
+    ) -> ModelResponse:
+        text, told = "", 0
+        stream = model_request_stream(
+            self._client, asked.messages(), model_settings=settings, model_request_parameters=parameters
+        )
+        async with stream as events:
+            async for event in events:
+                match event:
+                    case PartStartEvent(part=TextPart(content=piece)):
+                        text += piece
+                    case PartDeltaEvent(delta=TextPartDelta(content_delta=piece)):
+                        text += piece
+                    case _:
+                        continue
+                if len(text) - told >= TELL_CHARS and len(text) <= MAX_CONTENT_CHARS:
+                    told = len(text)
+                    on_text(text)
+            return events.get()

@@ -9,9 +9,10 @@ Four forms of it, from the one that does most to the one that does least:
 * `step-nodes`: the plan is compiled into the graph, one node per step, each calling `ToolNode` inside. Arguments are
   validated; the plan is not data any more.
 * `bare`: the plan is compiled into five plain functions; no tools, no messages, no validation. The leanest graph.
-* `functional`: `@entrypoint` and `@task` without tools, messages or validation. The leanest LangGraph program of all.
+* `functional`: `@entrypoint` and `@task` over a plan given at run time; no tools, no messages, no validation. The leanest
+  LangGraph program of all.
 
-The confirmation is `interrupt()` inside the third call, answered with `Command(resume=...)`, in all four.
+The confirmation is `interrupt()` in place of the third call, answered with `Command(resume=...)`, in all four.
 
 Not compared: durability "async" and "exit", which promise less than planwarden does. None of the four proves that a
 required tool was called, records an intent before an effect, or keeps a second process from running the same thread.

@@ -169,7 +169,7 @@ def _store(settings: Settings) -> Check:
         return Check(name="store", status="broken", message=text, facts=facts)
     text = (
         f"{path}: {_size(int(found['size_bytes']))}, schema {found['schema']}, intact; {found['executions']} executions, "
-        f"{found['running']} running, {found['pending']} questions open"
+        f"{found['running']} running, open questions: {found['pending']}"
     )
     return Check(name="store", status="ok", message=text, facts=facts)
 

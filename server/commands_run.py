@@ -8,6 +8,7 @@ whoever answers first has answered.
 import getpass
 import math
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pydantic import JsonValue
 from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.canonical import read_json
-from planwarden.agent.errors import AlreadyDecided, InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.errors import AlreadyDecided, Expired, InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.llm import CallerModel
 from planwarden.agent.plan import parse_plan
 from planwarden.agent.state import Execution, SuspensionState
@@ -62,6 +63,18 @@ class Desk:
 
         return anyio.run(phase)
 
+    def answer(self, suspension: views.Suspension, decision: Decision, channel: str = CHANNEL) -> Execution:
+        """Record a decision on what was shown and go on; when it comes too late, go on with the time-out instead."""
+
+        async def start(service: Service) -> Execution:
+            try:
+                return await _decide(service, suspension, decision, channel)
+            except Expired as error:
+                self.terminal.say(Line(((error.message, "warn"),), "note"))
+                return await _time_out(service, suspension.suspension_id)
+
+        return self.follow(start)
+
     def converse(self, execution: Execution) -> Execution:
         """Ask each open question of a person as it comes up, until the execution is over or an answer stays out."""
         while (asked := _next_question(execution)) is not None:
@@ -69,7 +82,7 @@ class Desk:
             decision, channel = self._decision(suspension)
             if decision is None:
                 return execution
-            execution = self.follow(lambda service, d=decision, c=channel, s=suspension: answer(service, s, d, c))
+            execution = self.answer(suspension, decision, channel)
             if asked.question.suspension_id in {found.question.suspension_id for found in execution.open_suspensions}:
                 raise UsageError(f"suspension {suspension.suspension_id!r} needs more than a terminal can prove")
         return execution
@@ -130,9 +143,11 @@ def approve(desk: Desk, suspension_id: str) -> Execution:
     if not asked.is_open:
         return _go_on(desk, execution, asked, approved=True)
     if asked.question.addressee != "human":
-        raise UsageError(
-            f"suspension {suspension_id!r} is addressed to the calling model, not to a person; it answers with submit_answer"
-        )
+        whom = "the clock" if asked.question.addressee == "clock" else "the calling model, which uses submit_answer"
+        raise UsageError(f"suspension {suspension_id!r} is not for a person; it waits for {whom}")
+    if asked.question.expires_at is not None and asked.question.expires_at <= time.time():
+        desk.terminal.say(Line((("The time to answer has passed.", "warn"),), "note"))
+        return desk.follow(lambda service: _time_out(service, suspension_id))
     if not desk.terminal.can_ask:
         raise UsageError(
             "approving needs a terminal where a person can read the question and type the answer, and there is none "
@@ -146,7 +161,7 @@ def approve(desk: Desk, suspension_id: str) -> Execution:
         desk.terminal.say("Nothing was decided; the question stays open.")
         return execution
     _hide_settled(desk.terminal, execution)
-    return desk.follow(lambda service: answer(service, suspension, decision, CHANNEL))
+    return desk.answer(suspension, decision)
 
 
 def reject(desk: Desk, suspension_id: str, reason: str | None) -> Execution:
@@ -157,11 +172,11 @@ def reject(desk: Desk, suspension_id: str, reason: str | None) -> Execution:
     suspension = desk.view(execution, asked)
     decision = Decision(approved=False, reason=reason)
     _hide_settled(desk.terminal, execution)
-    return desk.follow(lambda service: answer(service, suspension, decision, CHANNEL))
+    return desk.answer(suspension, decision)
 
 
-async def answer(service: Service, suspension: views.Suspension, decision: Decision, channel: str) -> Execution:
-    """Record a decision on what was shown; the digest makes sure that it is still the same question."""
+async def _decide(service: Service, suspension: views.Suspension, decision: Decision, channel: str) -> Execution:
+    """Record the decision; the digest makes sure that it is about the question that was shown."""
     row, _ = await find(service, suspension.suspension_id)
     authority = Authority(assurance="human", channel=channel, principal=operator(), digest=suspension.digest)
     view = await service.answer(
@@ -169,6 +184,13 @@ async def answer(service: Service, suspension: views.Suspension, decision: Decis
     )
     execution, _ = await service.engine.current(view.execution_id)
     return execution
+
+
+async def _time_out(service: Service, suspension_id: str) -> Execution:
+    """Let the question's deadline pass, as any process that sees it does."""
+    await find(service, suspension_id)
+    await service.engine.tick()
+    return (await find(service, suspension_id))[1]
 
 
 def operator() -> str:
@@ -221,9 +243,9 @@ def _go_on(desk: Desk, execution: Execution, asked: SuspensionState, *, approved
     """The same decision again gives what became of it, and goes on if that was interrupted; any other is refused."""
     question, decision = asked.question, asked.decision
     if decision is None or decision.approved != approved:
-        verdict = (
-            asked.status.replace("_", " ") if decision is None else "approved" if decision.approved else "rejected"
-        )
+        verdict = "approved" if decision is not None and decision.approved else "rejected"
+        if decision is None or asked.status != "decided":
+            verdict = asked.status.replace("_", " ")
         raise AlreadyDecided(
             f"suspension {question.suspension_id!r} was {verdict} before, and its execution is {execution.status}; "
             f"see `{desk.home.command('show', execution.thread_id)}`"
@@ -234,7 +256,7 @@ def _go_on(desk: Desk, execution: Execution, asked: SuspensionState, *, approved
     _check_tools(desk.home, execution)
     _hide_settled(desk.terminal, execution)
     same = Decision(approved=approved, modified_args=decision.modified_args, content=decision.content)
-    return desk.follow(lambda service: answer(service, desk.view(execution, asked), same, CHANNEL))
+    return desk.answer(desk.view(execution, asked), same)
 
 
 def _next_question(execution: Execution) -> SuspensionState | None:

@@ -24,7 +24,7 @@ from planwarden.server.stdio import log_to_stderr
 from planwarden.server.warden import Warden
 
 PATH = "/mcp"
-MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_BODY_BYTES = 8 * 1024 * 1024
 CLOSING_S = 2
 """How long open streams may go on when the server stops."""
 

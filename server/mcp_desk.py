@@ -46,11 +46,13 @@ class Desk:
                 self._closing.set()
 
     async def _hold(self) -> None:
+        """Shielded: a cancelled server still closes its store in order; the engine bounds how long that takes."""
         try:
-            async with self._opening() as service:
-                self._service = service
-                self._settled.set()
-                await self._closing.wait()
+            with anyio.CancelScope(shield=True):
+                async with self._opening() as service:
+                    self._service = service
+                    self._settled.set()
+                    await self._closing.wait()
         except PlanwardenError as error:
             if self._settled.is_set():
                 raise

@@ -15,7 +15,7 @@ from typing import Literal
 import anyio
 from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
-from mcp_types.version import is_version_at_least
+from mcp.types.version import is_version_at_least
 from pydantic import ValidationError
 
 from planwarden.agent.errors import PlanwardenError

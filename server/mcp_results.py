@@ -19,8 +19,8 @@ from planwarden.server.views import to_json
 MAX_STRUCTURED = 256_000
 KEPT_VALUE = 2_000
 """Values shorter than this stay whole in a result that is too large."""
-_LONG = frozenset({"result", "arguments", "value"})
-_INTERNAL = frozenset({"illegal_transition", "conflict", "outcome_unknown"})
+_LONG = frozenset({"result", "arguments"})
+_INTERNAL = frozenset({"illegal_transition", "conflict"})
 """Codes that are the engine's own business; no caller can act on them."""
 
 Document = dict[str, Any]

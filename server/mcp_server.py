@@ -18,7 +18,16 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.server.request_state import RequestStateSecurity
-from mcp.types import CallToolResult, InputRequiredResult, Resource, ResourceTemplate, Tool
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    GetPromptResult,
+    InputRequiredResult,
+    Resource,
+    ResourceTemplate,
+    Tool,
+)
 from pydantic import AnyUrl
 
 from planwarden.agent.errors import PlanwardenError, StoreError, UnknownThread, UnknownTool
@@ -76,6 +85,14 @@ class PlanwardenServer(MCPServer[Desk]):
                 raise
             logger.exception("tool %s failed", name)
             return error_result(_Internal())
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Desk, Any] | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """There are no prompts of ours; asking for one is the client's mistake, not a crash worth a traceback."""
+        if not any(prompt.name == name for prompt in await self.list_prompts()):
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name[:200]}")
+        return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
         return [*resources.RESOURCES, *await super().list_resources()]

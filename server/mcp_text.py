@@ -26,6 +26,8 @@ def execution_text(document: Document) -> str:
         lines.append(f"Goal: {_json(document['goal'], 1_000)}")
     if document["error"]:
         lines.append(f"Error: {document['error']['code']}: {_json(document['error']['message'])}")
+    if len(document["suspensions"]) > 1:
+        lines.append(f"Open: {', '.join(map(_heading, document['suspensions']))}")
     for suspension in document["suspensions"]:
         lines.extend(["", *_question(suspension)])
     if document["output"]:
@@ -89,9 +91,13 @@ def _more(document: Document) -> str:
     return f", more with cursor {_json(cursor)}" if cursor else ""
 
 
-def _question(suspension: Document) -> Iterator[str]:
+def _heading(suspension: Document) -> str:
     step = f" of {suspension['stepId']}" if suspension["stepId"] else ""
-    yield f"Question {suspension['suspensionId']}: {suspension['kind']}{step}, for the {suspension['addressee']}"
+    return f"{suspension['suspensionId']} ({suspension['kind']}{step}, for the {suspension['addressee']})"
+
+
+def _question(suspension: Document) -> Iterator[str]:
+    yield f"Question {_heading(suspension)}"
     if suspension["addressee"] == "caller":
         yield from _for_the_caller(suspension)
     else:

@@ -6,7 +6,7 @@ takes seconds to import, is loaded on another thread when the first prompt comes
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ import anyio
 
 from planwarden.agent.errors import InvalidArguments, ModelError
 from planwarden.agent.llm import CallerModel, ScriptedModel
-from planwarden.agent.ports import AskCaller, Model, Reply
+from planwarden.agent.ports import Model, Reply
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.provider import Endpoint, read_endpoint
 from planwarden.agent.tool import ToolDefinition
@@ -53,11 +53,19 @@ class LateModel:
     def __repr__(self) -> str:
         return f"LateModel({self._endpoint.name!r})"
 
-    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
+        return await (await self._loaded()).reply(prompt, tools)
+
+    async def reply_aloud(
+        self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
+    ) -> Reply:
+        return await (await self._loaded()).reply_aloud(prompt, tools, on_text)
+
+    async def _loaded(self) -> "ProviderModel":
         async with self._loading:
             if self._model is None:
                 self._model = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
-        return await self._model.reply(prompt, tools)
+        return self._model
 
     def _load(self) -> "ProviderModel":
         try:

@@ -117,7 +117,7 @@ def _prompt(field: Field) -> str:
     title = field.schema.get("title") or field.schema.get("description") or ""
     about = f" - {one_line(str(title), 120)}" if title else ""
     shape = "y/n" if field.kind == "boolean" else " | ".join(map(escape_text, field.choices)) or field.kind
-    need = "" if field.is_required else ", optional"
+    need = "" if field.is_required or field.default is not None else ", optional"
     given = "" if field.default is None else f" [{escape_text(json.dumps(field.default, ensure_ascii=False))}]"
     return f"  {escape_text(field.name)}{about} ({shape}{need}){given}: "
 

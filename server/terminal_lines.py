@@ -105,14 +105,15 @@ def _calls_lines(execution: Execution, state: StepState) -> Iterable[Line]:
     for call in state.calls:
         if call.status != "proposed":
             yield _call_line(execution, call)
-    if state.status == "completed" and not state.calls and isinstance(state.result, str):
+    if state.status == "completed" and not state.calls and not state.warned and isinstance(state.result, str):
         yield Line((("→ ", "dim"), _quoted(state.result, SPOKEN_CHARS)), indent=1)
 
 
 def _call_line(execution: Execution, call: Call) -> Line:
     suspension = execution.suspensions.get(call.suspension_id or "")
-    asked_itself = suspension is not None and suspension.question.kind in ("confirmation", "input", "wait")
-    arguments = "" if asked_itself else arguments_text(call.arguments if call.arguments is not None else call.proposed)
+    is_question = suspension is not None and suspension.question.call_id == call.call_id
+    only_asks = is_question and suspension is not None and suspension.question.kind in ("confirmation", "input", "wait")
+    arguments = "" if only_asks else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"
     text, style = _outcome(execution, call)
     return Line((name, (" → ", "dim"), (text, style)), indent=1)
@@ -206,7 +207,7 @@ def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
     if isinstance(value, dict):
         if "$from" in value:
             return f"from {escape_text(str(value['$from']))}"
-        parts = (f"{escape_text(key)} {_inner(child)}" for key, child in value.items())
+        parts = (f"{escape_text(key)}: {_inner(child)}" for key, child in value.items())
         return _cut(", ".join(parts) or "{}", limit)
     return _cut(_inner(value), limit)
 

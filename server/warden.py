@@ -65,7 +65,7 @@ class Warden:
         store = self._given
         if store is None:
             opened = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
-            self._stack.push_async_callback(opened.close)
+            self._stack.push_async_callback(_closed, opened)
             store = opened
         engine = Engine(store, self.tools, self._model, self.settings.policy, max_steps=self.settings.max_steps)
         await self._stack.enter_async_context(engine)
@@ -212,3 +212,9 @@ class Warden:
     async def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
         """Full definitions of the named tools."""
         return self.service.get_tool_schemas(names)
+
+
+async def _closed(store: SqliteStore) -> None:
+    """The store has to be closed whatever happens to the task that leaves."""
+    with anyio.CancelScope(shield=True):
+        await store.close()

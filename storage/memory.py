@@ -188,7 +188,7 @@ class MemoryStore:
     async def claim(self, execution_id: str, owner: str) -> Lease | None:
         row = self._rows.get(execution_id)
         now = self._clock.now()
-        if row is None or row.header.status in TERMINAL:
+        if row is None or row.header.status != "running":
             return None
         if row.header.owner is not None and row.header.leased_until > now:
             return None

@@ -48,5 +48,5 @@ def projection(append: Append) -> Iterator[Change]:
                 yield Answered(suspension_id, "timed_out")
             case _:
                 pass
-    if append.execution.is_finished and append.execution.suspensions:
+    if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
         yield Withdrawn()

@@ -106,10 +106,9 @@ WHERE s.status = 'pending' AND s.expires_at IS NOT NULL AND s.expires_at <= ? OR
 SELECT min(expires_at) FROM suspensions WHERE status = 'pending' AND expires_at IS NOT NULL;
 
 -- name: claim
--- Take over an unfinished execution that nobody valid owns.
+-- Take over a running execution that nobody valid owns.
 UPDATE executions SET owner = ?, fence = fence + 1, leased_until = ?
-WHERE execution_id = ? AND (owner IS NULL OR leased_until <= ?)
-  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled')
+WHERE execution_id = ? AND status = 'running' AND (owner IS NULL OR leased_until <= ?)
 RETURNING fence;
 
 -- name: orphans

@@ -5,17 +5,26 @@ it has printed, it has been told by planwarden, so it counts as acknowledged.
 """
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 from pydantic import JsonValue
 
+from planwarden.agent import events as ev
+from planwarden.agent.engine import Engine
 from planwarden.agent.errors import StoreError
+from planwarden.agent.llm import CallerModel
+from planwarden.agent.plan import parse_plan
+from planwarden.server.policy import Policy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import SqliteStore
+from planwarden.tools.registry import Registry
+from tests.fakes import EffectLedger, recording_tool
 from tests.store_suite import Scribe
 
 Program = Callable[[Path, list[str]], Awaitable[None]]
@@ -80,7 +89,44 @@ async def open_only(folder: Path, arguments: list[str]) -> None:
         say({"error": None})
 
 
-PROGRAMS: dict[str, Program] = {"hold": hold, "fill_the_disk": fill_the_disk, "open_only": open_only}
+async def run_on_a_full_disk(folder: Path, arguments: list[str]) -> None:
+    """Run a tool that leaves no space on the disk; make space when planwarden complains; say how it ended."""
+    ballast = folder / "ballast"
+    errors: list[str] = []
+
+    async def fill() -> None:
+        with ballast.open("ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+
+    class MakeSpace(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            errors.append(record.getMessage())
+            ballast.unlink(missing_ok=True)
+
+    logging.getLogger("planwarden").addHandler(MakeSpace())
+    ledger = EffectLedger(Path(os.devnull))
+    # The result is larger than what is left in the pages of the log.
+    text: JsonValue = "x" * 100_000
+    tools = Registry([recording_tool(ledger, "mail", after=fill)])
+    step: JsonValue = {"id": "a", "description": "a", "toolCalls": [{"toolName": "mail", "arguments": {"text": text}}]}
+    store = SqliteStore.open(folder / "planwarden.db", clock=ManualClock())
+    async with Engine(store, tools, CallerModel(), Policy()) as engine:
+        plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.facts())
+        created = await engine.create(thread_id="t", principal="ann", goal=None, plan=plan, options=ev.Options())
+        finished = await engine.wait(created, 30)
+        recorded = await store.read(created.execution_id)
+    await store.close()
+    kinds: list[JsonValue] = [type(entry.event).__name__ for entry in recorded]
+    say({"status": finished.status, "errors": list[JsonValue](errors), "events": kinds})
+
+
+PROGRAMS: dict[str, Program] = {
+    "hold": hold,
+    "fill_the_disk": fill_the_disk,
+    "open_only": open_only,
+    "run_on_a_full_disk": run_on_a_full_disk,
+}
 
 
 def main() -> None:

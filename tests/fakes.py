@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.errors import StoreError
 from planwarden.agent.ports import Append, Clock, Header, Lease, Page, Store, SuspensionRow
 from planwarden.agent.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.tools.base import Tool, define
@@ -231,3 +232,27 @@ class CrashingStore(WatchedStore):
                 return None
             return append.lease or Lease(append.execution.execution_id, append.owner, 1)
         return await super().append(append)
+
+
+class RefusingStore(WatchedStore):
+    """A disk on which some writes do not succeed, for as long as `refuses` says so."""
+
+    def __init__(self, inner: Store, refuses: Callable[[Append], bool]) -> None:
+        super().__init__(inner, self._watch)
+        self.refused = 0
+        self._refuses = refuses
+
+    async def _watch(self, moment: Moment) -> None:
+        """Nothing happens around the calls."""
+
+    async def append(self, append: Append) -> Lease | None:
+        if self._refuses(append):
+            self.refused += 1
+            raise StoreError("the disk is full")
+        return await super().append(append)
+
+
+def has_result_of(append: Append, call_id: str) -> bool:
+    """Whether the transaction records that the call returned."""
+    events = (entry.event for entry in append.recorded)
+    return any(isinstance(event, ev.ToolReturned) and event.call_id == call_id for event in events)

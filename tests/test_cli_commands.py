@@ -28,11 +28,11 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return Cli(make_home(tmp_path / "home"), capsys)
 
 
-def checks(document: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def checks(document: dict[str, JsonValue]) -> dict[str, str]:
     """Status by name of a health report."""
     listed = document["checks"]
     assert isinstance(listed, list)
-    return {str(found["name"]): found["status"] for found in listed if isinstance(found, dict)}
+    return {str(found["name"]): str(found["status"]) for found in listed if isinstance(found, dict)}
 
 
 def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> None:

@@ -11,6 +11,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.views import to_json
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.sqlite import SqliteStore
 from tests.cli_support import ASK_FORM, ERASE, Cli, make_home, step
 
 
@@ -36,7 +38,7 @@ def test_a_plan_that_needs_nobody_runs_to_its_end(cli: Cli) -> None:
     plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"}), step("rest", "wait", {"seconds": 0.01})]}
     said = cli.main("run", cli.write("plan.json", plan))
     assert (said.code, said.err) == (0, "")
-    assert 'find(topic="old") → ids [1, 2, 3]' in said.out
+    assert 'find(topic="old") → ids: [1, 2, 3]' in said.out
     assert "✓ 2 of 2 steps completed · 1 tool call" in said.out
     assert cli.ledger == ["find old"]
 
@@ -188,6 +190,39 @@ def test_approving_a_question_to_the_calling_model_is_refused(cli: Cli) -> None:
     said = cli.main("approve", asyncio.run(ask()))
     assert said.code == 2
     assert "submit_answer" in said.err
+
+
+def test_a_question_whose_time_has_passed_is_settled_by_the_time_out(cli: Cli) -> None:
+    """spec: on time-out reject; nobody is asked any more"""
+    asked = step("ask", "displayConfirmation", {"action": "Erase?", "timeoutSeconds": 60}, confirms=["erase"])
+
+    async def ask_long_ago() -> str:
+        store = SqliteStore.open(cli.home / "planwarden.db", clock=ManualClock(1_700_000_000.0))
+        async with planwarden.Warden(cli.home, store=store) as warden:
+            execution = await warden.execute_plan({"todoList": [asked, ERASE]})
+        await store.close()
+        return execution.suspensions[0].suspension_id
+
+    suspension_id = asyncio.run(ask_long_ago())
+    said, again = cli.main("approve", suspension_id, "--json"), cli.main("approve", suspension_id)
+    assert (said.code, said.json["status"]) == (1, "rejected")
+    assert "The time to answer has passed." in said.err and "nobody answered in time: reject" in said.err
+    assert again.code == 1 and "was timed out before" in again.err
+    assert cli.ledger == []
+
+
+def test_a_wait_is_not_a_question_for_a_person(cli: Cli) -> None:
+    """ours"""
+
+    async def wait() -> str:
+        async with planwarden.Warden(cli.home) as warden:
+            execution = await warden.execute_plan({"todoList": [step("w", "wait", {"seconds": 3600})]})
+            state, _ = await warden.service.engine.current(execution.execution_id)
+            return next(iter(state.suspensions))
+
+    said = cli.main("approve", asyncio.run(wait()))
+    assert said.code == 2
+    assert "waits for the clock" in said.err
 
 
 def test_an_unknown_suspension_is_refused(cli: Cli) -> None:

@@ -11,7 +11,13 @@ from mcp import Client, MCPError
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.errors import StoreError
+from planwarden.agent.ports import Append, Header, Lease
 from planwarden.server.configuration import Settings
+from planwarden.server.mcp_desk import opening
+from planwarden.server.mcp_server import build_server
+from planwarden.server.warden import Warden
+from planwarden.storage.memory import MemoryStore
 from tests.mcp_support import ERAS, Document, Era, Served, ids_of, ok, refused, served, text_of
 from tests.support import Ledger, plan, tool_step
 
@@ -270,18 +276,58 @@ async def test_a_tool_that_ends_the_process_by_mistake_fails_its_step(tmp_path: 
         assert (failed["status"], failed["error"]["code"]) == ("failed", "tool_error")
 
 
-async def test_a_store_that_cannot_open_is_said_with_every_call(tmp_path: Path, era: Era) -> None:
-    """ours: a server that only exits leaves nothing to read in most hosts."""
-    from planwarden.server.mcp_desk import opening
-    from planwarden.server.mcp_server import build_server
-    from planwarden.server.warden import Warden
+class FailingStore(MemoryStore):
+    """Fails when told to, as a full disk or a bug would."""
 
-    (tmp_path / "planwarden.db").write_bytes(b"this is somebody's diary, not a database" * 100)
-    warden = Warden(settings=Settings(home=tmp_path))
-    async with Client(build_server(opening(warden), tmp_path), mode=era) as client:
+    failure: Exception | None = None
+
+    async def append(self, append: Append) -> Lease | None:
+        if self.failure is not None:
+            raise self.failure
+        return await super().append(append)
+
+    async def thread(self, thread_id: str) -> tuple[Header, ...]:
+        if self.failure is not None:
+            raise self.failure
+        return await super().thread(thread_id)
+
+
+async def test_a_store_that_fails_is_said_and_the_server_goes_on(tmp_path: Path, era: Era) -> None:
+    store = FailingStore()
+    async with served(tmp_path, store=store) as found, Client(found.server, mode=era) as client:
+        store.failure = StoreError("the disk is full")
+        error = await refused(client, "run_goal", goal="x")
+        assert (error["code"], error["message"]) == ("storage_error", "the disk is full")
+        store.failure = None
+        assert (await ok(client, "run_goal", goal="x"))["status"] == "suspended"
+
+
+async def test_a_defect_of_ours_is_a_result_without_its_details(tmp_path: Path, era: Era) -> None:
+    """ours: the log has the traceback, the model does not."""
+    store = FailingStore()
+    async with served(tmp_path, store=store) as found, Client(found.server, mode=era) as client:
+        store.failure = RuntimeError("password=hunter2")
+        error = await refused(client, "get_execution", threadId="x")
+        assert error["code"] == "internal_error" and "hunter2" not in error["message"]
+        store.failure = None
+        assert (await refused(client, "get_execution", threadId="x"))["code"] == "unknown_thread"
+
+
+@pytest.mark.parametrize("where", ["a file in its place", "somebody else's file"])
+async def test_a_store_that_cannot_open_is_said_with_every_call(tmp_path: Path, era: Era, where: str) -> None:
+    """ours: a server that only exits leaves nothing to read in most hosts."""
+    home = tmp_path / "home"
+    if where == "a file in its place":
+        home.write_text("not a folder")
+    else:
+        home.mkdir()
+        (home / "planwarden.db").write_bytes(b"this is somebody's diary, not a database" * 100)
+    warden = Warden(settings=Settings(home=home))
+    async with Client(build_server(opening(warden), home), mode=era) as client:
         assert len((await client.list_tools()).tools) == 10
         error = await refused(client, "run_goal", goal="x")
-        assert error["code"] == "storage_error" and "planwarden.db" in error["message"]
+        assert error["code"] == "storage_error" and str(home) in error["message"]
         with pytest.raises(MCPError, match="storage_error"):
             await client.read_resource("planwarden://suspensions")
-    assert (tmp_path / "planwarden.db").read_bytes().startswith(b"this is somebody's diary")
+    if home.is_dir():
+        assert (home / "planwarden.db").read_bytes().startswith(b"this is somebody's diary")

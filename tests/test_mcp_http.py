@@ -1,6 +1,8 @@
 """MCP over Streamable HTTP, with a real server on a free port."""
 
+import json
 import socket
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from mcp import Client
 from planwarden.agent.errors import UsageError
 from planwarden.server.configuration import Settings
 from planwarden.server.http import MAX_BODY_BYTES, serve_http
-from tests.mcp_support import ERAS, Era, approving, ids_of, ok, question_of
+from tests.mcp_support import ERAS, Document, Era, approving, ids_of, ok, question_of
 from tests.support import confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +24,7 @@ CALCULATED = tool_step("a", "calculator", {"expression": "6*7"})
 
 
 @asynccontextmanager
-async def _serving(home: Path, host: str = "127.0.0.1") -> AsyncGenerator[str]:
+async def _serving(home: Path, *, python_files: tuple[Path, ...] = ()) -> AsyncGenerator[str]:
     """The address of a server that stops when the block is left."""
     addresses: list[str] = []
     ready = anyio.Event()
@@ -32,7 +34,7 @@ async def _serving(home: Path, host: str = "127.0.0.1") -> AsyncGenerator[str]:
         ready.set()
 
     async def serve() -> None:
-        await serve_http(Settings(home=home), host=host, port=0, started=started)
+        await serve_http(Settings(home=home, python_files=python_files), port=0, started=started)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
@@ -50,11 +52,9 @@ async def test_a_plan_is_run_asked_about_and_resumed_after_a_restart(tmp_path: P
         seen.append(message)
 
     async with _serving(tmp_path) as url, Client(url, mode=era) as client:
-        steps = plan(CALCULATED, tool_step("w", "wait", {"seconds": 0.01}), confirm("b"))
+        steps = plan(CALCULATED, confirm("b"))
         result = await client.call_tool("execute_plan", {"plan": steps}, progress_callback=show)
         asked = result.structured_content
-        while not asked["suspensions"]:
-            asked = await ok(client, "get_execution", threadId=asked["threadId"])
         assert asked["steps"][0]["result"] == {"result": 42}
     async with _serving(tmp_path) as url, Client(url, mode=era, elicitation_callback=approving()) as client:
         assert ids_of(await ok(client, "get_execution", threadId=asked["threadId"])) == ids_of(asked)
@@ -71,27 +71,72 @@ async def test_clients_of_both_eras_are_served_at_the_same_time(tmp_path: Path) 
         assert question_of(await ok(new, "get_execution", threadId=asked["threadId"]))["kind"] == "plan"
 
 
+GATE = """
+import anyio
+import planwarden
+
+STARTED, OPENED = anyio.Event(), anyio.Event()
+
+
+@planwarden.tool(risk="read", effect="read")
+async def gate() -> str:
+    \"\"\"Waits.\"\"\"
+    STARTED.set()
+    await OPENED.wait()
+    return "through"
+"""
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path, era: Era) -> None:
-    async with _serving(tmp_path) as url:
+    """spec: the execution lives in the server."""
+    file = tmp_path / f"gate_{era}.py"
+    file.write_text(GATE)
+    async with _serving(tmp_path, python_files=(file,)) as url:
+        gate = sys.modules[f"planwarden_tools_gate_{era}"]
         async with Client(url, mode=era) as client, anyio.create_task_group() as tasks:
-            started = anyio.Event()
-
-            async def show(progress: float, total: float | None, message: str | None) -> None:
-                started.set()
-
-            async def run() -> None:
-                steps = plan(tool_step("w", "wait", {"seconds": 0.3}), CALCULATED)
-                await client.call_tool("execute_plan", {"plan": steps}, progress_callback=show)
-
-            tasks.start_soon(run)
+            tasks.start_soon(client.call_tool, "execute_plan", {"plan": plan(tool_step("a", "gate"), confirm("b"))})
             with anyio.fail_after(5):
-                await started.wait()
+                await gate.STARTED.wait()
             tasks.cancel_scope.cancel()
+        gate.OPENED.set()
         async with Client(url, mode=era) as client:
-            with anyio.fail_after(10):
+            with anyio.fail_after(5):
                 page = await ok(client, "list_suspensions")
-                assert page["total"] == 0
+                while not page["total"]:
+                    page = await ok(client, "list_suspensions")
+            execution = await ok(client, "get_execution", threadId=page["suspensions"][0]["threadId"])
+            assert execution["steps"][0]["result"] == "through"
+
+
+async def test_only_a_client_that_shows_forms_is_given_one(tmp_path: Path) -> None:
+    """spec: capabilities are checked first; a bare `elicitation` means forms, `url` alone does not."""
+    async with _serving(tmp_path) as url, Client(url) as client, httpx2.AsyncClient() as http:
+        asked = await ok(client, "execute_plan", plan=plan(confirm("b")))
+        outcomes: list[str] = []
+        shapes: list[Document] = [{}, {"elicitation": {"url": {}}}, {"elicitation": {}}, {"elicitation": {"form": {}}}]
+        for capabilities in shapes:
+            meta = {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": capabilities,
+            }
+            arguments = {**ids_of(asked), "decision": {"approved": True}}
+            body = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "resume_execution", "arguments": arguments, "_meta": meta},
+            }
+            headers = {
+                "accept": "application/json, text/event-stream",
+                "mcp-protocol-version": "2026-07-28",
+                "mcp-method": "tools/call",
+                "mcp-name": "resume_execution",
+            }
+            response = await http.post(url, json=body, headers=headers)
+            text = response.text.removeprefix("event: message").strip().removeprefix("data:")
+            outcomes.append(json.loads(text)["result"]["resultType"])
+        assert outcomes == ["complete", "complete", "input_required", "input_required"]
 
 
 @pytest.mark.parametrize(

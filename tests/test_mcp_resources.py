@@ -63,3 +63,11 @@ async def test_what_does_not_exist_is_not_found(tmp_path: Path, era: Era, uri: s
             with pytest.raises(MCPError) as caught:
                 await client.read_resource(address)
             assert caught.value.error.code == -32602
+
+
+async def test_a_prompt_that_does_not_exist_is_the_clients_mistake(tmp_path: Path, era: Era) -> None:
+    async with served(tmp_path) as found, Client(found.server, mode=era) as client:
+        assert (await client.list_prompts()).prompts == []
+        with pytest.raises(MCPError) as caught:
+            await client.get_prompt("nope")
+        assert caught.value.error.code == -32602

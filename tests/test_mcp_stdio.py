@@ -12,6 +12,7 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.types import ElicitResult, InputRequiredResult
 
 from tests.mcp_support import ERAS, Era, approving, ids_of, ok, question_of
 from tests.support import asked_step, confirm, plan, tool_step
@@ -93,9 +94,14 @@ async def test_two_processes_share_a_home_and_its_questions(home: Path) -> None:
             asked = await ok(first, "execute_plan", plan=plan(confirm("b"), tool_step("c", "note", {"text": "x"})))
             arguments: dict[str, Any] = {**ids_of(asked), "decision": {"approved": True}}
             question = await first.session.call_tool("resume_execution", arguments, allow_input_required=True)
-            [(key, request)] = (question.input_requests or {}).items()  # type: ignore[union-attr]
-            assert key == "decision" and request
-            done = await ok(second, "resume_execution", **arguments)
+            assert isinstance(question, InputRequiredResult)
+            answered = await second.session.call_tool(
+                "resume_execution",
+                arguments,
+                input_responses={"decision": ElicitResult(action="accept", content={"decision": "approve"})},
+                request_state=question.request_state,
+            )
+            done = answered.structured_content
             assert done["status"] == "completed"
             assert (await ok(first, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
     assert _ledger(home) == ["x"]
@@ -150,6 +156,21 @@ def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Pa
 @pytest.mark.slow
 def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(home: Path) -> None:
     (home / "tools.py").write_text("raise RuntimeError('no such machine')\n")
-    done = subprocess.run([*COMMAND, "--home", str(home)], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+    command = [*COMMAND, "--home", str(home)]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"tools.py" in done.stderr and b"no such machine" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_sdk_is_imported_only_to_serve_and_heavy_tools_not_even_then() -> None:
+    """spec: commands and programs do not pay for MCP; the first answer does not pay for tools nobody called."""
+    code = """
+import sys
+import planwarden, planwarden.server.main, planwarden.server.stdio, planwarden.server.facts
+assert not {"mcp", "mcp_types", "starlette", "uvicorn"} & set(sys.modules)
+import planwarden.server.mcp_server
+assert not {"trafilatura", "pydantic_ai", "jsonschema", "rich"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr.decode()

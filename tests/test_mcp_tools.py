@@ -128,6 +128,16 @@ async def test_text_alone_is_enough_to_answer_a_question(tmp_path: Path, era: Er
         assert "submit_answer" in text
 
 
+async def test_every_open_question_is_named_even_when_the_prompts_do_not_fit(tmp_path: Path, era: Era) -> None:
+    """ours: a client that sees only text must be able to answer all of them."""
+    steps = plan(*(asked_step(f"s{n}", "find", description="x" * 9_000, dependencies=[]) for n in range(10)))
+    async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
+        result = await client.call_tool("execute_plan", {"plan": steps})
+        questions = result.structured_content["suspensions"]
+        assert len(questions) == 10 and len(text_of(result)) == 60_000
+        assert all(question["suspensionId"] in text_of(result) for question in questions)
+
+
 async def test_a_plan_runs_and_its_results_are_in_both_twins(tmp_path: Path, era: Era) -> None:
     ledger = Ledger()
     steps = plan(

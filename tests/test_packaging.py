@@ -30,7 +30,18 @@ def test_nothing_is_imported_under_its_bare_name() -> None:
 
 def test_importing_planwarden_imports_neither_mcp_nor_a_provider_nor_an_http_client() -> None:
     """spec: issue, figures to reach"""
-    heavy = ("mcp", "httpx2", "httpx", "trafilatura", "rich", "anthropic", "openai", "google", "pydantic_ai", "starlette")
+    heavy = (
+        "mcp",
+        "httpx2",
+        "httpx",
+        "trafilatura",
+        "rich",
+        "anthropic",
+        "openai",
+        "google",
+        "pydantic_ai",
+        "starlette",
+    )
     code = f"import sys, planwarden; print(sorted(set({heavy!r}) & set(sys.modules)))"
     assert _python(code) == "[]"
 
@@ -42,7 +53,10 @@ def test_the_wheel_has_one_package_with_every_module_and_data_file(tmp_path: Pat
     if uv is None:
         pytest.skip("uv is not installed, so the wheel cannot be built")
     built = subprocess.run(
-        [uv, "build", "-q", "--wheel", "--out-dir", str(tmp_path), str(ROOT)], capture_output=True, text=True, check=False
+        [uv, "build", "-q", "--wheel", "--out-dir", str(tmp_path), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if built.returncode != 0 and "hatchling" in built.stderr and "fetch" in built.stderr:
         pytest.skip("the build back end could not be fetched: no package index")

@@ -305,19 +305,20 @@ async def test_every_write_of_the_owner_extends_its_lease(store: Store, clock: M
 
 
 @requirement("store:takeover")
-async def test_a_released_or_suspended_execution_is_free_at_once(store: Store) -> None:
-    """spec: design.md, a suspended execution has no owner"""
+async def test_a_released_execution_is_free_at_once_and_a_suspended_one_has_no_owner(store: Store) -> None:
+    """spec: design.md, a suspended execution has no owner until it is answered"""
     running, suspended = Scribe.on(store, "e1"), Scribe.on(store, "e2")
     await running.start()
     await suspended.suspend("s1")
-    assert suspended.lease is None
+    assert suspended.lease is None and await store.claim("e2", "p2") is None
     assert running.lease is not None
     await store.release(Lease("e1", "p1", running.lease.fence - 1))
     assert await store.claim("e1", "p2") is None
     await store.release(running.lease)
     assert await store.orphans(10) == ("e1",)
-    for execution_id in ("e1", "e2"):
-        assert await store.claim(execution_id, "p2") is not None
+    assert await store.claim("e1", "p2") is not None
+    await suspended.write(decided("s1"), guards=[guard("s1")])
+    assert suspended.lease is not None and await store.claim("e2", "p2") is None
 
 
 @requirement("store:takeover")

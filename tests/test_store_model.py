@@ -36,7 +36,7 @@ from tests.store_suite import LEASE_S
 
 Result = TypeVar("Result")
 
-OWNERS, THREADS = ("p1", "p2", "p3"), ("t1", "t2", "t3", "t4")
+OWNERS, THREADS = ("p1", "p2", "p3"), tuple(f"t{number}" for number in range(12))
 PLAN = Plan(steps=(Step(step_id="a", description="a", step_type="reasoning"),))
 
 
@@ -290,7 +290,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
     def claim(self, data: st.DataObject, owner: str) -> None:
         name = data.draw(st.sampled_from([*self.model.rows, "nobody"]))
         row, expected = self.model.rows.get(name), None
-        if row is not None and not row.execution.is_finished and not row.is_owned(self.clock.now()):
+        if row is not None and row.execution.status == "running" and not row.is_owned(self.clock.now()):
             row.owner, row.fence, row.until = owner, row.fence + 1, self.clock.now() + LEASE_S
             expected = row.lease
         for store in self.stores:

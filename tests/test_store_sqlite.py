@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import stat
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -26,13 +25,11 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.lockfile import WriteLock
 from planwarden.storage.sqlite import SqliteStore
 from planwarden.storage.worker import Worker
+from tests.processes import ROOT, WORKER, isolated
 from tests.requirements import requirement
 from tests.store_suite import Scribe, decided
 
 pytestmark = pytest.mark.anyio
-
-ROOT = Path(__file__).parent.parent
-WORKER = [sys.executable, "-m", "tests.crash_worker"]
 
 
 @pytest.fixture
@@ -358,20 +355,6 @@ async def test_logs_that_were_swapped_are_not_taken_for_each_other(path: Path) -
 
 
 # --- disks ---
-
-
-def isolated(folder: Path, mount: str, program: str) -> dict[str, object]:
-    """What a worker says that runs where `mount` was done to `folder`, in a mount namespace of its own."""
-    if sys.platform != "linux" or shutil.which("unshare") is None:
-        pytest.skip("needs Linux and unshare(1) to mount something that only one process sees")
-    allowed = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False)
-    if allowed.returncode:
-        pytest.skip(f"this machine does not let us mount: {allowed.stderr.decode().strip()}")
-    script = f'{mount} && exec "$@"'
-    command = ["unshare", "-rm", "sh", "-c", script, "sh", *WORKER, program, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @requirement("sqlite:full")

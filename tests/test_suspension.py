@@ -1,5 +1,8 @@
 """Suspension and resume: who is asked, what the answer does, and that it does it once."""
 
+import asyncio
+from pathlib import Path
+
 import anyio
 import pytest
 from pydantic import JsonValue
@@ -560,3 +563,36 @@ async def test_a_large_or_unusable_result_is_bounded_or_a_coded_error() -> None:
     assert isinstance(result, dict) and result["truncated"] is True and len(str(result)) < 10_000
     assert strange.status == "failed" and strange.steps[0].error is not None
     assert strange.steps[0].error.code == "tool_error"
+
+
+async def test_a_tool_that_cancels_itself_fails_its_step() -> None:
+    """ours: a cancelled future inside of a tool is the tool's own trouble"""
+
+    @planwarden.tool(risk="read")
+    async def impatient() -> str:
+        """Wait for something that was given up."""
+        given_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        given_up.cancel()
+        return await given_up
+
+    async with warden(tools=[impatient]) as w:
+        done = await w.execute_plan(plan(tool_step("a", "impatient")))
+    assert done.status == "failed" and done.steps[0].error is not None
+    assert done.steps[0].error.message.endswith("the tool cancelled itself")
+
+
+async def test_a_warden_left_by_a_cancelled_task_still_closes_its_store(tmp_path: Path) -> None:
+    """ours: no sign of life stays behind"""
+    opened = anyio.Event()
+
+    async def live() -> None:
+        async with planwarden.Warden(home=tmp_path) as w:
+            await w.execute_plan(plan(confirm("a")))
+            opened.set()
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(live)
+        await opened.wait()
+        tasks.cancel_scope.cancel()
+    assert list((tmp_path / "owners").iterdir()) == []

@@ -33,6 +33,7 @@ class Asked:
     body: Body = field(default_factory=dict[str, Any])
     """As sent."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    path: str = ""
     in_text: bool = False
     """Tools stand in the text and calls go there too."""
     plan: Body = field(default_factory=dict[str, Any])
@@ -40,6 +41,11 @@ class Asked:
     @property
     def wants_plan(self) -> bool:
         return PLAN_TOOL in self.tools or (not self.tools and '"todoList"' in self.text)
+
+    @property
+    def is_streamed(self) -> bool:
+        """The answer is wanted as server-sent events."""
+        return bool(self.body.get("stream")) or "stream" in self.path
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -84,7 +90,7 @@ class Said:
     """One answer, or what happens to the connection instead of one."""
 
     text: str | None = None
-    calls: tuple[tuple[str, Arguments | str], ...] = ()
+    calls: tuple[tuple[str, Any], ...] = ()
     """Tool names with arguments; a string is sent in their place as it is, whatever it holds."""
     is_cut_short: bool = False
     """The model ran out of tokens."""
@@ -92,11 +98,13 @@ class Said:
     """A content filter stopped the answer."""
     status: int = 200
     message: str = "the double was told to fail"
-    retry_after: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     raw: bytes | None = None
     """Sent instead of an answer in the wire's format."""
     breaks_off: bool = False
     """The connection closes in the middle of the body."""
+    stalls: bool = False
+    """A streamed answer stops in the middle, without an end."""
     hangs: bool = False
     """There is no answer at all."""
 
@@ -127,5 +135,5 @@ def read_text_mode(asked: Asked) -> Asked:
 
 def called_for(text: str, tools: Mapping[str, Body]) -> tuple[str, ...]:
     """Tools that the text asks to call."""
-    asked = " ".join(re.findall(r"\b[Cc]all (.*?)(?: now)?\.(?:\n|$)", text))
+    asked = " ".join(re.findall(r"(?:Required now: call|Call) ([^\n]*?)(?: now)?\.(?:\n|$)", text))
     return tuple(name for name in tools if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", asked))

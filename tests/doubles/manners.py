@@ -116,7 +116,7 @@ def many_calls(asked: Asked) -> Said:
 
 def limited_once(asked: Asked) -> Said:
     if asked.number == 1:
-        return Said(status=429, message="slow down", retry_after="7")
+        return Said(status=429, message="slow down", headers={"Retry-After": "7"})
     return obedient(asked)
 
 

@@ -38,12 +38,19 @@ class Double:
     manner: Manner
     plan: Body = field(default_factory=lambda: PLAN)
     key: str = KEY
+    """What `environment` says; the right one, unless a test says otherwise."""
+    expected_key: str | None = KEY
+    """None takes any, as local servers do."""
     port: int = 0
     asked: list[Asked] = field(default_factory=list[Asked])
     said: list[Said] = field(default_factory=list[Said])
     requests: int = 0
     """Refused ones included."""
     bytes_sent: int = 0
+    is_hanging: anyio.Event = field(default_factory=anyio.Event)
+    """Set when a request is being left without an answer."""
+    hung_up: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the client closed a connection that was left so."""
 
     @property
     def url(self) -> str:
@@ -55,8 +62,9 @@ class Double:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """What was charged: input and output tokens of all answers that were given."""
-        charged = [(a, s) for a, s in zip(self.asked, self.said, strict=True) if s.status == 200]
+        """What the answers that arrived say they cost: input and output tokens."""
+        pairs = zip(self.asked, self.said, strict=True)
+        charged = [(asked, said) for asked, said in pairs if said.status == 200 and not said.breaks_off]
         return sum(input_tokens(a) for a, _ in charged), sum(output_tokens(s) for _, s in charged)
 
     async def handle(self, stream: SocketStream) -> None:
@@ -69,7 +77,7 @@ class Double:
 
     async def _answer(self, stream: SocketStream, received: Received) -> None:
         try:
-            if self.wire.key(received) != KEY:
+            if self.expected_key not in (None, self.wire.key(received)):
                 raise Refused(401, f"Incorrect API key provided: {self.wire.key(received)}")
             asked = read_text_mode(replace(self.wire.read(received, self.requests), plan=self.plan))
         except Refused as refused:
@@ -81,9 +89,36 @@ class Double:
         self.asked.append(asked)
         self.said.append(said)
         if said.hangs:
-            await anyio.sleep_forever()
-        body = self.wire.write(said, asked) if said.status == 200 else self.wire.error(said.status, said.message)
-        await self._send(stream, said.status, said.raw or body, said)
+            await self._stall(stream)
+            return
+        if said.raw is not None:
+            await self._send(stream, said.status, said.raw, said)
+        elif said.status != 200:
+            await self._send(stream, said.status, self.wire.error(said.status, said.message), said)
+        elif asked.is_streamed:
+            await self._stream(stream, self.wire.stream(said, asked), said)
+        else:
+            await self._send(stream, said.status, self.wire.write(said, asked), said)
+
+    async def _stream(self, stream: SocketStream, events: list[str], said: Said) -> None:
+        """Server-sent events until the connection is closed."""
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        end = len(events) // 2 if said.breaks_off or said.stalls else len(events)
+        for event in events[:end]:
+            data = event.encode()
+            await stream.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            self.bytes_sent += len(data)
+        if said.stalls:
+            await self._stall(stream)
+        elif not said.breaks_off:
+            await stream.send(b"0\r\n\r\n")
+
+    async def _stall(self, stream: SocketStream) -> None:
+        """Say nothing more until the client hangs up."""
+        self.is_hanging.set()
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            await stream.receive()
+        self.hung_up.set()
 
     async def _send(self, stream: SocketStream, status: int, body: Body | bytes, said: Said | None = None) -> None:
         is_json = not isinstance(body, bytes)
@@ -94,8 +129,7 @@ class Double:
             f"Content-Length: {len(data)}",
             "Connection: close",
         ]
-        if said is not None and said.retry_after is not None:
-            head.append(f"Retry-After: {said.retry_after}")
+        head += [f"{name}: {value}" for name, value in said.headers.items()] if said is not None else []
         await stream.send("\r\n".join([*head, "", ""]).encode())
         end = len(data) // 2 if said is not None and said.breaks_off else len(data)
         for start in range(0, end, CHUNK_BYTES):

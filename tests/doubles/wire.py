@@ -1,5 +1,6 @@
 """What a wire format has to be able to do, and the requests that every provider refuses alike."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,10 @@ class Wire(Protocol):
 
     def write(self, said: Said, asked: Asked) -> Body: ...
 
+    def stream(self, said: Said, asked: Asked) -> list[str]:
+        """The same as server-sent events; only texts are asked for in this way."""
+        ...
+
     def error(self, status: int, message: str) -> Body: ...
 
 
@@ -70,6 +75,18 @@ def joined(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(str(block.get("text", "")) for block in content or ())
+
+
+def events(*bodies: Body) -> list[str]:
+    """Server-sent events, named when the body has a type."""
+    named = (f"event: {body['type']}\n" if "type" in body else "" for body in bodies)
+    return [f"{name}data: {json.dumps(body)}\n\n" for name, body in zip(named, bodies, strict=True)]
+
+
+def pieces(said: Said) -> list[str]:
+    """The text as it comes over the wire, a few words at a time."""
+    text = said.text or ""
+    return [text[start : start + 30] for start in range(0, len(text), 30)]
 
 
 def count_tokens(text: str) -> int:

@@ -1,10 +1,10 @@
-"""Anthropic's Messages API, not streamed.
+"""Anthropic's Messages API.
 
-Source: https://docs.anthropic.com/en/api/messages, version 2023-06-01.
+Source: https://docs.anthropic.com/en/api/messages. The key comes in either of the two headers that clients have used.
 """
 
 from tests.doubles.asked import Asked, Body, Said
-from tests.doubles.wire import MODEL, Received, check_tools, expect, input_tokens, joined, output_tokens
+from tests.doubles.wire import MODEL, Received, check_tools, events, expect, input_tokens, joined, output_tokens, pieces
 
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -16,18 +16,17 @@ class AnthropicWire:
     key_variable = "ANTHROPIC_API_KEY"
 
     def key(self, received: Received) -> str:
-        return received.headers.get("x-api-key", "")
+        return received.headers.get("x-api-key") or received.headers.get("authorization", "").removeprefix("Bearer ")
 
     def read(self, received: Received, number: int) -> Asked:
         body = received.body
         expect(received.path.split("?")[0] == "/v1/messages", "no such path", 404)
-        expect(received.headers.get("anthropic-version") == "2023-06-01", "anthropic-version: header is required")
+        expect(received.headers.get("anthropic-version"), "anthropic-version: header is required")
         expect(isinstance(body.get("max_tokens"), int), "max_tokens: Field required")
         expect(body["model"] == MODEL, f"model: {body['model']}", 404)
         messages = body["messages"]
         expect(messages and messages[0]["role"] == "user", "messages: first message must use the user role")
         expect(all(message["role"] in ("user", "assistant") for message in messages), "messages: unexpected role")
-        expect(not body.get("stream"), "the double does not stream")
         tools = {tool["name"]: tool["input_schema"] for tool in body.get("tools", ())}
         choice = body.get("tool_choice") or {"type": "auto"}
         forced = {"any": tuple(tools), "tool": (choice.get("name", ""),)}.get(choice["type"], ())
@@ -40,6 +39,7 @@ class AnthropicWire:
             forced=forced,
             body=body,
             headers=received.headers,
+            path=received.path,
         )
 
     def write(self, said: Said, asked: Asked) -> Body:
@@ -60,6 +60,26 @@ class AnthropicWire:
             "stop_sequence": None,
             "usage": {"input_tokens": input_tokens(asked), "output_tokens": output_tokens(said)},
         }
+
+    def stream(self, said: Said, asked: Asked) -> list[str]:
+        whole = self.write(said, asked)
+        usage = whole["usage"]
+        opening = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+        return events(
+            {"type": "message_start", "message": opening},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            *(
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+                for piece in pieces(said)
+            ),
+            {"type": "content_block_stop", "index": 0},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None},
+                "usage": {"output_tokens": usage["output_tokens"]},
+            },
+            {"type": "message_stop"},
+        )
 
     def error(self, status: int, message: str) -> Body:
         return {"type": "error", "error": {"type": _TYPES.get(status, "api_error"), "message": message}}

@@ -1,12 +1,25 @@
-"""Google's generateContent, not streamed.
+"""Google's generateContent and streamGenerateContent.
 
 Source: https://ai.google.dev/api/generate-content, version v1beta.
 """
 
 from tests.doubles.asked import Asked, Body, Said
-from tests.doubles.wire import MODEL, Received, check_tools, expect, input_tokens, joined, output_tokens
+from tests.doubles.wire import MODEL, Received, check_tools, events, expect, input_tokens, joined, output_tokens, pieces
 
-_STATUSES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
+STREAM_METHOD = "streamGenerateContent"
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+}
+_METHODS = {("generateContent", ""), (STREAM_METHOD, "alt=sse")}
+
+
+def _schema(declared: Body) -> Body:
+    """The service reads names in either spelling, and either kind of schema."""
+    return declared.get("parametersJsonSchema") or declared.get("parameters_json_schema") or declared["parameters"]
 
 
 class GeminiWire:
@@ -20,15 +33,15 @@ class GeminiWire:
 
     def read(self, received: Received, number: int) -> Asked:
         body = received.body
-        path = f"/v1beta/models/{MODEL}:generateContent"
-        expect(received.path.split("?")[0] == path, f"{received.path} is not found", 404)
+        path, _, query = received.path.partition("?")
+        model, _, method = path.removeprefix("/v1beta/models/").partition(":")
+        expect(model == MODEL, f"models/{model} is not found", 404)
+        expect((method, query) in _METHODS, f"{received.path} is not found", 404)
         expect(all(content["role"] in ("user", "model") for content in body["contents"]), "unexpected role")
         declared: list[Body] = [
             found for tool in body.get("tools", ()) for found in tool.get("functionDeclarations", ())
         ]
-        tools = {
-            found["name"]: found.get("parametersJsonSchema") or found.get("parameters") or {} for found in declared
-        }
+        tools = {str(found["name"]): _schema(found) for found in declared}
         calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
         forced: tuple[str, ...] = ()
         if calling.get("mode") == "ANY":
@@ -42,6 +55,7 @@ class GeminiWire:
             forced=forced,
             body=body,
             headers=received.headers,
+            path=received.path,
         )
 
     def write(self, said: Said, asked: Asked) -> Body:
@@ -68,5 +82,20 @@ class GeminiWire:
             "responseId": f"response-{asked.number}",
         }
 
+    def stream(self, said: Said, asked: Asked) -> list[str]:
+        whole = self.write(said, asked)
+        usage = whole["usageMetadata"]
+        chunks: list[Body] = [
+            {
+                **whole,
+                "candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": piece}]}}],
+                "usageMetadata": {**usage, "candidatesTokenCount": 1},
+            }
+            for piece in pieces(said)
+        ]
+        last = {**whole["candidates"][0], "content": {"role": "model", "parts": [{"text": ""}]}}
+        return events(*chunks, {**whole, "candidates": [last]})
+
     def error(self, status: int, message: str) -> Body:
-        return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}}
+        unnamed = "INTERNAL" if status >= 500 else "UNKNOWN"
+        return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, unnamed)}}

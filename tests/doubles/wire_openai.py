@@ -1,4 +1,4 @@
-"""OpenAI's two formats: Chat Completions, which compatible servers speak, and Responses. Not streamed.
+"""OpenAI's two formats: Chat Completions, which compatible servers speak, and Responses.
 
 Sources: https://platform.openai.com/docs/api-reference/chat/create and
 https://platform.openai.com/docs/api-reference/responses/create.
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.doubles.asked import Arguments, Asked, Body, Said
-from tests.doubles.wire import MODEL, Received, check_tools, expect, input_tokens, joined, output_tokens
+from tests.doubles.wire import MODEL, Received, check_tools, events, expect, input_tokens, joined, output_tokens, pieces
 
 CREATED = 1_700_000_000
 
@@ -55,7 +55,6 @@ class OpenAIChatWire:
         body = received.body
         expect(received.path == "/v1/chat/completions", "no such path", 404)
         expect(body["model"] == MODEL, f"The model '{body['model']}' does not exist", 404)
-        expect(not body.get("stream"), "the double does not stream")
         roles = {message["role"] for message in body["messages"]}
         expect(roles <= {"system", "developer", "user", "assistant", "tool"}, f"unexpected roles {roles}")
         functions = [tool["function"] for tool in body.get("tools", ())]
@@ -72,6 +71,7 @@ class OpenAIChatWire:
             forced=forced,
             body=body,
             headers=received.headers,
+            path=received.path,
         )
 
     def write(self, said: Said, asked: Asked) -> Body:
@@ -110,6 +110,19 @@ class OpenAIChatWire:
             },
         }
 
+    def stream(self, said: Said, asked: Asked) -> list[str]:
+        whole = self.write(said, asked)
+        common = {"id": whole["id"], "object": "chat.completion.chunk", "created": CREATED, "model": MODEL}
+        reason = whole["choices"][0]["finish_reason"]
+        deltas: list[Body] = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces(said))]
+        chunks: list[Body] = [
+            {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+        ]
+        chunks.append({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+        if asked.body.get("stream_options", {}).get("include_usage"):
+            chunks.append({**common, "choices": [], "usage": whole["usage"]})
+        return [*events(*chunks), "data: [DONE]\n\n"]
+
 
 class OpenAIResponsesWire:
     name = "openai-responses"
@@ -127,7 +140,6 @@ class OpenAIResponsesWire:
         body = received.body
         expect(received.path == "/v1/responses", "no such path", 404)
         expect(body["model"] == MODEL, f"The requested model '{body['model']}' does not exist", 404)
-        expect(not body.get("stream"), "the double does not stream")
         listed = body.get("tools", [])
         tools = {tool["name"]: tool["parameters"] for tool in listed}
         choice = body.get("tool_choice", "auto")
@@ -145,6 +157,7 @@ class OpenAIResponsesWire:
             forced=forced,
             body=body,
             headers=received.headers,
+            path=received.path,
         )
 
     def write(self, said: Said, asked: Asked) -> Body:
@@ -190,3 +203,23 @@ class OpenAIResponsesWire:
                 "total_tokens": asked_tokens + said_tokens,
             },
         }
+
+    def stream(self, said: Said, asked: Asked) -> list[str]:
+        whole = self.write(said, asked)
+        [message] = whole["output"]
+        place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+        empty: Body = {"type": "output_text", "text": "", "annotations": []}
+        bodies: list[Body] = [
+            {"type": "response.created", "response": {**whole, "status": "in_progress", "output": [], "usage": None}},
+            {"type": "response.output_item.added", "output_index": 0, "item": {**message, "content": []}},
+            {"type": "response.content_part.added", **place, "part": empty},
+            *(
+                {"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []}
+                for piece in pieces(said)
+            ),
+            {"type": "response.output_text.done", **place, "text": said.text, "logprobs": []},
+            {"type": "response.content_part.done", **place, "part": message["content"][0]},
+            {"type": "response.output_item.done", "output_index": 0, "item": message},
+            {"type": "response.completed", "response": whole},
+        ]
+        return events(*({**body, "sequence_number": number} for number, body in enumerate(bodies)))
