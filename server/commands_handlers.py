@@ -31,7 +31,7 @@ def serve(arguments: Namespace) -> int:
         from planwarden.server.http import serve_http
 
         async def over_http() -> None:
-            await serve_http(settings, host=arguments.host, port=arguments.port)
+            await serve_http(settings, host=arguments.host, port=arguments.port, started=_say_where)
 
         anyio.run(over_http)
         return DONE
@@ -42,6 +42,10 @@ def serve(arguments: Namespace) -> int:
 
     anyio.run(serve_stdio, settings)
     return DONE
+
+
+def _say_where(url: str) -> None:
+    print(f"planwarden listens on {url}", file=sys.stderr)
 
 
 def demo(arguments: Namespace) -> int:

@@ -6,6 +6,7 @@ enough, and each field has its weight. See https://sqlite.org/fts5.html#the_bm25
 
 import re
 import sqlite3
+import weakref
 from collections.abc import Sequence
 
 from planwarden.agent.tool import ToolDefinition
@@ -82,6 +83,7 @@ class ToolIndex:
     def __init__(self, definitions: Sequence[ToolDefinition]) -> None:
         self._definitions = {definition.name: definition for definition in definitions}
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
         self._connection.execute(
             "CREATE VIRTUAL TABLE tools USING fts5(name UNINDEXED, words, description, capabilities, parameters, "
             "tokenize = 'porter unicode61 remove_diacritics 2')"
