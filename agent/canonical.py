@@ -6,6 +6,7 @@ compared instead of believed: keys sorted, no white space, ASCII, no NaN, duplic
 
 import hashlib
 import json
+import math
 
 from pydantic import JsonValue
 
@@ -18,11 +19,13 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def canonical_json(value: JsonValue) -> str:
-    """The one text of a JSON value. Raises `InvalidArguments` for NaN and infinities."""
+    """The one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
     try:
         return _CANONICAL.encode(value)
     except ValueError as error:
-        raise InvalidArguments("the value is not JSON: NaN and Infinity have no place in it") from error
+        raise InvalidArguments(
+            "the value is not JSON: NaN, Infinity and numbers with thousands of digits have no place in it"
+        ) from error
 
 
 def digest(value: JsonValue, *, context: str = "") -> str:
@@ -34,10 +37,13 @@ def read_json(text: str | bytes) -> JsonValue:
     """Parse JSON that came from outside.
 
     Raises:
-        InvalidArguments: not JSON, a duplicate key, NaN, or nested deeper than `MAX_DEPTH`.
+        InvalidArguments: not JSON, a duplicate key, NaN, or a number beyond the floating-point ones.
+        LimitExceeded: nested deeper than `MAX_DEPTH`.
     """
     try:
-        value: JsonValue = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        value: JsonValue = json.loads(
+            text, object_pairs_hook=_unique_keys, parse_constant=refuse_constant, parse_float=finite_float
+        )
     except RecursionError:
         raise LimitExceeded(f"the JSON is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:
@@ -47,9 +53,24 @@ def read_json(text: str | bytes) -> JsonValue:
 
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
-    """Whether the canonical JSON of `value` has more than `limit_bytes` bytes."""
-    # No JSON escape is more than twelve times as long as what it stands for, and repr runs in C.
-    return len(repr(value)) * 12 > limit_bytes and len(canonical_json(value)) > limit_bytes
+    """Whether the canonical JSON of `value` has more than `limit_bytes` bytes. Raises `InvalidArguments` if it has none."""
+    text = _shown(value)
+    # No JSON escape is more than twelve times as long as what it stands for.
+    if text is not None and len(text) * 12 <= limit_bytes and "nan" not in text and "inf" not in text:
+        return False
+    return len(canonical_json(value)) > limit_bytes
+
+
+def has_json_form(value: JsonValue) -> bool:
+    """False for NaN, infinities and endless numbers, which Python's parsers let through and no log can hold."""
+    text = _shown(value)
+    if text is not None and "nan" not in text and "inf" not in text:
+        return True
+    try:
+        canonical_json(value)
+    except InvalidArguments:
+        return False
+    return True
 
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
@@ -77,5 +98,22 @@ def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return found
 
 
-def _refuse_constant(name: str) -> JsonValue:
+def refuse_constant(name: str) -> JsonValue:
+    """For `json`'s `parse_constant`: NaN and infinities are not JSON."""
     raise ValueError(f"{name} is not JSON")
+
+
+def finite_float(text: str) -> float:
+    """For `json`'s `parse_float`: 1e999 is JSON, but the infinity that Python reads it as is not."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value
+
+
+def _shown(value: JsonValue) -> str | None:
+    """Python's text of the value, made in C; None when a number in it has too many digits for one."""
+    try:
+        return repr(value)
+    except ValueError:
+        return None

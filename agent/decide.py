@@ -82,6 +82,9 @@ def _within_budget(execution: Execution, actions: tuple[Action, ...], budget: ev
     free = tuple(a for a in actions if isinstance(a, Record) and not isinstance(a.event, ev.StepStarted))
     if free or _running_calls(execution):
         return free
+    if execution.open_suspensions:
+        # Whoever is asked may still answer; the budget is what ends it afterwards.
+        return (Record(ev.ExecutionSuspended()),)
     return (Record(ev.ExecutionExhausted(budget=budget)),)
 
 

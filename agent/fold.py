@@ -65,7 +65,7 @@ def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Cha
 
 
 def _started(execution: Execution, event: ev.ExecutionStarted, at: float) -> Changes:
-    return {"plan_only": False, "options": event.options or execution.options}
+    return {"plan_only": False, "options": event.options or execution.options, "exhausted": None}
 
 
 def _plan_accepted(execution: Execution, event: ev.PlanAccepted, at: float) -> Changes:
@@ -308,7 +308,9 @@ def _failed(execution: Execution, event: ev.ExecutionFailed, at: float) -> Chang
 
 
 def _exhausted(execution: Execution, event: ev.ExecutionExhausted, at: float) -> Changes:
-    return {"exhausted": event.budget, **_withdrawn(execution)}
+    if execution.open_suspensions:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may go on")
+    return {"exhausted": event.budget}
 
 
 def _finished(execution: Execution, event: ev.Event, at: float) -> Changes:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from planwarden.agent.canonical import check_depth
+from planwarden.agent.canonical import check_depth, has_json_form
 from planwarden.agent.errors import InvalidPlan, LimitExceeded
 
 StepType = Literal["tool", "reasoning"]
@@ -125,6 +125,10 @@ def parse_plan(
     """
     entries = _entries(document, max_steps)
     check_depth(document)
+    if not has_json_form(document):
+        raise InvalidPlan(
+            "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
+        )
     warnings: list[str] = []
     problems: list[str] = []
     _unknown_keys(document, PLAN_KEYS, "plan", author, problems, warnings)

@@ -8,7 +8,7 @@ model can act on, and is asked for once more.
 import json
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import cast
 
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
@@ -62,33 +62,36 @@ def read_answer(response: ModelResponse, question: Question) -> Answer:
     damage = _DAMAGE.get(response.finish_reason or "")
     if question.prompt.purpose == "plan":
         return _plan(reply, parts, text, damage)
-    if question.prompt.purpose == "step" and parts:
-        return _calls(reply, parts, question, damage)
-    if question.prompt.purpose == "step" and (calls := embedded_calls(text)):
-        return Answer(reply=replace(reply, calls=calls))
+    if question.prompt.purpose == "step":
+        calls: list[tuple[str, object]] = [
+            (question.names.get(part.tool_name, part.tool_name), part.args) for part in parts
+        ]
+        calls = calls or [(call.tool_name, call.arguments) for call in embedded_calls(text)]
+        if calls:
+            return _step(reply, calls, damage)
     if question.wants_json:
         return Answer(reply=reply, fault=_fault_in_text(text, damage, CALLS_KEY))
     return Answer(reply=reply, fault=None if text else damage or "it was empty")
 
 
 def _plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> Answer:
-    call = next((part for part in parts if part.tool_name == PLAN_TOOL), None)
+    given = next((part.args for part in parts if part.tool_name == PLAN_TOOL), None)
+    if given is None:
+        given = embedded_json(text, *PLAN_KEYS)
+        if given is None or not given.keys() & set(PLAN_KEYS):
+            return Answer(reply=reply, fault=_fault_in_text(text, damage, *PLAN_KEYS))
     try:
-        if call is not None:
-            return Answer(reply=replace(reply, plan=_arguments(call.args)))
+        return Answer(reply=replace(reply, plan=_arguments(given)))
     except PlanwardenError as error:
         return Answer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
-    plan = embedded_json(text, *PLAN_KEYS)
-    fault = _fault_in_text(text, damage, *PLAN_KEYS) if plan is None or not plan.keys() & set(PLAN_KEYS) else None
-    return Answer(reply=replace(reply, plan=plan), fault=fault)
 
 
-def _calls(reply: Reply, parts: list[ToolCallPart], question: Question, damage: str | None) -> Answer:
+def _step(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> Answer:
     calls: list[ev.ProposedCall] = []
-    for part in parts:
-        name = _clean(question.names.get(part.tool_name, part.tool_name))
+    for own_name, arguments in given:
+        name = _clean(own_name)
         try:
-            calls.append(ev.ProposedCall(tool_name=name, arguments=_arguments(part.args)))
+            calls.append(ev.ProposedCall(tool_name=name, arguments=_arguments(arguments)))
         except PlanwardenError as error:
             if calls:
                 break
@@ -104,13 +107,16 @@ def _text(response: ModelResponse) -> str:
     return _clean("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
-def _arguments(given: str | dict[str, Any] | None) -> dict[str, JsonValue]:
+def _arguments(given: object) -> dict[str, JsonValue]:
     """Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
     if not given:
         return {}
-    if not isinstance(given, str):
-        check_depth(given)
-    value = read_json(given if isinstance(given, str) else canonical_json(given))
+    if isinstance(given, str):
+        value = read_json(given)
+    else:
+        parsed = cast(JsonValue, given)
+        check_depth(parsed)
+        value = read_json(canonical_json(parsed))
     if not isinstance(value, dict):
         raise InvalidArguments("not a JSON object")
     try:

@@ -25,6 +25,7 @@ from planwarden.agent.provider_fault import CannotForce, fault_of, refuses_forci
 from planwarden.agent.provider_request import Question, question
 from planwarden.agent.provider_retry import Patience, Retries
 from planwarden.agent.provider_sdk import build_client
+from planwarden.agent.provider_transport import hanging_up
 from planwarden.agent.replies import MAX_CONTENT_CHARS
 from planwarden.agent.tool import ToolDefinition
 
@@ -66,7 +67,8 @@ class ProviderModel:
             logger.info("%s: %s; asking once more", self._endpoint.name, answer.fault)
             answer = (await self._answer(asked.again(answer.fault), on_text)).spent(answer)
         reply = answer.reply
-        if answer.is_refusal or not (reply.content or reply.calls or reply.plan or prompt.required):
+        is_empty = not (reply.content or reply.calls)
+        if answer.is_refusal or (is_empty and not asked.wants_json):
             raise ModelError(f"{self._endpoint.name} gave no answer that can be used: {answer.fault}")
         return reply
 
@@ -89,19 +91,22 @@ class ProviderModel:
         settings = asked.settings(self._endpoint, force=force, timeout_s=timeout_s)
         parameters = asked.parameters(force=force)
         try:
-            if on_text is None:
-                response = await model_request(
-                    self._client, asked.messages(), model_settings=settings, model_request_parameters=parameters
-                )
-            else:
-                response = await self._listen(asked, settings, parameters, on_text)
+            async with hanging_up():
+                if on_text is None:
+                    response = await model_request(
+                        self._client, asked.messages(), model_settings=settings, model_request_parameters=parameters
+                    )
+                else:
+                    response = await self._listen(asked, settings, parameters, on_text)
         # What a provider's client can raise is no closed set: its own errors, those of its HTTP client, of its JSON
-        # decoder, of its validation. Each becomes one sentence here, and none keeps the request it came from.
+        # decoder, of its validation. Each becomes one sentence here. It is raised outside of the handler, so that it
+        # does not carry the exception, which holds the request and with it the key.
         except Exception as error:  # noqa: BLE001
-            if force and asked.forced and refuses_forcing(error):
-                raise CannotForce from None
-            raise fault_of(error, self._endpoint) from None
-        return read_answer(response, asked)
+            is_forcing = force and bool(asked.forced) and refuses_forcing(error)
+            failure = CannotForce() if is_forcing else fault_of(error, self._endpoint)
+        else:
+            return read_answer(response, asked)
+        raise failure
 
     async def _listen(
         self,

@@ -71,12 +71,13 @@ class Retries:
             try:
                 return await attempt(max(0.001, self._patience.total_s - (self._clock() - began)))
             except Fault as fault:
-                left_s = self._patience.total_s - (self._clock() - began)
-                wait_s = self._wait_s(fault, number)
-                refusal = self._refusal(fault, number, wait_s, left_s)
-                if refusal is not None:
-                    raise ModelError(refusal) from None
-                logger.info("%s; trying again in %.1f s", fault.sentence, wait_s)
+                failed = fault
+            left_s = self._patience.total_s - (self._clock() - began)
+            wait_s = self._wait_s(failed, number)
+            refusal = self._refusal(failed, number, wait_s, left_s)
+            if refusal is not None:
+                raise ModelError(refusal)
+            logger.info("%s; trying again in %.1f s", failed.sentence, wait_s)
             await self._sleep(wait_s)
 
     def _wait_s(self, fault: Fault, number: int) -> float:

@@ -5,11 +5,14 @@ transport that opens a connection for each request and closes it with the answer
 open, in whatever event loop the next one runs. The connection itself is made by an ordinary client, which knows the
 proxies and certificates of the environment. Redirects are not followed: they would carry the key elsewhere.
 
-The size is counted after decompression, so that a small body cannot unfold into a large one.
+`hanging_up` closes what a client leaves open when it is cancelled in the middle of a stream. The size is counted after
+decompression, so that a small body cannot unfold into a large one.
 """
 
 import ssl
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import cache
 
 import anyio
@@ -18,8 +21,12 @@ import httpx2
 MAX_ANSWER_BYTES = 4_000_000
 """Far above the longest answer of any model: 64,000 tokens are about 300,000 bytes."""
 
+MAX_STREAM_BYTES = 20_000_000
+"""The same answer as server-sent events, where each word has a frame of some hundred bytes; none of it is kept."""
+
 CONNECT_TIMEOUT_S = 10.0
 _FRAMING = ("content-encoding", "content-length", "transfer-encoding")
+_open: ContextVar[list["_Bounded"] | None] = ContextVar("open_connections", default=None)
 
 
 class AnswerTooLarge(Exception):
@@ -29,9 +36,6 @@ class AnswerTooLarge(Exception):
 class OneShot(httpx2.AsyncBaseTransport):
     """A transport that keeps nothing open."""
 
-    def __init__(self, limit_bytes: int = MAX_ANSWER_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         client = httpx2.AsyncClient(verify=_certificates(), follow_redirects=False)
         try:
@@ -40,13 +44,30 @@ class OneShot(httpx2.AsyncBaseTransport):
             with anyio.CancelScope(shield=True):
                 await client.aclose()
             raise
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        body = _Bounded(client, response, MAX_STREAM_BYTES if is_stream else MAX_ANSWER_BYTES)
+        if (opened := _open.get()) is not None:
+            opened.append(body)
         headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _FRAMING]
         return httpx2.Response(
             response.status_code,
             headers=headers,
-            stream=_Bounded(client, response, self._limit_bytes),
+            stream=body,
             extensions={"http_version": response.extensions.get("http_version", b"HTTP/1.1")},
         )
+
+
+@asynccontextmanager
+async def hanging_up() -> AsyncGenerator[None]:
+    """Whatever was opened inside is closed on the way out."""
+    opened: list[_Bounded] = []
+    token = _open.set(opened)
+    try:
+        yield
+    finally:
+        _open.reset(token)
+        for body in opened:
+            await body.aclose()
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -71,10 +92,10 @@ class _Bounded(httpx2.AsyncByteStream):
             await self._client.aclose()
 
 
-def bounded_client(timeout_s: float, limit_bytes: int = MAX_ANSWER_BYTES) -> httpx2.AsyncClient:
+def bounded_client(timeout_s: float) -> httpx2.AsyncClient:
     """A client for a provider's library; holds no connection, so that nobody has to close it."""
     timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
-    return httpx2.AsyncClient(transport=OneShot(limit_bytes), timeout=timeout, follow_redirects=False)
+    return httpx2.AsyncClient(transport=OneShot(), timeout=timeout, follow_redirects=False)
 
 
 @cache

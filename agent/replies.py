@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
-from planwarden.agent.canonical import check_depth
+from planwarden.agent.canonical import check_depth, finite_float, refuse_constant
 from planwarden.agent.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.plan import MAX_STEPS, ToolFacts, parse_plan
 from planwarden.agent.ports import Reply
@@ -65,7 +65,7 @@ def embedded_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
     if start >= 0:
         end = text.find(MARKER_END, start)
         text = text[start + len(MARKER_START) : end if end >= 0 else len(text)]
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite_float)
     position, attempts = text.find("{"), 0
     first: dict[str, JsonValue] | None = None
     while position >= 0 and attempts < 50:

@@ -8,9 +8,9 @@ Rules:
 
     execution   running <-> suspended        step   pending -> in_progress <-> suspended
                 running  -> planned -> running       |            |-> completed | failed | rejected
-                running  -> completed | rejected     '-> skipped
-                            | failed | incomplete
-                            | cancelled      call   proposed -> running -> succeeded | failed | outcome_unknown
+                running <-> incomplete               '-> skipped
+                running  -> completed | rejected
+                            | failed | cancelled    proposed -> running -> succeeded | failed | outcome_unknown
                                                     proposed -> suspended -> decided -> running | succeeded
 """
 
@@ -78,7 +78,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     "completed": {},
     "rejected": {},
     "failed": {},
-    "incomplete": {},
+    "incomplete": {ev.ExecutionStarted: "running"},
     "cancelled": {},
 }
 
@@ -146,7 +146,8 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
     "rejected": {},
 }
 
-TERMINAL: frozenset[ExecutionStatus] = frozenset(status for status, row in TRANSITIONS.items() if not row)
+FINISHED: frozenset[ExecutionStatus] = frozenset({"completed", "rejected", "failed", "incomplete", "cancelled"})
+"""Nothing runs and nobody is asked. Only `incomplete` can be left again, with a larger budget."""
 STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_TRANSITIONS.items() if not row)
 CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
 
@@ -299,7 +300,7 @@ class Execution:
 
     @property
     def is_finished(self) -> bool:
-        return self.status in TERMINAL
+        return self.status in FINISHED
 
     @property
     def open_suspensions(self) -> tuple[SuspensionState, ...]:

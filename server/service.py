@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.decide import spent_budget
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import (
     InvalidArguments,
@@ -23,7 +24,7 @@ from planwarden.agent.errors import (
 from planwarden.agent.plan import parse_plan
 from planwarden.agent.ports import Header
 from planwarden.agent.prompts import summary
-from planwarden.agent.state import TERMINAL, Execution, SuspensionState
+from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
@@ -83,7 +84,7 @@ class Service:
         wait_seconds: float | None = None,
         principal: str,
     ) -> views.Execution:
-        """Run the given plan, or the planned one of the thread."""
+        """Run the given plan; or the planned one of the thread, or its incomplete one with a larger budget."""
         call = parse_options(options)
         if plan is None:
             return await self._run_planned(thread_id, call, wait_seconds, principal)
@@ -249,11 +250,14 @@ class Service:
         if thread_id is None:
             raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
         execution = await self._newest(thread_id, principal)
-        if execution.status != "planned":
+        if execution.status not in ("planned", "incomplete"):
             raise InvalidArguments(
                 f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
             )
         options = combine(self._options, execution.options, call)
+        spent = spent_budget(evolve(execution, options=options))
+        if spent is not None:
+            raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
         started = await self.engine.start(execution, principal, options)
         return await self._waited(started, wait_seconds)
 
@@ -272,7 +276,7 @@ class Service:
             return self.engine.ids.new(), _without(combined, implied, given), None
         headers = await self._headers(thread_id, principal)
         newest, _ = await self.engine.current(headers[-1].execution_id)
-        if newest.status not in TERMINAL:
+        if newest.status not in FINISHED:
             raise _busy(thread_id, newest)
         combined = combine(self._options, newest.options, call)
         return thread_id, _without(combined, implied, given), await self._context(headers)

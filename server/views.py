@@ -304,7 +304,9 @@ def next_action(state: State, suspensions: Iterable[Suspension]) -> str:
     if state.status == "rejected":
         return "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
     if state.status == "incomplete":
-        return f"The budget of {state.exhausted} is used up; report what was done, or start again with more."
+        return (
+            f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets goes on."
+        )
     if state.status == "cancelled":
         return "Cancelled; nothing more will run."
     return "Failed; read error and steps, correct the plan, and run it on the same thread."
@@ -389,7 +391,7 @@ def _camel(name: str) -> str:
 
 
 def _json(value: Any) -> Any:
-    kind = cast("type", type(value))
+    kind = type(cast("object", value))
     if kind is tuple:
         return [_json(item) for item in value]
     if kind is datetime:

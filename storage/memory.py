@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from planwarden.agent import events as ev
 from planwarden.agent.errors import GuardFailed, InvalidArguments, LeaseLost, ThreadBusy, VersionConflict
 from planwarden.agent.ports import Append, Clock, Guard, Header, Lease, Page, SuspensionRow
-from planwarden.agent.state import TERMINAL
+from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.projection import Answered, Opened, Revised, projection
 
@@ -51,7 +51,7 @@ class MemoryStore:
         if row is not None:
             raise VersionConflict(f"execution {append.execution.execution_id!r} exists already")
         thread_id = append.execution.thread_id
-        if any(r.header.thread_id == thread_id and r.header.status not in TERMINAL for r in self._rows.values()):
+        if any(r.header.thread_id == thread_id and r.header.status not in FINISHED for r in self._rows.values()):
             raise ThreadBusy(f"thread {thread_id!r} has an unfinished execution")
         held = Lease(append.execution.execution_id, append.owner, 1) if append.acquire and not append.release else None
         self._rows[append.execution.execution_id] = _Row(
@@ -207,7 +207,7 @@ class MemoryStore:
     async def renew(self, owner: str) -> None:
         until = self._clock.now() + self._lease_s
         for row in self._rows.values():
-            if row.header.owner == owner and row.header.status not in TERMINAL:
+            if row.header.owner == owner and row.header.status not in FINISHED:
                 row.header = replace(row.header, leased_until=until)
 
     async def release(self, lease: Lease) -> None:
@@ -222,7 +222,7 @@ class MemoryStore:
         old = [
             row.header.execution_id
             for row in self._rows.values()
-            if row.header.status in TERMINAL and row.header.updated_at < before
+            if row.header.status in FINISHED and row.header.updated_at < before
         ]
         for execution_id in old:
             del self._rows[execution_id]

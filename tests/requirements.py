@@ -103,6 +103,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:inflight": Requirement(
         "design, laws", "A call whose result waits to be stored is not taken for a lost one."
     ),
+    "engine:foreign-values": Requirement(
+        "issue, bad input", "What cannot be stored is refused, or recorded as a failure; no execution is stuck over it."
+    ),
     "engine:one-bad-row": Requirement(
         "design, durability", "One damaged execution does not stop the clockwork for others."
     ),

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.answers import Authority, Decision
-from planwarden.agent.state import TERMINAL
+from planwarden.agent.state import FINISHED
 from tests.cli_support import ASK_FORM, ERASE, Cli, Terminal, clean_environment, command, make_home, on_terminal, step
 
 pytestmark = [
@@ -364,7 +364,7 @@ def test_an_interrupted_run_exits_quietly_and_goes_on_elsewhere(cli: Cli) -> Non
             [header] = await warden.service.engine.store.executions(None, 1)
             execution, _ = await warden.service.engine.current(header.execution_id)
             with anyio.fail_after(30):
-                while execution.status not in TERMINAL:
+                while execution.status not in FINISHED:
                     await warden.service.engine.changed(execution.execution_id)
                     execution, _ = await warden.service.engine.current(execution.execution_id)
             return execution.status

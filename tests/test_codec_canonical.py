@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.agent.canonical import canonical_json, check_depth, digest, is_larger, read_json
+from planwarden.agent.canonical import canonical_json, check_depth, digest, has_json_form, is_larger, read_json
 from planwarden.agent.errors import InvalidArguments, LimitExceeded
 from tests.requirements import requirement
 from tests.strategies import JSON
@@ -50,16 +50,41 @@ def test_a_value_is_larger_than_a_limit_exactly_when_its_text_is(value: JsonValu
 
 
 @requirement("canonical:one-text")
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}, [10**5000]])
 def test_what_has_no_json_form_is_refused(value: JsonValue) -> None:
-    """spec: approvals.md, no NaN"""
+    """spec: approvals.md, no NaN; and a number that Python itself will not write"""
+    assert not has_json_form(value)
     with pytest.raises(InvalidArguments):
         canonical_json(value)
+    with pytest.raises(InvalidArguments):
+        is_larger(value, 10**9)
+
+
+@requirement("canonical:one-text")
+@given(JSON)
+@example("nan and inf are words")
+@example({"info": ["nanny"]})
+def test_whatever_has_one_is_not(value: JsonValue) -> None:
+    """ours: the quick look must not refuse"""
+    assert has_json_form(value)
 
 
 @requirement("canonical:one-text")
 @pytest.mark.parametrize(
-    "text", ["", "{", "NaN", "[Infinity]", '{"a":1,"a":2}', '{"b":{"a":1,"a":1}}', b"\xff", "1" * 5000, "'a'"]
+    "text",
+    [
+        "",
+        "{",
+        "NaN",
+        "[Infinity]",
+        '{"a":1,"a":2}',
+        '{"b":{"a":1,"a":1}}',
+        b"\xff",
+        "1" * 5000,
+        "'a'",
+        "1e999",
+        "[-1e999]",
+    ],
 )
 def test_text_that_is_not_one_unambiguous_json_value_is_refused(text: str | bytes) -> None:
     """spec: approvals.md, duplicate keys refused"""

@@ -39,7 +39,7 @@ async def test_a_call_returns_in_time_with_the_handle(tmp_path: Path, era: Era) 
     """spec: `running` and the thread, if it is not finished within waitSeconds."""
     gate = Gate()
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             at_once = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0})
             assert at_once["status"] == "running" and "get_execution" in at_once["nextAction"]
             later = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0.05})
@@ -60,7 +60,7 @@ async def test_waiting_ends_as_soon_as_the_execution_does(tmp_path: Path, era: E
             gate.opened.set()
 
         tasks.start_soon(let_through)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             done = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 300})
         assert done["status"] == "completed"
 
@@ -76,7 +76,7 @@ async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era
 
     steps = plan(tool_step("a", "gate"), asked_step("b", "gate"))
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             result = await client.call_tool("execute_plan", {"plan": steps}, progress_callback=show)
         assert result.structured_content["status"] == "suspended"
         numbers = [number for number, _ in seen]
@@ -84,7 +84,7 @@ async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era
         assert any(message == "0 of 2 steps done; running a" for _, message in seen)
 
         heard = len(seen)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await ok(client, "submit_answer", **ids_of(result.structured_content), content={"content": "no"})
         assert len(seen) == heard
 
@@ -94,7 +94,7 @@ async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Er
     gate = Gate()
     async with served(tmp_path, tools=[gate.tool()]) as found:
         async with Client(found.server, mode=era) as client, anyio.create_task_group() as tasks:
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 tasks.start_soon(client.call_tool, "execute_plan", {"plan": PLAN})
                 await gate.started.wait()
                 tasks.cancel_scope.cancel()
@@ -104,7 +104,7 @@ async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Er
             service = found.warden.service
             [header] = await service.engine.store.executions("local", 10)
             execution, _ = await service.engine.current(header.execution_id)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await service.engine.wait(execution, 5)
             done = await ok(client, "get_execution", threadId=header.thread_id)
             assert (done["status"], done["steps"][0]["result"]) == ("completed", "through")
@@ -113,7 +113,7 @@ async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Er
 async def test_a_running_execution_is_cancelled_from_outside(tmp_path: Path, era: Era) -> None:
     gate = Gate()
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             running = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0})
             await gate.started.wait()
             done = await ok(client, "cancel_execution", threadId=running["threadId"])

@@ -121,6 +121,15 @@ async def test_a_provider_that_parses_arguments_itself_is_not_believed_either(ar
     assert reply.calls == ()
 
 
+@pytest.mark.parametrize(
+    "arguments", ['{"text": NaN}', '{"text": "\\ud800"}', '{"text": ' + "[" * 200 + "]" * 200 + "}"]
+)
+async def test_arguments_in_a_text_are_judged_in_the_same_way(arguments: str) -> None:
+    """ours"""
+    reply, double = await asked_with(STEP, always(Said(calls=(("note", arguments),))), mode="text")
+    assert reply.calls == () and len(double.asked) == 2
+
+
 async def test_half_characters_in_a_text_are_replaced() -> None:
     """ours: no store could encode them"""
     reply, _ = await asked_with(THOUGHT, always(Said(text="before \ud800 after")))
@@ -200,6 +209,13 @@ async def test_a_broken_plan_is_asked_for_once_more(wire: str) -> None:
 
     reply, double = await asked_with(PLANNING, second_time, wire=wire)
     assert reply.plan == PLAN and len(double.asked) == 2
+
+
+@pytest.mark.parametrize("said", [Said(), Said(calls=((PLAN_TOOL, {}),)), Said(text="I would rather not plan.")])
+async def test_a_plan_that_is_none_goes_to_the_engine_which_says_what_is_wrong_with_it(said: Said) -> None:
+    """ours: the engine's repair prompt names the fault, and is counted"""
+    reply, double = await asked_with(PLANNING, always(said))
+    assert not reply.plan and len(double.asked) == 1
 
 
 @every_wire

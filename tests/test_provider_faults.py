@@ -46,7 +46,7 @@ async def sentence(model: ProviderModel) -> str:
     """What a person reads when there is no answer."""
     with pytest.raises(ModelError) as caught:
         await model.reply(THOUGHT, ())
-    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
     assert "\n" not in caught.value.message and len(caught.value.message) < 500
     return caught.value.message
 

@@ -67,6 +67,10 @@ def _pool() -> tuple[ev.Event, ...]:
         ev.ModelReplied(purpose="plan", content="{}", source="entry 0"),
         ev.ModelReplied(purpose="synthesize", content="done", input_tokens=3),
         ev.ModelFailed(purpose="plan", code="model_error", message="no"),
+        ev.PlanRevised(step_id="a", plan=Plan(steps=PLAN.steps[:1]), removed=("b",)),
+        ev.PlanRevised(step_id="a", plan=Plan(steps=(*PLAN.steps, replace(PLAN.steps[1], step_id="c"))), added=("c",)),
+        ev.PlanRevised(step_id="a", plan=Plan(steps=PLAN.steps[1:]), removed=("a",)),
+        ev.RevisionRefused(step_id="a", message="no"),
         ev.ExecutionPlanned(),
         ev.ExecutionStarted(),
         ev.ExecutionStarted(options=ev.Options(max_iterations=1)),
@@ -85,7 +89,7 @@ def _pool() -> tuple[ev.Event, ...]:
             ev.StepFailed(step_id=step, code="x", message="y"),
             ev.StepSkipped(step_id=step, because="a"),
             ev.ModelReplied(purpose="step", step_id=step, calls=reply),
-            ev.ModelReplied(purpose="step", step_id=step, content="prose"),
+            ev.ModelReplied(purpose="step", step_id=step, content="prose", revise={"remove": ["b"]}),
             ev.ModelFailed(purpose="step", step_id=step, code="model_error", message="no"),
             ev.ValidationFailed(step_id=step, missing=("t",), mode="strict", enforced=True),
             *(ev.StepRejected(step_id=step, suspension_id=q) for q in QUESTIONS),
@@ -174,6 +178,10 @@ def assert_follows(before: Execution, after: Execution) -> None:
     """What an event may never undo."""
     assert after.version == before.version + 1 and after.active_s >= before.active_s
     for step_id, state in before.steps.items():
+        if step_id not in after.steps:
+            # A revision may remove what has not begun, and nothing else.
+            assert state.status == "pending"
+            continue
         if state.status in STEP_TERMINAL:
             assert after.steps[step_id].status == state.status
         for old, new in zip(state.calls, after.steps[step_id].calls, strict=False):

@@ -27,7 +27,7 @@ from planwarden.agent.errors import GuardFailed, LeaseLost, PlanwardenError, Thr
 from planwarden.agent.fold import apply
 from planwarden.agent.plan import Plan, Step
 from planwarden.agent.ports import Append, Guard, Header, Lease, Store, SuspensionRow
-from planwarden.agent.state import TERMINAL, Execution, new_execution
+from planwarden.agent.state import FINISHED, Execution, new_execution
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sqlite import SqliteStore
@@ -354,7 +354,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
         assert await _all_pages(store) == model.listed()
         deadlines = [q.expires_at for q in model.questions.values() if q.status == "pending" and q.expires_at]
         assert await store.next_deadline() == min(deadlines, default=None)
-        assert {row.execution.status for row in rows if row.execution.is_finished} <= TERMINAL
+        assert {row.execution.status for row in rows if row.execution.is_finished} <= FINISHED
 
 
 async def _all_pages(store: Store) -> list[SuspensionRow]:

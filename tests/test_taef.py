@@ -3,7 +3,9 @@
 import pytest
 from pydantic import JsonValue
 
-from tests.support import Ledger, asked_step, calls, plan, says, statuses, tool_step, warden
+import planwarden
+from planwarden.agent.errors import InvalidArguments
+from tests.support import Ledger, asked_step, calls, confirm, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -249,16 +251,32 @@ async def test_a_script_that_runs_out_is_a_model_error() -> None:
     assert stepless.error is not None and stepless.error.code == "model_error"
 
 
-async def test_an_exhausted_budget_is_incomplete() -> None:
+async def test_an_exhausted_budget_is_incomplete_and_goes_on_with_a_larger_one() -> None:
     """spec: wire.md errors"""
     steps = plan(*(tool_step(name, "note", {"text": name}) for name in "abc"))
     ledger = Ledger()
     async with warden(ledger) as w:
         execution = await w.execute_plan(steps, options={"budgets": {"toolCalls": 2}})
-        enough = await w.execute_plan(steps, options={"budgets": {"toolCalls": 3}})
-    assert execution.status == "incomplete" and statuses(execution) == {
-        "a": "completed",
-        "b": "completed",
-        "c": "pending",
-    }
-    assert enough.status == "completed"
+        assert (execution.status, ledger.lines) == ("incomplete", ["note a", "note b"])
+        assert statuses(execution) == {"a": "completed", "b": "completed", "c": "pending"}
+        with pytest.raises(InvalidArguments, match="toolCalls is used up"):
+            await w.execute_plan(thread_id=execution.thread_id)
+        more = await w.execute_plan(thread_id=execution.thread_id, options={"budgets": {"toolCalls": 3}})
+    assert (more.status, ledger.lines) == ("completed", ["note a", "note b", "note c"])
+
+
+async def test_a_question_outlives_a_spent_budget() -> None:
+    """ours: whoever is asked may still answer; then the budget ends it"""
+    steps = plan(
+        confirm("a", dependencies=[]),
+        tool_step("b", "note", {"text": "b"}, dependencies=[]),
+        tool_step("c", "note", {"text": "c"}),
+    )
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(steps, options={"budgets": {"toolCalls": 1}})
+        assert asked.status == "suspended" and len(asked.suspensions) == 1
+        answer = planwarden.Decision(approved=True)
+        ended = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, answer)
+        assert ended.status == "incomplete" and statuses(ended)["c"] == "pending"
+        done = await w.execute_plan(thread_id=asked.thread_id, options={"budgets": {"toolCalls": 2}})
+    assert done.status == "completed"

@@ -6,6 +6,7 @@ Arguments are validated against the tool's schema with defaults filled in; resul
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from pydantic import JsonValue
@@ -98,7 +99,11 @@ class Registry:
         # A tool is somebody else's code: whatever it raises, sys.exit() too, is a failed call, not a failed server.
         except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
-        return returned if isinstance(returned, Suspend) else self._checked(name, returned)
+        if isinstance(returned, Suspend):
+            # They are stored with the question, so they have to be what a log can hold.
+            self._checked(name, returned.form)
+            return replace(returned, resume_payload=self._checked(name, returned.resume_payload))
+        return self._checked(name, returned)
 
     async def resume(self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue:
         resume = self._tools[name].resume

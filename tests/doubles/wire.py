@@ -84,9 +84,10 @@ def events(*bodies: Body) -> list[str]:
 
 
 def pieces(said: Said) -> list[str]:
-    """The text as it comes over the wire, a few words at a time."""
+    """The text as it comes over the wire, a few words at a time, or more when it is very long."""
     text = said.text or ""
-    return [text[start : start + 30] for start in range(0, len(text), 30)]
+    size = max(30, len(text) // 200)
+    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def count_tokens(text: str) -> int:

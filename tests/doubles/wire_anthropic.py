@@ -64,7 +64,7 @@ class AnthropicWire:
     def stream(self, said: Said, asked: Asked) -> list[str]:
         whole = self.write(said, asked)
         usage = whole["usage"]
-        opening = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+        opening: Body = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
         return events(
             {"type": "message_start", "message": opening},
             {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
