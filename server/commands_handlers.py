@@ -63,6 +63,11 @@ def run(arguments: Namespace) -> int:
     return _concluded(arguments, desk, run_plan(desk, plan))
 
 
+def run_goal(arguments: Namespace) -> int:
+    desk = _desk(arguments, says_yes=arguments.yes)
+    return _concluded(arguments, desk, commands_run.run_goal(desk, arguments.goal))
+
+
 def approve(arguments: Namespace) -> int:
     desk = _desk(arguments, patience_s=PATIENCE_S)
     return _concluded(arguments, desk, commands_run.approve(desk, arguments.suspension))

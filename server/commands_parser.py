@@ -33,7 +33,7 @@ def parser() -> Parser:
     """The whole command line."""
     shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument("--home", type=Path, metavar="DIR", help="directory of database and settings")
-    shared.add_argument("--model", help="caller, or scripted:FILE")
+    shared.add_argument("--model", help="caller, scripted:FILE, or a provider's, such as anthropic:NAME")
     top = Parser(
         prog="planwarden",
         description="Runs plans durably, proves every promised tool call, and waits for a person where it matters. "
@@ -67,6 +67,9 @@ def parser() -> Parser:
         action="store_true",
         help="approve every call and confirmation but critical ones; forms are still asked",
     )
+    goal = command("run-goal", handlers.run_goal, "Plan for a goal with the configured model, and run it.")
+    goal.add_argument("goal", metavar="GOAL", help="what is wanted, in one argument")
+    goal.add_argument("--yes", action="store_true", help="as for run")
     listed = command("list", handlers.list_, "List open questions and the newest executions.")
     listed.add_argument(
         "--limit", type=int, default=20, metavar="N", help="questions, at most 100; default %(default)s"

@@ -133,6 +133,23 @@ def run_plan(desk: Desk, document: JsonValue) -> Execution:
     return desk.converse(desk.follow(start))
 
 
+def run_goal(desk: Desk, goal: str) -> Execution:
+    """Plan for a goal with the configured model and run the plan as `run_plan` does.
+
+    Raises:
+        UsageError: no model is configured; the person at the terminal is not asked to think for one.
+    """
+    if isinstance(desk.home.model, CallerModel):
+        raise UsageError(f"a goal has to be planned, so a model has to think. {_NO_MODEL}")
+
+    async def start(service: Service) -> Execution:
+        view = await service.run_goal(goal, wait_seconds=0, principal=LOCAL)
+        execution, _ = await service.engine.current(view.execution_id)
+        return execution
+
+    return desk.converse(desk.follow(start))
+
+
 def approve(desk: Desk, suspension_id: str) -> Execution:
     """Ask the person at the terminal about one question and go on with its execution.
 

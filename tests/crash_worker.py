@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import anyio
@@ -17,14 +17,16 @@ from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.engine import Engine
-from planwarden.agent.errors import StoreError
+from planwarden.agent.errors import StoreError, UsageError
 from planwarden.agent.llm import CallerModel
 from planwarden.agent.plan import parse_plan
+from planwarden.agent.state import FINISHED, Execution
 from planwarden.server.policy import Policy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import SqliteStore
 from planwarden.tools.registry import Registry
-from tests.fakes import EffectLedger, recording_tool
+from tests.crash_scenario import PERSON, PRINCIPAL, plan_document, scenario_tools, truthful_answer
+from tests.fakes import EffectLedger, Moment, WatchedStore, recording_tool
 from tests.store_suite import Scribe
 
 Program = Callable[[Path, list[str]], Awaitable[None]]
@@ -121,7 +123,72 @@ async def run_on_a_full_disk(folder: Path, arguments: list[str]) -> None:
     say({"status": finished.status, "errors": list[JsonValue](errors), "events": kinds})
 
 
+class Toil:
+    """Runs executions to their end and answers every question, in competition with other processes on the file."""
+
+    def __init__(self, engine: Engine, ledger: EffectLedger) -> None:
+        self._engine = engine
+        self._ledger = ledger
+
+    async def begin_for_ever(self) -> None:
+        while True:
+            plan, _ = parse_plan(plan_document(0.02), author="caller", tools=self._engine.facts())
+            execution = await self._engine.create(
+                thread_id=self._engine.ids.new(), principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options()
+            )
+            say(["created", execution.execution_id])
+            await self.drive(execution.execution_id)
+
+    async def drive(self, execution_id: str) -> None:
+        while True:
+            execution, _ = await self._engine.current(execution_id)
+            execution = await self._engine.wait(execution, 5)
+            if execution.is_finished:
+                say(["finished", execution_id, execution.status])
+                return
+            for found in execution.open_suspensions:
+                await self._answer(execution, found.question)
+
+    async def _answer(self, execution: Execution, question: ev.Question) -> None:
+        if question.addressee == "clock":
+            assert question.expires_at is not None
+            await anyio.sleep(question.expires_at - self._engine.store.clock.now())
+            await self._engine.tick()
+            return
+        decision = truthful_answer(execution.execution_id, question, self._ledger)
+        # Another process may have answered, or have ended the execution, at the same moment.
+        with suppress(UsageError):
+            await self._engine.answer(execution, PRINCIPAL, question.suspension_id, decision, PERSON)
+            say(["answered", question.suspension_id, True])
+
+
+async def toil(folder: Path, arguments: list[str]) -> None:
+    """Take over, answer, begin and finish executions until killed; with `finish` begin none and end when all are over."""
+    say(["mark", "opening"])
+    store = SqliteStore.open(folder / "planwarden.db")
+    ledger = EffectLedger(folder / "effects")
+
+    async def watch(moment: Moment) -> None:
+        say(["mark", moment.when, moment.call])
+
+    async def mark() -> None:
+        say(["mark", "tool"])
+
+    watched = WatchedStore(store, watch)
+    tools = Registry(scenario_tools(ledger, mark))
+    with anyio.fail_after(120) if "finish" in arguments else nullcontext():
+        async with Engine(watched, tools, CallerModel(), Policy()) as engine, anyio.create_task_group() as tasks:
+            work = Toil(engine, ledger)
+            for header in await watched.executions(None, 1_000_000):
+                if header.status not in FINISHED:
+                    tasks.start_soon(work.drive, header.execution_id)
+            for _ in range(0 if "finish" in arguments else 3):
+                tasks.start_soon(work.begin_for_ever)
+    await store.close()
+
+
 PROGRAMS: dict[str, Program] = {
+    "toil": toil,
     "hold": hold,
     "fill_the_disk": fill_the_disk,
     "open_only": open_only,

@@ -43,6 +43,24 @@ def test_a_plan_that_needs_nobody_runs_to_its_end(cli: Cli) -> None:
     assert cli.ledger == ["find old"]
 
 
+def test_a_goal_is_planned_and_run_with_the_configured_model(cli: Cli) -> None:
+    """spec: issue, run-goal"""
+    plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"})]}
+    replies: list[JsonValue] = [
+        {"when": {"purpose": "plan"}, "reply": {"plan": plan}},
+        {"when": {"purpose": "synthesize"}, "reply": {"content": "Three are old."}},
+    ]
+    script = cli.write("script.json", {"replies": replies})
+    said = cli.main("run-goal", "find what is old", "--model", f"scripted:{script}", "--json")
+    assert (said.code, said.json["output"], cli.ledger) == (0, "Three are old.", ["find old"])
+
+
+def test_a_goal_without_a_model_is_refused_with_what_to_do(cli: Cli) -> None:
+    """ours"""
+    said = cli.main("run-goal", "find what is old")
+    assert said.code == 2 and "--model" in said.err and cli.ledger == []
+
+
 def test_json_is_one_document_equal_to_the_wire(cli: Cli) -> None:
     """spec: --json is the wire's view"""
     said = cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}), "--json")

@@ -74,7 +74,7 @@ def test_the_block_to_paste_starts_the_command_that_exists() -> None:
 
 def test_every_command_is_documented() -> None:
     """ours"""
-    names = re.findall(r"^    ([a-z]+) ", parser().format_help(), re.MULTILINE)
+    names = re.findall(r"^    ([a-z-]+) ", parser().format_help(), re.MULTILINE)
     assert {"serve", "approve", "doctor", "config"} <= set(names)
     assert [name for name in names if f"| `{name}" not in REFERENCE] == []
     assert [name for name in names if not re.search(rf"`(planwarden )?{name}\b", README)] == []
