@@ -147,7 +147,7 @@ class Dispatcher:
         suspension = execution.suspensions.get(call.suspension_id or "")
         decision = suspension.decision if suspension and suspension.question.kind == "reconcile" else None
         content = decision.content if decision is not None else None
-        if suspension is None or not isinstance(content, dict):
+        if suspension is None or not isinstance(content, dict) or call.suspension_id in call.consumed:
             return Prepared((self.questions.reconcile(execution, call, definition, principal),))
         if content.get("happened") is True:
             return Prepared((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
@@ -202,7 +202,7 @@ class Dispatcher:
         used = sum(
             1
             for other in execution.steps[call.step_id].calls
-            if other.suspension_id == question.suspension_id and canonical_json(other.arguments) == wanted
+            if question.suspension_id in other.consumed and canonical_json(other.arguments) == wanted
         )
         granted = sum(
             1

@@ -173,6 +173,7 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
         arguments=arguments,
         effect=event.effect,
         suspension_id=event.suspension_id or call.suspension_id,
+        consumed=call.consumed if event.suspension_id is None else (*call.consumed, event.suspension_id),
         attempts=call.attempts + 1,
     )
     return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}

@@ -3,7 +3,7 @@
 Importing a client takes seconds, so each is imported where it is needed. Everything that a client would otherwise look
 up in the environment of the process, its key and its address, is passed in.
 
-Source: https://ai.pydantic.dev/direct/ and https://ai.pydantic.dev/models/.
+Source: https://pydantic.dev/docs/ai/models/openai/#openai-compatible-models.
 """
 
 from typing import TYPE_CHECKING, assert_never

@@ -184,6 +184,8 @@ class Call:
     error_message: str | None = None
     suspension_id: str | None = None
     """The latest question about this call."""
+    consumed: tuple[str, ...] = ()
+    """Questions whose answers it was dispatched on; each counts for one dispatch."""
     effect: ev.Effect = "effect"
     """What may be repeated, as pinned when it was dispatched."""
     attempts: int = 0

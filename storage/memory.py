@@ -51,8 +51,7 @@ class MemoryStore:
         if row is not None:
             raise VersionConflict(f"execution {append.execution.execution_id!r} exists already")
         thread_id = append.execution.thread_id
-        if any(r.header.thread_id == thread_id and r.header.status not in FINISHED for r in self._rows.values()):
-            raise ThreadBusy(f"thread {thread_id!r} has an unfinished execution")
+        self._check_thread(thread_id)
         held = Lease(append.execution.execution_id, append.owner, 1) if append.acquire and not append.release else None
         self._rows[append.execution.execution_id] = _Row(
             Header(
@@ -70,6 +69,10 @@ class MemoryStore:
         )
         return held
 
+    def _check_thread(self, thread_id: str) -> None:
+        if any(r.header.thread_id == thread_id and r.header.status not in FINISHED for r in self._rows.values()):
+            raise ThreadBusy(f"thread {thread_id!r} has an unfinished execution")
+
     def _extend(self, append: Append, row: _Row | None, now: float) -> Lease | None:
         if row is None:
             raise VersionConflict(f"execution {append.execution.execution_id!r} does not exist")
@@ -78,6 +81,8 @@ class MemoryStore:
             raise LeaseLost(f"execution {header.execution_id!r} is owned by another process")
         if header.version != append.expected_version:
             raise VersionConflict(f"execution {header.execution_id!r} has grown to version {header.version}")
+        if header.status in FINISHED:
+            self._check_thread(header.thread_id)
         if append.acquire and lease is None:
             if header.owner is not None and header.leased_until > now:
                 raise LeaseLost(f"execution {header.execution_id!r} is owned by another process")

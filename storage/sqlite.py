@@ -85,7 +85,10 @@ class SqliteStore:
         now = self._clock.now()
         for guard in append.guards:
             _check(connection, guard, now)
-        number, lease = self._advance(connection, append, now)
+        try:
+            number, lease = self._advance(connection, append, now)
+        except sqlite3.IntegrityError as error:
+            raise _not_unique(append, error) from error
         first, at = append.expected_version + 1, append.recorded[0].at
         checksum = _checksum(append.execution.execution_id, first, float(at), body)
         connection.execute(SQL["add_events"], (number, first, at, body, checksum))
@@ -146,25 +149,20 @@ class SqliteStore:
     def _create(self, connection: sqlite3.Connection, append: Append, now: float) -> tuple[int, Lease | None]:
         execution = append.execution
         holds = append.acquire and not append.release
-        try:
-            number = connection.execute(
-                SQL["create_execution"],
-                (
-                    execution.execution_id,
-                    execution.thread_id,
-                    append.principal,
-                    execution.status,
-                    execution.version,
-                    now,
-                    now,
-                    append.owner if holds else None,
-                    now + self._lease_s if holds else 0.0,
-                ),
-            ).lastrowid
-        except sqlite3.IntegrityError as error:
-            if "thread_id" in str(error):
-                raise ThreadBusy(f"thread {execution.thread_id!r} has an unfinished execution") from error
-            raise VersionConflict(f"execution {execution.execution_id!r} exists already") from error
+        number = connection.execute(
+            SQL["create_execution"],
+            (
+                execution.execution_id,
+                execution.thread_id,
+                append.principal,
+                execution.status,
+                execution.version,
+                now,
+                now,
+                append.owner if holds else None,
+                now + self._lease_s if holds else 0.0,
+            ),
+        ).lastrowid
         if number is None:
             raise StoreError("SQLite gave no row number for a new execution")
         return number, Lease(execution.execution_id, append.owner, 1) if holds else None
@@ -360,6 +358,13 @@ def _conflict(connection: sqlite3.Connection, append: Append) -> VersionConflict
     if header.version != append.expected_version:
         return VersionConflict(f"execution {execution_id!r} has grown to version {header.version}")
     return LeaseLost(f"execution {execution_id!r} is owned by another process")
+
+
+def _not_unique(append: Append, error: sqlite3.IntegrityError) -> ThreadBusy | VersionConflict:
+    """Which of the two rules about executions that a unique index enforces was broken."""
+    if "thread_id" in str(error):
+        return ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
+    return VersionConflict(f"execution {append.execution.execution_id!r} exists already")
 
 
 def _checksum(execution_id: str, first: int, at: float, body: str) -> int:
