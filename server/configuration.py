@@ -79,7 +79,8 @@ class Settings:
     tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     python_files: tuple[Path, ...] = ()
     retention_days: int = RETENTION_DAYS
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """May hold keys, so it stands in no representation."""
 
     @property
     def database(self) -> Path:
