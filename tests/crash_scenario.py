@@ -4,8 +4,9 @@ The person is told what to answer by the ledger of effects, as a careful operato
 before saying that a call happened. The check compares what is stored, what the ledger shows and what was acknowledged.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 from pydantic import JsonValue
@@ -19,6 +20,7 @@ from planwarden.agent.ports import Model, Store
 from planwarden.agent.state import Execution
 from planwarden.server.policy import Policy
 from planwarden.storage.clock import ManualClock
+from planwarden.storage.sqlite import SqliteStore
 from planwarden.tools.base import Tool
 from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
@@ -31,46 +33,31 @@ FORM: dict[str, JsonValue] = {
     "required": ["name"],
     "properties": {"name": {"type": "string"}},
 }
-PLAN: JsonValue = {
-    "todoList": [
-        {
-            "id": "find",
-            "description": "Find a seat",
-            "toolCalls": [{"toolName": "find", "arguments": {"city": "Łódź"}}],
-        },
-        {
-            "id": "confirm",
-            "description": "Ask before booking",
-            "toolCalls": [
-                {"toolName": "displayConfirmation", "arguments": {"action": "Book it", "details": {"$from": "find"}}}
-            ],
-            "confirms": ["book"],
-        },
-        {
-            "id": "book",
-            "description": "Book the seat",
-            "toolCalls": [{"toolName": "book", "arguments": {"city": {"$from": "find", "pointer": "/city"}}}],
-        },
-        {
-            "id": "ask",
-            "description": "Whom to tell",
-            "dependencies": ["find"],
-            "toolCalls": [{"toolName": "requestInput", "arguments": {"message": "Who?", "form": FORM}}],
-        },
-        {
-            "id": "wait",
-            "description": "Let it settle",
-            "dependencies": [],
-            "toolCalls": [{"toolName": "wait", "arguments": {"seconds": 30}}],
-        },
-        {
-            "id": "mail",
-            "description": "Tell them",
-            "dependencies": ["book", "wait"],
-            "toolCalls": [{"toolName": "mail", "arguments": {"to": {"$from": "ask", "pointer": "/content/name"}}}],
-        },
-    ]
-}
+
+
+def plan_document(wait_s: float) -> JsonValue:
+    """Six steps: a read, a confirmation that covers a dangerous effect, a form, a wait, and an effect behind all of it."""
+    find: JsonValue = {"toolName": "find", "arguments": {"city": "Łódź"}}
+    confirm: JsonValue = {
+        "toolName": "displayConfirmation",
+        "arguments": {"action": "Book it", "details": {"$from": "find"}},
+    }
+    book: JsonValue = {"toolName": "book", "arguments": {"city": {"$from": "find", "pointer": "/city"}}}
+    ask: JsonValue = {"toolName": "requestInput", "arguments": {"message": "Who?", "form": FORM}}
+    wait: JsonValue = {"toolName": "wait", "arguments": {"seconds": wait_s}}
+    mail: JsonValue = {"toolName": "mail", "arguments": {"to": {"$from": "ask", "pointer": "/content/name"}}}
+    return {
+        "todoList": [
+            {"id": "find", "description": "Find a seat", "toolCalls": [find]},
+            {"id": "confirm", "description": "Ask before booking", "toolCalls": [confirm], "confirms": ["book"]},
+            {"id": "book", "description": "Book the seat", "toolCalls": [book]},
+            {"id": "ask", "description": "Whom to tell", "dependencies": ["find"], "toolCalls": [ask]},
+            {"id": "wait", "description": "Let it settle", "dependencies": [], "toolCalls": [wait]},
+            {"id": "mail", "description": "Tell them", "dependencies": ["book", "wait"], "toolCalls": [mail]},
+        ]
+    }
+
+
 SCRIPT: JsonValue = {
     "replies": [
         {
@@ -98,12 +85,12 @@ SCRIPT: JsonValue = {
 }
 
 
-def scenario_tools(ledger: EffectLedger) -> list[Tool]:
-    """A read, a dangerous effect and a harmless effect, and the tools that ask."""
+def scenario_tools(ledger: EffectLedger, around: Callable[[], Awaitable[None]] | None = None) -> list[Tool]:
+    """A read, a dangerous effect and a harmless effect, and the tools that ask; `around` is awaited before and after."""
     return [
-        recording_tool(ledger, "find", effect="read"),
-        recording_tool(ledger, "book", risk="dangerous"),
-        recording_tool(ledger, "mail"),
+        recording_tool(ledger, "find", effect="read", before=around, after=around),
+        recording_tool(ledger, "book", risk="dangerous", before=around, after=around),
+        recording_tool(ledger, "mail", before=around, after=around),
         DISPLAY_CONFIRMATION,
         REQUEST_INPUT,
         WAIT,
@@ -129,7 +116,7 @@ class Scenario:
 
 
 SCENARIOS = {
-    "plan": Scenario(None, PLAN, CallerModel, ev.Options()),
+    "plan": Scenario(None, plan_document(30), CallerModel, ev.Options()),
     "model": Scenario("Book a seat", None, lambda: ScriptedModel(SCRIPT), ev.Options(synthesize=True)),
 }
 
@@ -180,6 +167,18 @@ class Person:
         answered, _ = await self.engine.answer(execution, PRINCIPAL, question.suspension_id, decision, PERSON)
         self.acknowledged.answered[question.suspension_id] = True
         return answered
+
+
+async def undisturbed(folder: Path, scenario: Scenario) -> JsonValue:
+    """What the scenario comes to when nothing dies."""
+    clock, ledger = ManualClock(), EffectLedger(folder / "effects")
+    store = SqliteStore.open(folder / "planwarden.db", clock=clock)
+    async with engine_on(store, Registry(scenario_tools(ledger)), scenario.model()) as engine:
+        person = Person(engine, clock, ledger, Acknowledged())
+        execution = await person.drive(await scenario.create(engine))
+    await store.close()
+    assert execution.status == "completed"
+    return outcome(execution)
 
 
 def truthful_answer(execution_id: str, question: ev.Question, ledger: EffectLedger) -> Decision:

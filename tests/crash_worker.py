@@ -152,7 +152,7 @@ class Toil:
     async def _answer(self, execution: Execution, question: ev.Question) -> None:
         if question.addressee == "clock":
             assert question.expires_at is not None
-            await anyio.sleep(question.expires_at - self._engine.store.clock.now())
+            await anyio.sleep(max(0.0, question.expires_at - self._engine.store.clock.now()))
             await self._engine.tick()
             return
         decision = truthful_answer(execution.execution_id, question, self._ledger)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import anyio.lowlevel
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
@@ -206,32 +207,47 @@ class WatchedStore:
 
 
 class CrashingStore(WatchedStore):
-    """Dies before or after its call number `at`, and is dead from then on.
+    """Dies before or after its call number `at`, and is dead from then on."""
 
-    With `lies` it has a planted bug: an append at that moment is acknowledged without being stored, and the death comes
-    with the next call. A checker of durability that does not notice proves nothing.
-    """
-
-    def __init__(self, inner: Store, *, at: int, when: Literal["before", "after"], lies: bool = False) -> None:
+    def __init__(self, inner: Store, *, at: int, when: Literal["before", "after"]) -> None:
         super().__init__(inner, self._die)
         self.is_dead = False
         self._at = at
         self._when = when
-        self._lies = lies
 
     async def _die(self, moment: Moment) -> None:
-        due = moment.number == self._at and moment.when == self._when
-        if self.is_dead or (due and not self._lies) or (self._lies and moment.number > self._at):
+        if self.is_dead or (moment.number == self._at and moment.when == self._when):
             self.is_dead = True
             raise Crash(f"{moment.when} {moment.call}, store call {moment.number}")
 
+
+class LyingStore(WatchedStore):
+    """A planted bug: append number `at` is acknowledged without being stored, and the death comes with the next call.
+
+    A checker of durability that does not notice proves nothing.
+    """
+
+    def __init__(self, inner: Store, *, at: int) -> None:
+        super().__init__(inner, self._die)
+        self.is_dead = False
+        self._at = at
+        self._appends = 0
+
+    async def _die(self, moment: Moment) -> None:
+        if self._appends >= self._at:
+            # Time for the lie to get around: whoever was told acts on it.
+            for _ in range(0 if self.is_dead else 10):
+                await anyio.lowlevel.checkpoint()
+            self.is_dead = True
+            raise Crash(f"{moment.when} {moment.call}, after append {self._at} was not stored")
+
     async def append(self, append: Append) -> Lease | None:
-        if self._lies and len(self.calls) + 1 == self._at:
-            self.calls.append("append")
-            if append.release:
-                return None
-            return append.lease or Lease(append.execution.execution_id, append.owner, 1)
-        return await super().append(append)
+        if self._appends + 1 == self._at:
+            self._appends += 1
+            return None if append.release else append.lease or Lease(append.execution.execution_id, append.owner, 1)
+        held = await super().append(append)
+        self._appends += 1
+        return held
 
 
 class RefusingStore(WatchedStore):

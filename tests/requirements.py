@@ -85,6 +85,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "crash:sigkill": Requirement(
         "issue, figures", "kill -9 again and again: no effect twice, none acknowledged lost, none stuck."
     ),
+    "crash:one-word": Requirement(
+        "approvals, law 3", "An answer releases one dispatch; a call that was lost needs a new word, not the old one."
+    ),
     "crash:disk": Requirement(
         "design, durability", "When the disk is full an outcome is kept, and stored when there is space again."
     ),

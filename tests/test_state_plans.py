@@ -5,6 +5,7 @@ log is then replayed and every promise is checked at the moment at which it coun
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -112,12 +113,15 @@ async def _run(data: st.DataObject, plan: JsonValue, ledger: EffectLedger) -> tu
     store = MemoryStore(clock)
     async with engine_on(store, _tools(ledger), CallerModel()) as engine:
         parsed, _ = parse_plan(plan, author="caller", tools=engine.facts())
-        execution = await engine.create(
-            thread_id="t", principal=PRINCIPAL, goal=None, plan=parsed, options=ev.Options(max_iterations=2)
-        )
+        options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
+        execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=parsed, options=options)
         for _ in range(MAX_ROUNDS):
             with anyio.fail_after(5):
                 execution = await engine.wait(execution, 5)
+            if execution.status == "incomplete":
+                assert execution.usage.tool_calls == execution.options.budget_tool_calls
+                execution = await engine.start(execution, PRINCIPAL, replace(options, budget_tool_calls=None))
+                continue
             if execution.is_finished:
                 return execution, await store.read(execution.execution_id)
             assert execution.status == "suspended" and execution.open_suspensions, "waits for nobody"

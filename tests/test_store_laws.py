@@ -165,6 +165,24 @@ async def test_a_thread_takes_one_unfinished_execution_at_a_time(store: Store) -
     assert [h.execution_id for h in await store.thread("t")] == ["e1", "e2"]
 
 
+@requirement("store:thread-busy", "store:atomic")
+async def test_an_incomplete_execution_goes_on_only_while_its_thread_is_free(store: Store) -> None:
+    """ours: the thread may have begun something else meanwhile"""
+    first, second = (Scribe.on(store, name, thread_id="t") for name in ("e1", "e2"))
+    await first.start()
+    await first.write(ev.ExecutionExhausted(budget="toolCalls"))
+    await second.suspend("s1")
+    before = await everything(store, "e1")
+    with pytest.raises(ThreadBusy):
+        await first.write(ev.ExecutionStarted())
+    assert await everything(store, "e1") == before
+    await second.write(ev.CancelRequested(), ev.ExecutionCancelled())
+    await first.write(ev.ExecutionStarted())
+    assert first.lease is not None and first.execution.status == "running"
+    with pytest.raises(ThreadBusy):
+        await Scribe.on(store, "e3", thread_id="t").start()
+
+
 @requirement("store:guard", "store:atomic")
 @pytest.mark.parametrize(
     ("digest", "deadline", "at", "stored"),
