@@ -182,12 +182,13 @@ class Engine:
         Raises:
             UnknownThread: there is no such execution.
         """
-        run = self._runs.get(execution_id)
-        if run is not None and not run.is_foreign and run.execution.version:
-            return run.execution, run.principal
         header = await self.store.header(execution_id)
         if header is None:
             raise UnknownThread(f"there is no execution {execution_id[:64]!r}")
+        # Another process may have answered what runs here, and this one may have committed since the header was read.
+        run = self._runs.get(execution_id)
+        if run is not None and run.execution.version >= header.version:
+            return run.execution, run.principal
         rested = self._rested.get(execution_id)
         if rested is not None and rested[0].version == header.version:
             return rested
@@ -360,7 +361,7 @@ class Engine:
     async def _latest(self, execution: Execution) -> Execution:
         """The newest state, without asking the store when this process was the last to commit."""
         run = self._runs.get(execution.execution_id)
-        if run is not None and not run.is_foreign and run.execution.version:
+        if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution
         rested = self._rested.get(execution.execution_id)
         if rested is not None and rested[0].version >= execution.version and rested[0].status != "running":

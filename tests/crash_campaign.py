@@ -52,6 +52,9 @@ async def kill_again_and_again(folder: Path, rounds: int, seed: int, expected: J
     for _ in range(rounds):
         following = Worker(MODULE, "toil", str(folder))
         current.wait_for(len(current.lines) + chance.choice([0, 1, 5, 20, 100, 400]) + chance.randrange(20))
+        if chance.randrange(2):
+            # Half of them die around a tool, where it matters most.
+            current.wait_for(len(current.lines) + 1, last=["mark", "tool"])
         current.check()
         current.kill()
         _remember(current, acknowledged)

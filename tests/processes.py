@@ -49,10 +49,14 @@ class Worker:
         assert self.process.stderr is not None
         self._errors = self.process.stderr.read()
 
-    def wait_for(self, lines: int, timeout_s: float = 60) -> None:
-        """Returns when the program has said so many lines, or has ended."""
+    def wait_for(self, lines: int, *, last: list[JsonValue] | None = None, timeout_s: float = 60) -> None:
+        """Returns when the program has said so many lines, the last of them as given, or has ended."""
+
+        def is_there() -> bool:
+            return self._has_ended or (len(self.lines) >= lines and last in (None, self.lines[-1]))
+
         with self._said:
-            assert self._said.wait_for(lambda: len(self.lines) >= lines or self._has_ended, timeout_s), "no answer"
+            assert self._said.wait_for(is_there, timeout_s), "no answer"
 
     def ask(self, question: JsonValue) -> list[JsonValue]:
         """The next line that the program says after it was sent one."""

@@ -199,6 +199,30 @@ async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) 
 
 
 @requirement("engine:two-processes")
+async def test_what_another_process_acknowledged_is_shown_although_something_of_ones_own_is_being_committed(
+    world: World,
+) -> None:
+    """ours: a state may never be older than what somebody was told"""
+    late = Gate()
+
+    async def watch(moment: Moment) -> None:
+        if (moment.call, moment.when) == ("append", "before"):
+            await late.hold()
+
+    async with world.process() as first, world.process(on=lambda store: WatchedStore(store, watch)) as second:
+        asked = await first.wait(await start(first, ASK, MAIL), 5)
+        known, _ = await second.current(asked.execution_id)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, second, known)
+            await late.is_reached.wait()
+            done = await first.wait(await answer(first, asked), 5)
+            shown, _ = await second.current(asked.execution_id)
+            assert shown == await second.wait(shown, 5) == done
+            late.may_pass.set()
+    assert world.ledger.tools_run() == ["mail"]
+
+
+@requirement("engine:two-processes")
 async def test_a_cancellation_from_another_process_stops_the_owners_call(world: World) -> None:
     """spec: issue, cancel; what a stopped effect did is not known"""
     gate = Gate()
