@@ -53,7 +53,7 @@ class Worker:
         """Returns when the program has said so many lines, the last of them as given, or has ended."""
 
         def is_there() -> bool:
-            return self._has_ended or (len(self.lines) >= lines and last in (None, self.lines[-1]))
+            return self._has_ended or (len(self.lines) >= lines and (last is None or self.lines[-1] == last))
 
         with self._said:
             assert self._said.wait_for(is_there, timeout_s), "no answer"
