@@ -15,7 +15,7 @@ help: ## Show the targets
 $(READY): pyproject.toml uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "planwarden needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(BIN)/python -m ensurepip -q
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(BIN)/python -m ensurepip > /dev/null
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync -q --frozen --inexact
 	@touch $@
