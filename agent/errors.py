@@ -55,6 +55,12 @@ class UnknownThread(UsageError):
     code = "unknown_thread"
 
 
+class UnknownArtifact(UsageError):
+    """No artifact has that id."""
+
+    code = "unknown_artifact"
+
+
 class UnknownSuspension(UsageError):
     """No suspension has that id."""
 

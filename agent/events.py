@@ -208,6 +208,8 @@ class ToolCallIntended:
 class ToolReturned:
     call_id: str
     value: JsonValue = None
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

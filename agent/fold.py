@@ -180,7 +180,8 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
 
 
 def _returned(execution: Execution, event: ev.ToolReturned, at: float) -> Changes:
-    return {"steps": _with_call(execution, execution.call(event.call_id), event, value=event.value)}
+    call = execution.call(event.call_id)
+    return {"steps": _with_call(execution, call, event, value=event.value, artifact=event.artifact)}
 
 
 def _call_failed(execution: Execution, event: ev.ToolFailed, at: float) -> Changes:

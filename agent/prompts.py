@@ -230,16 +230,40 @@ def _results(execution: Execution, state: StepState | None) -> list[str]:
     found: list[str] = []
     left = MAX_DATA_CHARS
     for name in reversed(wanted):
-        value = execution.steps[name].result
-        if value is None:
+        limit = min(MAX_RESULT_CHARS, left)
+        cut = _result(execution.steps[name], limit)
+        if cut is None:
             continue
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        cut = _cut(text, min(MAX_RESULT_CHARS, left))
         left -= len(cut)
         found.append(data_block(f"result of {name}", cut))
         if left <= 0:
             break
     return found[::-1]
+
+
+def _result(state: StepState, limit: int) -> str | None:
+    """The step's result as data, at most about `limit` characters; None when it has none."""
+    calls = [call for call in state.calls if call.status == "succeeded"]
+    if all(call.artifact is None for call in calls):
+        value = state.result
+        if value is None:
+            return None
+        return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
+    each = limit // len(calls)
+    shown = [
+        _cut(json.dumps(call.value, ensure_ascii=False), each) if call.artifact is None else _quoted(call, each)
+        for call in calls
+    ]
+    if len(shown) > 1:
+        shown = [f"/{number}: {text}" for number, text in enumerate(shown)]
+    how = f'{{"$from": "{state.step.step_id}", "pointer": "/..."}}'
+    return "\n".join([*shown, f"Shown in part; {how} as an argument takes a value from the whole."])
+
+
+def _quoted(call: Call, limit: int) -> str:
+    """The beginning of a result that the log holds no more of."""
+    value = call.value if isinstance(call.value, dict) else {}
+    return f"{str(value.get('preview'))[: max(0, limit - 40)]}... [{value.get('sizeBytes')} bytes in all]"
 
 
 def _conversation(state: StepState) -> list[str]:
@@ -257,7 +281,8 @@ def _conversation(state: StepState) -> list[str]:
 def _call_line(call: Call) -> str:
     arguments = json.dumps(call.arguments if call.arguments is not None else call.proposed, ensure_ascii=False)
     if call.status == "succeeded":
-        outcome = json.dumps(call.value, ensure_ascii=False)
+        whole = call.artifact is None
+        outcome = json.dumps(call.value, ensure_ascii=False) if whole else _quoted(call, MAX_RESULT_CHARS)
     elif call.status == "proposed":
         outcome = "not run"
     else:

@@ -20,8 +20,10 @@ from planwarden.agent import events as ev
 from planwarden.agent.dispatch import Work
 from planwarden.agent.errors import GuardFailed, LeaseLost, PlanwardenError, StoreError, UsageError, VersionConflict
 from planwarden.agent.fold import fold
+from planwarden.agent.parts import read_wanted
 from planwarden.agent.perform import Performer
 from planwarden.agent.ports import Append, Lease, Store
+from planwarden.agent.references import Part, PartsNeeded, Wanted
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.transaction import Change, Command, Job, Outcome, Preparation, Transaction
 
@@ -109,12 +111,13 @@ class Run:
             await self._abandon()
 
     async def _perform(self, job: Job) -> Outcome:
-        scope, events = self._inflight[job.key], tuple[ev.Event, ...]()
+        scope = self._inflight[job.key]
         if isinstance(job, Work):
-            events = await self._around.performer.call(self.execution, job, self.principal, scope)
-        else:
-            with scope:
-                events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts)
+            done = await self._around.performer.call(self.execution, job, self.principal, scope)
+            return Outcome(job.key, done.events, done.artifacts)
+        events: tuple[ev.Event, ...] = ()
+        with scope:
+            events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts)
         return Outcome(job.key, events)
 
     async def _pump(self) -> list[Job]:
@@ -138,8 +141,9 @@ class Run:
                 self._give_up_outcomes(facts)
             if self._is_stale:
                 await self._catch_up()
+            parts: dict[Wanted, Part] = {}
             for _ in range(MAX_RETRIES):
-                jobs = await self._attempt(facts)
+                jobs = await self._attempt(facts, parts)
                 if jobs is not None:
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
@@ -151,19 +155,10 @@ class Run:
             self._refuse(facts, PlanwardenError(text))
             raise
 
-    async def _attempt(self, facts: list[Outcome | Command]) -> list[Job] | None:
+    async def _attempt(self, facts: list[Outcome | Command], parts: dict[Wanted, Part]) -> list[Job] | None:
         """The announced jobs, or None when the state has changed under the attempt and it has to be made again."""
-        around = self._around
         arrived = {fact.key for fact in facts if isinstance(fact, Outcome)}
-        transaction = Transaction(
-            around.preparation,
-            self.execution,
-            self.principal,
-            now=around.store.clock.now(),
-            inflight=self._inflight.keys() - arrived,
-            follow=not (self.is_foreign or around.is_closing()),
-        )
-        transaction.build(facts)
+        transaction = await self._built(facts, arrived, parts)
         try:
             if transaction.recorded:
                 await self._commit(transaction)
@@ -184,6 +179,30 @@ class Run:
             del self._inflight[key]
         self._adopt(transaction)
         return transaction.jobs
+
+    async def _built(self, facts: list[Outcome | Command], arrived: set[str], parts: dict[Wanted, Part]) -> Transaction:
+        """The transaction, thrown away and built again while its references lead to parts that are not in `parts` yet.
+
+        Every turn adds parts, each no larger than the arguments that it goes into, so there is an end.
+        """
+        around = self._around
+        while True:
+            transaction = Transaction(
+                around.preparation,
+                self.execution,
+                self.principal,
+                now=around.store.clock.now(),
+                inflight=self._inflight.keys() - arrived,
+                follow=not (self.is_foreign or around.is_closing()),
+                parts=parts,
+            )
+            try:
+                transaction.build(facts)
+            except PartsNeeded as needed:
+                new = {found.artifact_id: found for found in transaction.artifacts}
+                parts.update(await read_wanted(around.store, self.execution.thread_id, needed.wanted, new))
+            else:
+                return transaction
 
     def _adopt(self, transaction: Transaction) -> None:
         """What was committed is the state now; its jobs are announced and its commands are told."""
@@ -213,6 +232,7 @@ class Run:
             principal=self.principal,
             owner=self._around.owner,
             guards=transaction.guards,
+            artifacts=transaction.artifacts,
         )
         self.lease = await self._around.store.append(append)
 

@@ -190,6 +190,8 @@ class Call:
     """What may be repeated, as pinned when it was dispatched."""
     attempts: int = 0
     """Times that it was dispatched."""
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

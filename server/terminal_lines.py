@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from planwarden.agent.artifact import is_stand_in
 from planwarden.agent.state import Call, CallStatus, Execution, ExecutionStatus, StepState, StepStatus
 from planwarden.server.facts import escape_text
 
@@ -205,6 +206,8 @@ def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
 def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
     """A value in a few words: short ones whole, long lists by their length."""
     if isinstance(value, dict):
+        if is_stand_in(value):
+            return f"{value['sizeBytes']} bytes, artifact {escape_text(str(value['artifactId']))}"
         if "$from" in value:
             return f"from {escape_text(str(value['$from']))}"
         parts = (f"{escape_text(key)}: {_inner(child)}" for key, child in value.items())

@@ -43,6 +43,16 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "store:orphans": Requirement("design, durability", "Running executions that nobody valid owns are found."),
     "store:prune": Requirement("issue, runner and store", "Pruning deletes finished, old executions and nothing else."),
+    "artifact:atomic": Requirement(
+        "decisions, 18", "An artifact is stored with the event that mentions it, or neither; pruning deletes both."
+    ),
+    "artifact:whole": Requirement(
+        "design, law 8", "A reference leads into the whole of a result that the log holds a stand-in of."
+    ),
+    "artifact:damage": Requirement("design, durability", "A damaged artifact is a StoreError, never a wrong value."),
+    "artifact:crash": Requirement(
+        "design, durability", "Killed between a large effect and its commit: outcome unknown, and nothing left behind."
+    ),
     "store:reopen": Requirement("design, durability", "What was acknowledged is there after the file is opened again."),
     "store:cancelled-caller": Requirement("design, durability", "A cancelled caller leaves no transaction open."),
     "store:group-commit": Requirement(
