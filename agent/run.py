@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 MAX_RETRIES = 20
 RETRY_S = 1.0
+HEARD_S = 0.5
+"""Watchers of a model that writes are woken no more often than this."""
+HEARD_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class Surroundings:
     committed: Callable[["Run"], None]
     """Told after every commit and when the run comes to rest."""
     is_closing: Callable[[], bool]
+    heard: Callable[["Run"], None]
+    """Told when there is more to show of an answer that is being written."""
 
 
 class Run:
@@ -64,6 +69,9 @@ class Run:
         """What could not be stored and is tried again."""
         self._is_retrying = False
         self._is_stale = False
+        self.heard = ""
+        """The end of the final answer while a model is writing it: progress, kept nowhere else and never a record."""
+        self._woken_at = -math.inf
         self.is_foreign = False
         """Another process owns the execution; only answers can be recorded through this run."""
 
@@ -116,9 +124,19 @@ class Run:
             done = await self._around.performer.call(self.execution, job, self.principal, scope)
             return Outcome(job.key, done.events, done.artifacts)
         events: tuple[ev.Event, ...] = ()
-        with scope:
-            events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts)
+        try:
+            with scope:
+                events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts, self._hear)
+        finally:
+            self.heard = ""
         return Outcome(job.key, events)
+
+    def _hear(self, text: str) -> None:
+        self.heard = text[-HEARD_CHARS:]
+        now = anyio.current_time()
+        if now - self._woken_at >= HEARD_S:
+            self._woken_at = now
+            self._around.heard(self)
 
     async def _pump(self) -> list[Job]:
         """Commit everything that is waiting, until nothing is; gives the jobs to perform."""

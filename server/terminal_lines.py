@@ -22,6 +22,7 @@ Part = str | tuple[str, Style]
 ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 SPOKEN_CHARS = 160
+HEARD_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,12 @@ def outcome_lines(execution: Execution) -> tuple[Line, ...]:
     if execution.cancel_reason:
         lines.append(Line((f"cancelled: {one_line(execution.cancel_reason, 300)}",)))
     return tuple(lines)
+
+
+def heard_line(heard: str) -> Line:
+    """The end of an answer that a model is writing; it is progress and disappears with the next drawing."""
+    tail = escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]
+    return Line((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
 
 
 def arguments_text(arguments: Mapping[str, JsonValue]) -> str:

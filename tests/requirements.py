@@ -53,6 +53,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "artifact:crash": Requirement(
         "design, durability", "Killed between a large effect and its commit: outcome unknown, and nothing left behind."
     ),
+    "stream:no-record": Requirement(
+        "issue, cut stream", "Text of a stream that broke off is shown as progress at most; it is in no record."
+    ),
     "store:reopen": Requirement("design, durability", "What was acknowledged is there after the file is opened again."),
     "store:cancelled-caller": Requirement("design, durability", "A cancelled caller leaves no transaction open."),
     "store:group-commit": Requirement(

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
+
 Arguments = dict[str, Any]
 Body = dict[str, Any]
 
@@ -111,6 +113,8 @@ class Said:
     """The connection closes in the middle of the body."""
     stalls: bool = False
     """A streamed answer stops in the middle, without an end."""
+    goes_on: anyio.Event | None = None
+    """A streamed answer stops in the middle until this is set."""
     hangs: bool = False
     """There is no answer at all."""
 

@@ -103,8 +103,11 @@ class Double:
     async def _stream(self, stream: SocketStream, events: list[str], said: Said) -> None:
         """Server-sent events until the connection is closed."""
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        end = len(events) // 2 if said.breaks_off or said.stalls else len(events)
-        for event in events[:end]:
+        middle = len(events) // 2
+        end = middle if said.breaks_off or said.stalls else len(events)
+        for number, event in enumerate(events[:end]):
+            if said.goes_on is not None and number == middle:
+                await said.goes_on.wait()
             data = event.encode()
             await stream.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             self.bytes_sent += len(data)
