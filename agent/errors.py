@@ -114,6 +114,12 @@ class ModelError(PlanwardenError):
 
     code = "model_error"
 
+    def __init__(self, message: str | None = None, *, input_tokens: int = 0, output_tokens: int = 0) -> None:
+        """The tokens are those of answers that came and could not be used; they have to be paid all the same."""
+        super().__init__(message)
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
+
 
 class ToolError(PlanwardenError):
     """A tool refused or failed; raise it from a tool to give the model a clear sentence."""

@@ -190,6 +190,9 @@ class ModelFailed:
     code: str
     message: str
     step_id: str | None = None
+    input_tokens: int = 0
+    """Of answers that came and could not be used."""
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

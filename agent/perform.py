@@ -159,9 +159,16 @@ def _was_approved(execution: Execution, work: Work) -> bool:
     return suspension is not None and suspension.question.kind == "approval"
 
 
-def _model_failed(prompt: Prompt, error: PlanwardenError) -> ev.ModelFailed:
+def _model_failed(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
     logger.warning("model failed on a %s prompt: %s", prompt.purpose, error.message)
-    return ev.ModelFailed(purpose=prompt.purpose, step_id=prompt.step_id, code=error.code, message=error.message)
+    return ev.ModelFailed(
+        purpose=prompt.purpose,
+        step_id=prompt.step_id,
+        code=error.code,
+        message=error.message,
+        input_tokens=error.input_tokens,
+        output_tokens=error.output_tokens,
+    )
 
 
 def _request(prompt: Prompt) -> str:

@@ -44,7 +44,12 @@ class Home:
     def load(cls, home: Path | None, model: str | None, environment: Mapping[str, str] | None = None) -> "Home":
         """Raises `UsageError` when the settings, a tool or the model are not usable."""
         settings = load_settings(home=home, model=model, environment=environment)
-        return cls(settings, build_registry(settings), build_model(settings.model), is_named=home is not None)
+        return cls(
+            settings,
+            build_registry(settings),
+            build_model(settings.model, settings.environment),
+            is_named=home is not None,
+        )
 
     def command(self, *words: str) -> str:
         """A command line that works on this home, to be copied."""
