@@ -33,8 +33,11 @@ TOOL_STEP = """You execute one step of a plan. You must call the required tools 
 Use real values from the data below, exactly as they are. Never use placeholders such as example.com, <value> or TODO.
 If a value is missing, call the tool that can find it."""
 
-REASONING_STEP = """You execute one step of a plan. It needs thought, not tools: analyse the data below and answer in text.
-If the data shows that steps which have not begun are wrong, add "revise": a list of {"op": "add", "step": {...}, "after": ID}, \
+REASONING_STEP = (
+    """You execute one step of a plan. It needs thought, not tools: analyse the data below and answer in text."""
+)
+
+REVISION = """If the data shows that steps which have not begun are wrong, add "revise": a list of {"op": "add", "step": {...}, "after": ID}, \
 {"op": "change", "id": ID, "set": {...}}, {"op": "remove", "id": ID} or {"op": "move", "id": ID, "after": ID}."""
 
 SYNTHESIS = """Write the answer to the goal from the record below. Say what was done, and also what was rejected, skipped or \
@@ -117,6 +120,8 @@ class Prompt:
     required: tuple[str, ...] = ()
     """Offered tools of which at least one has to be called."""
     answer_schema: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    revision: str = ""
+    """How to revise steps that have not begun, in text; empty where nothing is left to revise, or a call is due first."""
     spent: frozenset[str] = frozenset()
     """Sources of the replies that this execution already used."""
     enforcement: bool = False
@@ -124,7 +129,7 @@ class Prompt:
     @property
     def whole(self) -> str:
         """All parts as one text, for a model that is asked in one message."""
-        return "\n\n".join(part for part in (self.system, self.text, self.form) if part)
+        return "\n\n".join(part for part in (self.system, self.revision, self.text, self.form) if part)
 
 
 def planning_prompt(execution: Execution, manifests: Sequence[str], total_tools: int) -> Prompt:
@@ -173,6 +178,7 @@ def step_prompt(execution: Execution, state: StepState, others: Iterable[ToolDef
         form = 'Answer with {"toolCalls": [{"toolName": ..., "arguments": {...}}]}.'
     else:
         form = 'Answer with {"content": "..."}' + (' or {"toolCalls": [...]}.' if is_tool_step or optional else ".")
+    has_more = any(other.status == "pending" for other in execution.steps.values())
     return Prompt(
         purpose="step",
         step_id=step.step_id,
@@ -183,6 +189,7 @@ def step_prompt(execution: Execution, state: StepState, others: Iterable[ToolDef
         optional=tuple(definition.name for definition in optional),
         required=missing,
         answer_schema=STEP_SCHEMA,
+        revision=REVISION if has_more and not missing else "",
         spent=execution.sources,
         enforcement=state.enforcing,
     )

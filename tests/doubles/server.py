@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.doubles.asked import Asked, Body, Said, read_text_mode
+from tests.doubles.asked import Asked, Body, Said, read_text_mode, set_revision_apart
 from tests.doubles.manners import Manner
 from tests.doubles.wire import KEY, Received, Refused, Wire, input_tokens, output_tokens
 from tests.doubles.wire_anthropic import AnthropicWire
@@ -79,7 +79,8 @@ class Double:
         try:
             if self.expected_key not in (None, self.wire.key(received)):
                 raise Refused(401, f"Incorrect API key provided: {self.wire.key(received)}")
-            asked = read_text_mode(replace(self.wire.read(received, self.requests), plan=self.plan))
+            asked = read_text_mode(set_revision_apart(self.wire.read(received, self.requests)))
+            asked = replace(asked, plan=self.plan)
         except Refused as refused:
             await self._send(stream, refused.status, self.wire.error(refused.status, refused.message))
             return
