@@ -56,6 +56,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "stream:no-record": Requirement(
         "issue, cut stream", "Text of a stream that broke off is shown as progress at most; it is in no record."
     ),
+    "provider:run-goal": Requirement(
+        "issue, show", "A goal is planned and its tools really run with the wire format of every provider."
+    ),
+    "provider:bad-settings": Requirement(
+        "issue, bad input", "A wrong setting or a provider's refusal is one sentence, no traceback, never the key."
+    ),
     "store:reopen": Requirement("design, durability", "What was acknowledged is there after the file is opened again."),
     "store:cancelled-caller": Requirement("design, durability", "A cancelled caller leaves no transaction open."),
     "store:group-commit": Requirement(
