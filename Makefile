@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench bench-tokens eval campaign clean
+.PHONY: help demo test check lint types imports format bench bench-tokens eval providers campaign clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ bench-tokens: $(READY) ## Sizes of prompts with 10 to 1,000 tools
 
 eval: $(READY) ## Models with every bad manner; writes docs/evaluation.md
 	@$(RUN) benchmarks.evaluate
+
+providers: $(READY) ## A run against a double of each provider; writes docs/providers.md
+	@$(RUN) benchmarks.providers
 
 campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 	@$(RUN) pytest --long -m long -s

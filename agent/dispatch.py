@@ -5,7 +5,8 @@ calls repeated after a crash. It looks at the folded state and gives events; not
 What is stored with a question is exactly what runs after it: references resolved, defaults filled in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,6 +19,7 @@ from planwarden.agent.grants import GrantBook
 from planwarden.agent.ports import Clock, Gate, Ids, Requirement, Toolbox
 from planwarden.agent.prompts import DELEGATE
 from planwarden.agent.questions import POLICY_DIGITS, Questions, decision_json
+from planwarden.agent.references import Part, Wanted
 from planwarden.agent.state import Call, Execution, SuspensionState, evolve
 from planwarden.agent.tool import ToolDefinition
 
@@ -53,6 +55,12 @@ class Dispatcher:
         self._clock = clock
         self._grants = grants or GrantBook(gate)
         self.questions = Questions(tools, gate, clock, ids)
+
+    def knowing(self, parts: Mapping[Wanted, Part]) -> "Dispatcher":
+        """The same, with parts of artifacts that references may take."""
+        known = copy(self)
+        known.questions = self.questions.knowing(parts)
+        return known
 
     def prepare(self, execution: Execution, call: Call, principal: str) -> Prepared:
         """What to record for a call that waits for its turn, and what to perform afterwards."""
@@ -94,7 +102,7 @@ class Dispatcher:
             return _failed(call, error.code, error.message)
         repeated = self._same_confirmation(execution, call, definition, arguments)
         if repeated is not None:
-            return Prepared((ev.ToolReturned(call_id=call.call_id, value=repeated.value),))
+            return Prepared((ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),))
         return self._gated(execution, call, definition, arguments, principal)
 
     def _gated(

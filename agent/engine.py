@@ -102,6 +102,7 @@ class Engine:
             committed=self._committed,
             refused=self.grants.drop,
             is_closing=lambda: self._closing or not self._follows,
+            heard=self._wake,
         )
         self._tasks.start_soon(self._clockwork)
         return self
@@ -239,12 +240,17 @@ class Engine:
         return (await self.current(execution.execution_id))[0]
 
     async def changed(self, execution_id: str) -> None:
-        """Returns after the next commit to the execution, by whatever process."""
+        """Returns after the next commit to the execution, by whatever process, or when there is more to hear."""
         await self._watches.setdefault(execution_id, asyncio.Event()).wait()
 
     async def look_at_grants(self) -> None:
         """Read which grants are open now; done at the start, by the clockwork, and after making or revoking one."""
         self.grants.fill(await self.store.grants(only_open=True))
+
+    def heard(self, execution_id: str) -> str:
+        """The end of the final answer while a model writes it in this process; it may still come to nothing."""
+        run = self._runs.get(execution_id)
+        return run.heard if run is not None else ""
 
     def facts(self) -> dict[str, ToolFacts]:
         """What a plan may name now: the available tools."""
@@ -390,11 +396,14 @@ class Engine:
                 del self._runs[execution_id]
             if run.execution.version:
                 self._rest(run.execution, run.principal)
-        watch = self._watches.pop(execution_id, None)
-        if watch is not None:
-            watch.set()
+        self._wake(run)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
+
+    def _wake(self, run: Run) -> None:
+        watch = self._watches.pop(run.execution.execution_id, None)
+        if watch is not None:
+            watch.set()
 
     def _rest(self, execution: Execution, principal: str) -> None:
         self._rested[execution.execution_id] = (execution, principal)

@@ -55,6 +55,12 @@ class UnknownThread(UsageError):
     code = "unknown_thread"
 
 
+class UnknownArtifact(UsageError):
+    """No artifact has that id."""
+
+    code = "unknown_artifact"
+
+
 class UnknownSuspension(UsageError):
     """No suspension has that id."""
 
@@ -113,6 +119,12 @@ class ModelError(PlanwardenError):
     """The model could not be reached or did not answer usably."""
 
     code = "model_error"
+
+    def __init__(self, message: str | None = None, *, input_tokens: int = 0, output_tokens: int = 0) -> None:
+        """The tokens are those of answers that came and could not be used; they have to be paid all the same."""
+        super().__init__(message)
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
 
 
 class ToolError(PlanwardenError):

@@ -194,6 +194,9 @@ class ModelFailed:
     code: str
     message: str
     step_id: str | None = None
+    input_tokens: int = 0
+    """Of answers that came and could not be used."""
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +217,8 @@ class ToolCallIntended:
 class ToolReturned:
     call_id: str
     value: JsonValue = None
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

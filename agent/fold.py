@@ -21,6 +21,7 @@ from planwarden.agent.state import (
     StepState,
     SuspensionState,
     Turn,
+    Usage,
     evolve,
 )
 
@@ -120,13 +121,8 @@ def _revision_refused(execution: Execution, event: ev.RevisionRefused, at: float
 
 
 def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> Changes:
-    usage = evolve(
-        execution.usage,
-        model_calls=execution.usage.model_calls + 1,
-        input_tokens=execution.usage.input_tokens + event.input_tokens,
-        output_tokens=execution.usage.output_tokens + event.output_tokens,
-    )
-    changes: Changes = {"usage": usage}
+    usage = _with_tokens(execution.usage, event)
+    changes: Changes = {"usage": evolve(usage, model_calls=usage.model_calls + 1)}
     if event.source is not None:
         changes["sources"] = execution.sources | {event.source}
     if event.revise is not None and event.step_id is not None:
@@ -153,10 +149,21 @@ def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> C
 
 
 def _model_failed(execution: Execution, event: ev.ModelFailed, at: float) -> Changes:
+    changes: Changes = {"usage": _with_tokens(execution.usage, event)}
     if event.purpose != "step":
-        return {"model_error": (event.code, event.message)}
-    state = _step_after(execution, event.step_id or "", event)
-    return {"steps": _with_step(execution, evolve(state, error_code=event.code, error_message=event.message))}
+        return {**changes, "model_error": (event.code, event.message)}
+    state = evolve(
+        _step_after(execution, event.step_id or "", event), error_code=event.code, error_message=event.message
+    )
+    return {**changes, "steps": _with_step(execution, state)}
+
+
+def _with_tokens(usage: Usage, event: ev.ModelReplied | ev.ModelFailed) -> Usage:
+    return evolve(
+        usage,
+        input_tokens=usage.input_tokens + event.input_tokens,
+        output_tokens=usage.output_tokens + event.output_tokens,
+    )
 
 
 def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) -> Changes:
@@ -182,7 +189,8 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
 
 
 def _returned(execution: Execution, event: ev.ToolReturned, at: float) -> Changes:
-    return {"steps": _with_call(execution, execution.call(event.call_id), event, value=event.value)}
+    call = execution.call(event.call_id)
+    return {"steps": _with_call(execution, call, event, value=event.value, artifact=event.artifact)}
 
 
 def _call_failed(execution: Execution, event: ev.ToolFailed, at: float) -> Changes:

@@ -7,10 +7,13 @@ Whatever happens in a tool becomes an event. Cancellation that was asked for is 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import anyio
+from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.artifact import Artifact, Attached
 from planwarden.agent.dispatch import Work
 from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError
 from planwarden.agent.plan import ToolFacts
@@ -18,13 +21,22 @@ from planwarden.agent.ports import AskCaller, Ids, Model, StreamingModel, Toolbo
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.questions import Questions, decision_json
 from planwarden.agent.replies import reply_events
-from planwarden.agent.state import Execution
+from planwarden.agent.state import Call, Execution
 from planwarden.agent.tool import CallContext, Suspend
 
 logger = logging.getLogger(__name__)
 
 QUESTION_TIMEOUT_S = 60.0
 """Of a blocking tool's own function; its `timeout_s` limits the wait for the answer instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """How a call went."""
+
+    events: tuple[ev.Event, ...]
+    artifacts: tuple[Artifact, ...] = ()
+    """What is stored with the events."""
 
 
 class Performer:
@@ -37,10 +49,8 @@ class Performer:
         self._ids = ids
         self._max_steps = max_steps
 
-    async def call(
-        self, execution: Execution, work: Work, principal: str, scope: anyio.CancelScope
-    ) -> tuple[ev.Event, ...]:
-        """Events that record how the call went. Cancelling `scope` stops it and is recorded."""
+    async def call(self, execution: Execution, work: Work, principal: str, scope: anyio.CancelScope) -> Performed:
+        """What records how the call went. Cancelling `scope` stops it and is recorded."""
         limit_s = self.limit_s(work)
         with scope:
             return await self._attempt(execution, work, principal)
@@ -48,15 +58,15 @@ class Performer:
         is_late = limit_s is not None and anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
-            return (ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"),)
+            return _did(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
         code = "timeout" if is_late else "cancelled"
-        return (ev.ToolFailed(call_id=call.call_id, code=code, message=f"{call.tool_name} {why}"),)
+        return _did(ev.ToolFailed(call_id=call.call_id, code=code, message=f"{call.tool_name} {why}"))
 
     def limit_s(self, work: Work) -> float | None:
         """Seconds that the call may take, or None."""
         return QUESTION_TIMEOUT_S if work.definition.is_blocking else work.definition.timeout_s
 
-    async def _attempt(self, execution: Execution, work: Work, principal: str) -> tuple[ev.Event, ...]:
+    async def _attempt(self, execution: Execution, work: Work, principal: str) -> Performed:
         call = work.call
         context = CallContext(
             execution_id=execution.execution_id,
@@ -72,26 +82,26 @@ class Performer:
                 decision = decision_json(question.decision, question.question)
                 payload = question.question.resume_payload
                 value = await self._tools.resume(call.tool_name, payload, decision, context)
-                return (ev.ToolReturned(call_id=call.call_id, value=value),)
+                return _returned(call, value)
             result = await self._tools.call(call.tool_name, arguments, context)
         except OutcomeUnknown as error:
-            return (ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message),)
+            return _did(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         # A tool may raise any of our errors, not only the one that is meant for it.
         except PlanwardenError as error:
-            return (ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message),)
+            return _did(ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Nobody cancelled this call: something that the tool waited for was cancelled.
-            return (ev.ToolFailed(call_id=call.call_id, code="tool_error", message="the tool cancelled itself"),)
+            return _did(ev.ToolFailed(call_id=call.call_id, code="tool_error", message="the tool cancelled itself"))
         if isinstance(result, Suspend):
-            return (self._questions.ask(execution, call, work.definition, result, arguments, principal),)
+            return _did(self._questions.ask(execution, call, work.definition, result, arguments, principal))
         if work.definition.is_blocking and not _was_approved(execution, work):
             text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
             suspend = Suspend(message=text)
-            return (self._questions.ask(execution, call, work.definition, suspend, arguments, principal),)
-        return (ev.ToolReturned(call_id=call.call_id, value=result),)
+            return _did(self._questions.ask(execution, call, work.definition, suspend, arguments, principal))
+        return _returned(call, result)
 
     async def prompt(
         self,
@@ -132,15 +142,33 @@ class Performer:
         return (ev.Suspended(question=question),)
 
 
+def _did(event: ev.Event) -> Performed:
+    return Performed((event,))
+
+
+def _returned(call: Call, result: JsonValue | Attached) -> Performed:
+    if isinstance(result, Attached):
+        event = ev.ToolReturned(call_id=call.call_id, value=result.value, artifact=result.whole)
+        return Performed((event,), result.artifacts)
+    return Performed((ev.ToolReturned(call_id=call.call_id, value=result),))
+
+
 def _was_approved(execution: Execution, work: Work) -> bool:
     """The call already waited for a person before it ran."""
     suspension = execution.suspensions.get(work.call.suspension_id or "")
     return suspension is not None and suspension.question.kind == "approval"
 
 
-def _model_failed(prompt: Prompt, error: PlanwardenError) -> ev.ModelFailed:
+def _model_failed(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
     logger.warning("model failed on a %s prompt: %s", prompt.purpose, error.message)
-    return ev.ModelFailed(purpose=prompt.purpose, step_id=prompt.step_id, code=error.code, message=error.message)
+    return ev.ModelFailed(
+        purpose=prompt.purpose,
+        step_id=prompt.step_id,
+        code=error.code,
+        message=error.message,
+        input_tokens=error.input_tokens,
+        output_tokens=error.output_tokens,
+    )
 
 
 def _request(prompt: Prompt) -> str:

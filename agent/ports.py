@@ -10,6 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.artifact import Artifact, Attached
 from planwarden.agent.audit import AuditRow, Entry
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.state import Execution, ExecutionStatus
@@ -77,6 +78,8 @@ class Append:
     owner: str = ""
     """The writer, for `acquire`."""
     guards: Sequence[Guard] = ()
+    artifacts: Sequence[Artifact] = ()
+    """Stored with the events; one that the execution has already is not stored again."""
     policy: str = ""
     """Digest of the policy under which the events were decided, for the audit."""
 
@@ -152,6 +155,10 @@ class Store(Protocol):
         """Events with a sequence above `after`; empty for an unknown execution."""
         ...
 
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        """An artifact of any execution of the thread. Raises `StoreError` when it is not what was written."""
+        ...
+
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         """Executions of the thread, oldest first; empty for an unknown thread."""
         ...
@@ -199,7 +206,10 @@ class Store(Protocol):
         ...
 
     async def prune(self, before: float) -> int:
-        """Delete finished executions last changed before `before`; gives their number. The audit stays."""
+        """Delete finished executions last changed before `before`, with all that belongs to them but the audit.
+
+        Gives their number.
+        """
         ...
 
     async def add_grant(self, grant: Grant, entry: Entry) -> None:
@@ -296,11 +306,15 @@ class Toolbox(Protocol):
         """True when the tool turns the decision into its result itself."""
         ...
 
-    async def call(self, name: str, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
-        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is bounded JSON."""
+    async def call(
+        self, name: str, arguments: dict[str, JsonValue], context: CallContext
+    ) -> JsonValue | Attached | Suspend:
+        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is JSON of at most `INLINE_BYTES`."""
         ...
 
-    async def resume(self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue: ...
+    async def resume(
+        self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
+    ) -> JsonValue | Attached: ...
 
 
 @dataclass(frozen=True, slots=True)

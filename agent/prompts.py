@@ -33,8 +33,11 @@ TOOL_STEP = """You execute one step of a plan. You must call the required tools 
 Use real values from the data below, exactly as they are. Never use placeholders such as example.com, <value> or TODO.
 If a value is missing, call the tool that can find it."""
 
-REASONING_STEP = """You execute one step of a plan. It needs thought, not tools: analyse the data below and answer in text.
-If the data shows that steps which have not begun are wrong, add "revise": a list of {"op": "add", "step": {...}, "after": ID}, \
+REASONING_STEP = (
+    """You execute one step of a plan. It needs thought, not tools: analyse the data below and answer in text."""
+)
+
+REVISION = """If the data shows that steps which have not begun are wrong, add "revise": a list of {"op": "add", "step": {...}, "after": ID}, \
 {"op": "change", "id": ID, "set": {...}}, {"op": "remove", "id": ID} or {"op": "move", "id": ID, "after": ID}."""
 
 SYNTHESIS = """Write the answer to the goal from the record below. Say what was done, and also what was rejected, skipped or \
@@ -117,6 +120,8 @@ class Prompt:
     required: tuple[str, ...] = ()
     """Offered tools of which at least one has to be called."""
     answer_schema: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    revision: str = ""
+    """How to revise steps that have not begun, in text; empty where nothing is left to revise, or a call is due first."""
     spent: frozenset[str] = frozenset()
     """Sources of the replies that this execution already used."""
     enforcement: bool = False
@@ -124,7 +129,7 @@ class Prompt:
     @property
     def whole(self) -> str:
         """All parts as one text, for a model that is asked in one message."""
-        return "\n\n".join(part for part in (self.system, self.text, self.form) if part)
+        return "\n\n".join(part for part in (self.system, self.revision, self.text, self.form) if part)
 
 
 def planning_prompt(execution: Execution, manifests: Sequence[str], total_tools: int) -> Prompt:
@@ -173,6 +178,7 @@ def step_prompt(execution: Execution, state: StepState, others: Iterable[ToolDef
         form = 'Answer with {"toolCalls": [{"toolName": ..., "arguments": {...}}]}.'
     else:
         form = 'Answer with {"content": "..."}' + (' or {"toolCalls": [...]}.' if is_tool_step or optional else ".")
+    has_more = any(other.status == "pending" for other in execution.steps.values())
     return Prompt(
         purpose="step",
         step_id=step.step_id,
@@ -183,6 +189,7 @@ def step_prompt(execution: Execution, state: StepState, others: Iterable[ToolDef
         optional=tuple(definition.name for definition in optional),
         required=missing,
         answer_schema=STEP_SCHEMA,
+        revision=REVISION if has_more and not missing else "",
         spent=execution.sources,
         enforcement=state.enforcing,
     )
@@ -230,16 +237,40 @@ def _results(execution: Execution, state: StepState | None) -> list[str]:
     found: list[str] = []
     left = MAX_DATA_CHARS
     for name in reversed(wanted):
-        value = execution.steps[name].result
-        if value is None:
+        limit = min(MAX_RESULT_CHARS, left)
+        cut = _result(execution.steps[name], limit)
+        if cut is None:
             continue
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        cut = _cut(text, min(MAX_RESULT_CHARS, left))
         left -= len(cut)
         found.append(data_block(f"result of {name}", cut))
         if left <= 0:
             break
     return found[::-1]
+
+
+def _result(state: StepState, limit: int) -> str | None:
+    """The step's result as data, at most about `limit` characters; None when it has none."""
+    calls = [call for call in state.calls if call.status == "succeeded"]
+    if all(call.artifact is None for call in calls):
+        value = state.result
+        if value is None:
+            return None
+        return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
+    each = limit // len(calls)
+    shown = [
+        _cut(json.dumps(call.value, ensure_ascii=False), each) if call.artifact is None else _quoted(call, each)
+        for call in calls
+    ]
+    if len(shown) > 1:
+        shown = [f"/{number}: {text}" for number, text in enumerate(shown)]
+    how = f'{{"$from": "{state.step.step_id}", "pointer": "/..."}}'
+    return "\n".join([*shown, f"Shown in part; {how} as an argument takes a value from the whole."])
+
+
+def _quoted(call: Call, limit: int) -> str:
+    """The beginning of a result that the log holds no more of."""
+    value = call.value if isinstance(call.value, dict) else {}
+    return f"{str(value.get('preview'))[: max(0, limit - 40)]}... [{value.get('sizeBytes')} bytes in all]"
 
 
 def _conversation(state: StepState) -> list[str]:
@@ -257,7 +288,8 @@ def _conversation(state: StepState) -> list[str]:
 def _call_line(call: Call) -> str:
     arguments = json.dumps(call.arguments if call.arguments is not None else call.proposed, ensure_ascii=False)
     if call.status == "succeeded":
-        outcome = json.dumps(call.value, ensure_ascii=False)
+        whole = call.artifact is None
+        outcome = json.dumps(call.value, ensure_ascii=False) if whole else _quoted(call, MAX_RESULT_CHARS)
     elif call.status == "proposed":
         outcome = "not run"
     else:

@@ -17,7 +17,7 @@ from planwarden.agent import events as ev
 from planwarden.agent.canonical import canonical_json, check_depth, read_json
 from planwarden.agent.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.ports import Reply
-from planwarden.agent.provider_request import PLAN_TOOL, Question
+from planwarden.agent.provider_request import PLAN_TOOL, REVISE_TOOL, Question
 from planwarden.agent.replies import (
     CALLS_KEY,
     MARKER_START,
@@ -41,9 +41,10 @@ class Answer:
     """The provider stopped it; asking again would not help."""
 
     def spent(self, earlier: "Answer") -> "Answer":
-        """This answer, with the tokens of an earlier one added."""
+        """This answer, with the tokens of an earlier one added, and its revision of the plan unless there is a new one."""
         tokens = replace(
             self.reply,
+            revise=self.reply.revise if self.reply.revise is not None else earlier.reply.revise,
             input_tokens=self.reply.input_tokens + earlier.reply.input_tokens,
             output_tokens=self.reply.output_tokens + earlier.reply.output_tokens,
         )
@@ -60,6 +61,12 @@ def read_answer(response: ModelResponse, question: Question) -> Answer:
     if response.finish_reason == "content_filter" and not parts:
         return Answer(reply=reply, fault="its content filter stopped it", is_refusal=True)
     damage = _DAMAGE.get(response.finish_reason or "")
+    if question.may_revise:
+        try:
+            reply = replace(reply, revise=_revision(parts))
+        except PlanwardenError as error:
+            return Answer(reply=reply, fault=f"the arguments of {REVISE_TOOL}: {damage or error.message[:200]}")
+        parts = [part for part in parts if part.tool_name != REVISE_TOOL]
     if question.prompt.purpose == "plan":
         return _plan(reply, parts, text, damage)
     if question.prompt.purpose == "step":
@@ -71,7 +78,20 @@ def read_answer(response: ModelResponse, question: Question) -> Answer:
             return _step(reply, calls, damage)
     if question.wants_json:
         return Answer(reply=reply, fault=_fault_in_text(text, damage, CALLS_KEY))
-    return Answer(reply=reply, fault=None if text else damage or "it was empty")
+    silent = "it was empty" if reply.revise is None else "it revised the plan, but did not answer the step in text"
+    return Answer(reply=reply, fault=None if text else damage or silent)
+
+
+def _revision(parts: list[ToolCallPart]) -> JsonValue:
+    """The operations of all calls that revise the plan, or None. Raises `PlanwardenError` when they are no list."""
+    operations: list[JsonValue] = []
+    revising = [part for part in parts if part.tool_name == REVISE_TOOL]
+    for part in revising:
+        given = _arguments(part.args).get("operations")
+        if not isinstance(given, list):
+            raise InvalidArguments("'operations' is not a list")
+        operations.extend(given)
+    return operations or None
 
 
 def _plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> Answer:

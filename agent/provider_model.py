@@ -65,12 +65,22 @@ class ProviderModel:
         answer = await self._answer(asked, on_text)
         if answer.fault is not None and not answer.is_refusal:
             logger.info("%s: %s; asking once more", self._endpoint.name, answer.fault)
-            answer = (await self._answer(asked.again(answer.fault), on_text)).spent(answer)
+            answer = (await self._repeated(asked.again(answer.fault), on_text, answer)).spent(answer)
         reply = answer.reply
         is_empty = not (reply.content or reply.calls)
         if answer.is_refusal or (is_empty and not asked.wants_json):
-            raise ModelError(f"{self._endpoint.name} gave no answer that can be used: {answer.fault}")
+            text = f"{self._endpoint.name} gave no answer that can be used: {answer.fault}"
+            raise ModelError(text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
         return reply
+
+    async def _repeated(self, asked: Question, on_text: OnText, earlier: Answer) -> Answer:
+        """The answer to the repeated question; when there is none, the earlier one still has to be paid."""
+        try:
+            return await self._answer(asked, on_text)
+        except ModelError as error:
+            error.input_tokens += earlier.reply.input_tokens
+            error.output_tokens += earlier.reply.output_tokens
+            raise
 
     async def _answer(self, asked: Question, on_text: OnText) -> Answer:
         async def attempt(left_s: float) -> Answer:

@@ -26,6 +26,33 @@ from planwarden.agent.replies import MARKER_END, MARKER_START
 from planwarden.agent.tool import ToolDefinition
 
 PLAN_TOOL = "submit_plan"
+REVISE_TOOL = "revise_plan"
+_REVISE = SentTool(
+    name=REVISE_TOOL,
+    description="Change steps of the plan that have not begun, if the data shows that they are wrong; answer in text too.",
+    parameters_json_schema={
+        "type": "object",
+        "required": ["operations"],
+        "properties": {
+            "operations": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["op"],
+                    "properties": {
+                        "op": {"type": "string", "enum": ["add", "change", "remove", "move"]},
+                        "id": {"type": "string", "description": "of the step to change, remove or move"},
+                        "step": {"type": "object", "description": "the step to add, as in the plan"},
+                        "set": {"type": "object", "description": "keys to change"},
+                        "after": {"type": "string", "description": "id; without it at the end"},
+                    },
+                },
+            }
+        },
+    },
+    strict=False,
+)
+"""Not a tool: a call of it is the `revise` of the reply, in a form that models with tool calling know."""
 MAX_OUTPUT_TOKENS = 16_000
 """For the one API that has no default; a plan of fifty steps needs less than half of it."""
 
@@ -49,6 +76,8 @@ class Question:
     """Names as sent; one of them has to be called."""
     names: Mapping[str, str]
     """From the names as sent to the tools' own."""
+    may_revise: bool = False
+    """`REVISE_TOOL` is among the tools."""
 
     @property
     def wants_json(self) -> bool:
@@ -106,11 +135,14 @@ def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
         for tool in tools
     )
     has_form = bool(prompt.optional and not prompt.required)
+    # A tool of that name keeps it, and revising is left to the text.
+    may_revise = bool(prompt.revision) and REVISE_TOOL not in {*names, *names.values(), *prompt.optional}
     return Question(
         prompt=prompt,
-        system=prompt.system,
+        system=prompt.system if may_revise else _system(prompt),
         text=f"{prompt.text}\n\n{prompt.form}" if has_form else prompt.text,
-        tools=sent,
+        tools=(*sent, _REVISE) if may_revise else sent,
+        may_revise=may_revise,
         forced=tuple(names[name] for name in prompt.required if name in names),
         names={sent: own for own, sent in names.items()},
     )
@@ -127,10 +159,14 @@ def _in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
         parts.append(prompt.form)
     return Question(
         prompt=prompt,
-        system=f"{prompt.system}\n\n{TEXT_MODE}" if speaks_json else prompt.system,
+        system=f"{_system(prompt)}\n\n{TEXT_MODE}" if speaks_json else _system(prompt),
         text="\n\n".join(parts),
         names={},
     )
+
+
+def _system(prompt: Prompt) -> str:
+    return f"{prompt.system}\n{prompt.revision}" if prompt.revision else prompt.system
 
 
 def _described(tool: ToolDefinition) -> str:

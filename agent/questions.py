@@ -4,7 +4,8 @@ A question holds the arguments as they will be dispatched, the digest of the too
 needs, and an approval digest over all of it; changing anything makes a new revision with a new digest.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 
 from pydantic import JsonValue
@@ -13,12 +14,11 @@ from planwarden.agent import events as ev
 from planwarden.agent.canonical import digest, is_larger
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.ports import Clock, Gate, Ids, Requirement, Toolbox
-from planwarden.agent.references import resolve
+from planwarden.agent.references import MAX_ARGUMENT_BYTES, Part, Wanted, resolve
 from planwarden.agent.state import Call, Execution
 from planwarden.agent.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk
 from planwarden.agent.verify import empty_lists, placeholders
 
-MAX_ARGUMENT_BYTES = 256 * 1024
 POLICY_DIGITS = 8
 """Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
 RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input")
@@ -43,16 +43,23 @@ class Questions:
         self._gate = gate
         self._clock = clock
         self._ids = ids
+        self._parts: Mapping[Wanted, Part] = {}
+
+    def knowing(self, parts: Mapping[Wanted, Part]) -> "Questions":
+        """The same, with parts of artifacts that references may take."""
+        known = copy(self)
+        known._parts = parts
+        return known
 
     def arguments(self, execution: Execution, call: Call) -> dict[str, JsonValue]:
-        """What will run, or `InvalidArguments` with every fault."""
+        """What will run, or `InvalidArguments` with every fault; `PartsNeeded` when parts of artifacts have to be read."""
         definition = self._tools.get(call.tool_name)
         schema = definition.input_schema if definition else {}
         faults = [*placeholders(call.proposed)]
         if call.by_model:
             step = execution.steps[call.step_id].step
             faults.extend(empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
-        resolved = resolve(call.proposed, execution.steps)
+        resolved = resolve(call.proposed, execution.steps, self._parts)
         completed, invalid = self._tools.complete(call.tool_name, resolved)
         faults.extend(invalid)
         if faults:

@@ -28,8 +28,10 @@ from planwarden.agent.errors import (
     VersionConflict,
 )
 from planwarden.agent.fold import fold
+from planwarden.agent.parts import read_wanted
 from planwarden.agent.perform import Performer
 from planwarden.agent.ports import Append, Lease, Store
+from planwarden.agent.references import Part, PartsNeeded, Wanted
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.transaction import Change, Command, Job, Outcome, Preparation, Transaction
 
@@ -37,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 MAX_RETRIES = 20
 RETRY_S = 1.0
+HEARD_S = 0.5
+"""Watchers of a model that writes are woken no more often than this."""
+HEARD_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,8 @@ class Surroundings:
     committed: Callable[["Run"], None]
     """Told after every commit and when the run comes to rest."""
     is_closing: Callable[[], bool]
+    heard: Callable[["Run"], None]
+    """Told when there is more to show of an answer that is being written."""
 
 
 class Run:
@@ -74,6 +81,9 @@ class Run:
         """What could not be stored and is tried again."""
         self._is_retrying = False
         self._is_stale = False
+        self.heard = ""
+        """The end of the final answer while a model is writing it: progress, kept nowhere else and never a record."""
+        self._woken_at = -math.inf
         self.is_foreign = False
         """Another process owns the execution; only answers can be recorded through this run."""
 
@@ -121,13 +131,24 @@ class Run:
             await self._abandon()
 
     async def _perform(self, job: Job) -> Outcome:
-        scope, events = self._inflight[job.key], tuple[ev.Event, ...]()
+        scope = self._inflight[job.key]
         if isinstance(job, Work):
-            events = await self._around.performer.call(self.execution, job, self.principal, scope)
-        else:
+            done = await self._around.performer.call(self.execution, job, self.principal, scope)
+            return Outcome(job.key, done.events, done.artifacts)
+        events: tuple[ev.Event, ...] = ()
+        try:
             with scope:
-                events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts)
+                events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts, self._hear)
+        finally:
+            self.heard = ""
         return Outcome(job.key, events)
+
+    def _hear(self, text: str) -> None:
+        self.heard = text[-HEARD_CHARS:]
+        now = anyio.current_time()
+        if now - self._woken_at >= HEARD_S:
+            self._woken_at = now
+            self._around.heard(self)
 
     async def _pump(self) -> list[Job]:
         """Commit everything that is waiting, until nothing is; gives the jobs to perform."""
@@ -150,8 +171,9 @@ class Run:
                 self._give_up_outcomes(facts)
             if self._is_stale:
                 await self._catch_up()
+            parts: dict[Wanted, Part] = {}
             for _ in range(MAX_RETRIES):
-                jobs = await self._attempt(facts)
+                jobs = await self._attempt(facts, parts)
                 if jobs is not None:
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
@@ -163,19 +185,10 @@ class Run:
             self._refuse(facts, PlanwardenError(text))
             raise
 
-    async def _attempt(self, facts: list[Outcome | Command]) -> list[Job] | None:
+    async def _attempt(self, facts: list[Outcome | Command], parts: dict[Wanted, Part]) -> list[Job] | None:
         """The announced jobs, or None when the state has changed under the attempt and it has to be made again."""
-        around = self._around
         arrived = {fact.key for fact in facts if isinstance(fact, Outcome)}
-        transaction = Transaction(
-            around.preparation,
-            self.execution,
-            self.principal,
-            now=around.store.clock.now(),
-            inflight=self._inflight.keys() - arrived,
-            follow=not (self.is_foreign or around.is_closing()),
-        )
-        transaction.build(facts)
+        transaction = await self._built(facts, arrived, parts)
         try:
             if transaction.recorded:
                 await self._commit(transaction)
@@ -183,7 +196,7 @@ class Run:
                 await self._claim()
         except (VersionConflict, GuardFailed) as refusal:
             if isinstance(refusal, GrantSpent):
-                around.refused(refusal.grant_id)
+                self._around.refused(refusal.grant_id)
             # Somebody else wrote or answered first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()
             return None
@@ -198,6 +211,30 @@ class Run:
             del self._inflight[key]
         self._adopt(transaction)
         return transaction.jobs
+
+    async def _built(self, facts: list[Outcome | Command], arrived: set[str], parts: dict[Wanted, Part]) -> Transaction:
+        """The transaction, thrown away and built again while its references lead to parts that are not in `parts` yet.
+
+        Every turn adds parts, each no larger than the arguments that it goes into, so there is an end.
+        """
+        around = self._around
+        while True:
+            transaction = Transaction(
+                around.preparation,
+                self.execution,
+                self.principal,
+                now=around.store.clock.now(),
+                inflight=self._inflight.keys() - arrived,
+                follow=not (self.is_foreign or around.is_closing()),
+                parts=parts,
+            )
+            try:
+                transaction.build(facts)
+            except PartsNeeded as needed:
+                new = {found.artifact_id: found for found in transaction.artifacts}
+                parts.update(await read_wanted(around.store, self.execution.thread_id, needed.wanted, new))
+            else:
+                return transaction
 
     def _adopt(self, transaction: Transaction) -> None:
         """What was committed is the state now; its jobs are announced and its commands are told."""
@@ -228,6 +265,7 @@ class Run:
             owner=self._around.owner,
             guards=transaction.guards,
             policy=self._around.policy,
+            artifacts=transaction.artifacts,
         )
         self.lease = await self._around.store.append(append)
 

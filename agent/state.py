@@ -197,6 +197,8 @@ class Call:
     """Times that it was dispatched."""
     grant_id: str | None = None
     """The standing grant that let it through."""
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

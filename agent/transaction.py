@@ -6,13 +6,14 @@ follows. It is thrown away when its commit is refused; nothing in it has happene
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.artifact import Artifact
 from planwarden.agent.decide import Ask, Dispatch, Record, Revise, decide, spent_budget
 from planwarden.agent.dispatch import Dispatcher, Prepared, Work, running_calls
 from planwarden.agent.errors import InvalidPlan, LimitExceeded, PlanwardenError
@@ -20,6 +21,7 @@ from planwarden.agent.fold import apply
 from planwarden.agent.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.ports import Guard, Toolbox
 from planwarden.agent.prompts import Prompt, planning_prompt, step_prompt, synthesis_prompt
+from planwarden.agent.references import Part, Wanted
 from planwarden.agent.revision import revise
 from planwarden.agent.state import Execution
 from planwarden.agent.tool import ToolDefinition
@@ -44,6 +46,8 @@ class Outcome:
     key: str
     """Of the job that it came from."""
     events: tuple[ev.Event, ...]
+    artifacts: tuple[Artifact, ...] = ()
+    """What the events mention and the log does not hold."""
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ class Preparation:
 
 
 class Transaction:
-    """Build once; then read `execution`, `recorded`, `guards`, `jobs` and `settled`."""
+    """Build once; then read `execution`, `recorded`, `guards`, `artifacts`, `jobs` and `settled`."""
 
     def __init__(
         self,
@@ -91,8 +95,10 @@ class Transaction:
         now: float,
         inflight: Collection[str],
         follow: bool,
+        parts: Mapping[Wanted, Part],
     ) -> None:
         self._preparation = preparation
+        self._dispatcher = preparation.dispatcher.knowing(parts) if parts else preparation.dispatcher
         self._principal = principal
         self._now = now
         self._inflight = inflight
@@ -101,6 +107,7 @@ class Transaction:
         """The state after everything recorded here."""
         self.recorded: list[ev.Recorded] = []
         self.guards: list[Guard] = []
+        self.artifacts: list[Artifact] = []
         self.jobs: list[Job] = []
         """To be performed after the commit."""
         self.settled: list[Command] = []
@@ -135,6 +142,7 @@ class Transaction:
         before, length = self.execution, len(self.recorded)
         try:
             self._record(outcome.events)
+            self.artifacts.extend(outcome.artifacts)
         except PlanwardenError as error:
             # Only after the execution was ended or taken over meanwhile; the log has its own account of the call.
             self.execution = before
@@ -145,7 +153,7 @@ class Transaction:
         """Calls that somebody dispatched before this process owned the execution."""
         for call in tuple(running_calls(self.execution)):
             if call.call_id not in self._inflight:
-                self._take(self._preparation.dispatcher.recover(self.execution, call))
+                self._take(self._dispatcher.recover(self.execution, call))
 
     def _decide(self) -> bool:
         """Record and prepare what `decide` wants; False when it wants nothing more."""
@@ -159,7 +167,7 @@ class Transaction:
                     moved = True
                 case Dispatch(call=call):
                     if spent_budget(self.execution) is None:
-                        prepared = self._preparation.dispatcher.prepare(self.execution, call, self._principal)
+                        prepared = self._dispatcher.prepare(self.execution, call, self._principal)
                         self._take(prepared)
                         # Nothing more follows from a call that is on its way.
                         moved = moved or prepared.work is None

@@ -204,7 +204,7 @@ def _sqlite() -> Check:
 
 
 def _model(settings: Settings) -> Check:
-    build_model(settings.model)
+    build_model(settings.model, settings.environment)
     text = "the calling assistant thinks; no key needed" if settings.model == "caller" else settings.model
     return Check(name="model", status="ok", message=text, facts={"model": settings.model})
 
@@ -224,7 +224,7 @@ def _web_extra() -> Check:
 
 
 def _search(settings: Settings) -> Check:
-    endpoint = search_endpoint_from_environment(settings.environment or os.environ)
+    endpoint = search_endpoint_from_environment(settings.environment)
     if endpoint is None:
         return Check(name="search", status="off", message="no search service; PLANWARDEN_SEARCH names one")
     facts: dict[str, JsonValue] = {"provider": endpoint.provider, "baseUrl": endpoint.base_url}

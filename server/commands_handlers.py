@@ -10,11 +10,12 @@ from pathlib import Path
 import anyio
 from pydantic import JsonValue
 
+from planwarden.agent.errors import UsageError
 from planwarden.agent.state import Execution
 from planwarden.server import commands_audit, commands_grants, commands_run, commands_store
 from planwarden.server.clients import CLIENTS, launch
 from planwarden.server.commands_home import DONE, FAILED, Home, exit_code
-from planwarden.server.commands_inbox import list_questions, show_thread
+from planwarden.server.commands_inbox import list_questions, read_artifact, show_thread
 from planwarden.server.commands_run import Desk, conclude, read_plan, run_plan
 from planwarden.server.commands_tools import draw_tools, list_tools
 from planwarden.server.configuration import load_settings
@@ -91,6 +92,12 @@ def list_(arguments: Namespace) -> int:
 
 
 def show(arguments: Namespace) -> int:
+    if arguments.artifact is not None:
+        if arguments.json or arguments.observations is not None:
+            raise UsageError("--artifact writes the artifact as it is; leave --json and --observations out")
+        home, is_terminal = _load(arguments), sys.stdout.isatty()
+        sys.stdout.buffer.write(read_artifact(home, arguments.thread, arguments.artifact, for_eyes=is_terminal))
+        return DONE
     terminal = None if arguments.json else _terminal(arguments)
     view = show_thread(_load(arguments), terminal, arguments.thread, observations_after=arguments.observations)
     if arguments.json:

@@ -6,7 +6,7 @@ the executions that the command is about and leaves all others to whoever owns t
 
 import math
 import shlex
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from planwarden.server.catalogue import build_registry
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.service import Service
+from planwarden.server.terminal_screen import Update
 from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sqlite import SqliteStore
 from planwarden.tools.registry import Registry
@@ -43,7 +44,12 @@ class Home:
     def load(cls, home: Path | None, model: str | None, environment: Mapping[str, str] | None = None) -> "Home":
         """Raises `UsageError` when the settings, a tool or the model are not usable."""
         settings = load_settings(home=home, model=model, environment=environment)
-        return cls(settings, build_registry(settings), build_model(settings.model), is_named=home is not None)
+        return cls(
+            settings,
+            build_registry(settings),
+            build_model(settings.model, settings.environment),
+            is_named=home is not None,
+        )
 
     def command(self, *words: str) -> str:
         """A command line that works on this home, to be copied."""
@@ -102,16 +108,14 @@ async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, Exe
     return row, execution
 
 
-async def watch(
-    service: Service, execution: Execution, update: Callable[[Execution], None], *, patience_s: float = math.inf
-) -> Execution:
+async def watch(service: Service, execution: Execution, update: Update, *, patience_s: float = math.inf) -> Execution:
     """Show every change until the execution is over or waits for somebody; gives its last state.
 
     When nobody but the clock can go on, it is waited for, unless that would take longer than `patience_s`.
     """
     engine = service.engine
     while True:
-        update(execution)
+        update(execution, engine.heard(execution.execution_id))
         left = _seconds_left(execution, engine.store.clock.now())
         if execution.status != "running" and (left is None or left > patience_s):
             return execution

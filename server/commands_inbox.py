@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import anyio
 
-from planwarden.agent.errors import InvalidArguments, UnknownThread
+from planwarden.agent.errors import InvalidArguments, UnknownThread, UsageError
 from planwarden.agent.ports import Header
 from planwarden.agent.state import Execution
 from planwarden.server import terminal_question, views
@@ -16,6 +16,8 @@ from planwarden.server.terminal import Terminal
 from planwarden.server.terminal_lines import OUTCOMES, Line, one_line, outcome_lines, step_lines
 
 RECENT = 5
+_HARMLESS = bytes(range(0x20, 0x7F)) + b"\n\t"
+"""Bytes that a terminal only shows."""
 
 
 def list_questions(home: Home, terminal: Terminal | None, *, limit: int, cursor: str | None) -> views.SuspensionPage:
@@ -60,6 +62,24 @@ def show_thread(
             return view
 
     return anyio.run(look)
+
+
+def read_artifact(home: Home, thread_id: str, artifact_id: str, *, for_eyes: bool) -> bytes:
+    """The whole content of an artifact of the thread; `for_eyes` when it goes to a terminal.
+
+    Raises:
+        UnknownArtifact: there is none.
+        UsageError: a terminal might obey what is in it.
+    """
+
+    async def look() -> bytes:
+        async with home.looking() as service:
+            return (await service.artifact(thread_id, artifact_id, principal=None)).data
+
+    data = anyio.run(look)
+    if for_eyes and data.translate(None, delete=_HARMLESS):
+        raise UsageError(f"artifact {artifact_id!r} is not plain text; redirect the output into a file")
+    return data
 
 
 def _draw_questions(terminal: Terminal, home: Home, page: views.SuspensionPage, now: float) -> None:

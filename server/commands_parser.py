@@ -82,6 +82,9 @@ def parser() -> Parser:
     show = command("show", handlers.show, "Show a thread's newest execution.")
     show.add_argument("thread", metavar="THREAD")
     show.add_argument("--observations", type=int, metavar="N", help="also what happened after event N; 0 for all")
+    show.add_argument(
+        "--artifact", metavar="ID", help="instead write one large result, whole and as it is, to standard output"
+    )
     approve = command("approve", handlers.approve, "Show a question, ask the person at the terminal, and go on.")
     approve.add_argument("suspension", metavar="SUSPENSION")
     reject = command("reject", handlers.reject, "Reject a question and go on with what is left to do.")

@@ -1,6 +1,7 @@
 """Resources: the same views as JSON, for hosts that let people or models read them beside the tools."""
 
 import json
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
@@ -8,13 +9,15 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import Resource, ResourceTemplate
 from pydantic import JsonValue
 
-from planwarden.agent.errors import UnknownTool
+from planwarden.agent.artifact import JSON_TYPE, Artifact
+from planwarden.agent.errors import InvalidArguments, UnknownTool
 from planwarden.server.mcp_results import presentable
 from planwarden.server.service import MAX_PAGE, Service
 from planwarden.server.views import ToolPage, to_json, tool_line
 
 JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
+ARTIFACTS = "planwarden://artifacts"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource(uri=TOOLS, name="tools", title="Tools for plans", description="One line per tool.", mime_type=JSON),
@@ -41,15 +44,27 @@ TEMPLATES: tuple[ResourceTemplate, ...] = (
         description="The newest of the thread, with all observations.",
         mime_type=JSON,
     ),
+    ResourceTemplate(
+        uri_template=f"{ARTIFACTS}/{{thread_id}}/{{artifact_id}}{{?offset}}",
+        name="artifact",
+        title="A large result",
+        description="A piece of it as text, from byte `offset` (0) on; nextOffset is where the next piece begins.",
+        mime_type=JSON,
+    ),
 )
+
+PIECE_BYTES = 128 * 1024
+"""Of an artifact that one reading gives."""
 
 Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
 
 def reader(uri: str) -> tuple[Reader, str] | None:
-    """What reads the resource, and the name in its address; None when it is not one of ours."""
+    """What reads the resource, and what its address names; None when it is not one of ours."""
     if uri in _WHOLE:
         return _WHOLE[uri], ""
+    if uri.startswith(f"{ARTIFACTS}/"):
+        return _artifact, uri.removeprefix(f"{ARTIFACTS}/")
     prefix, _, name = uri.rpartition("/")
     return (_NAMED[prefix], unquote(name)) if prefix in _NAMED and name else None
 
@@ -59,7 +74,7 @@ async def read(service: Service, uri: str, principal: str) -> str:
 
     Raises:
         ResourceNotFoundError: it is not one of ours.
-        PlanwardenError: there is no such tool or thread, or the store failed.
+        PlanwardenError: there is no such tool, thread or artifact, or the store failed.
     """
     found = reader(uri)
     if found is None:
@@ -81,6 +96,32 @@ async def _tool(service: Service, name: str, principal: str) -> JsonValue:
 
 async def _execution(service: Service, name: str, principal: str) -> JsonValue:
     return to_json(await service.get_execution(name, observations_after=0, principal=principal))
+
+
+async def _artifact(service: Service, name: str, principal: str) -> JsonValue:
+    path, _, query = name.partition("?")
+    thread_id, _, artifact_id = map(unquote, path.partition("/"))
+    offset = query.removeprefix("offset=") if query else "0"
+    if (query and not query.startswith("offset=")) or not (offset.isascii() and offset.isdigit() and len(offset) <= 12):
+        raise InvalidArguments(f"{query[:80]!r} is not offset=N, where N is a nextOffset")
+    found = await service.artifact(thread_id, artifact_id, principal=principal)
+    return _piece(found, int(offset))
+
+
+def _piece(found: Artifact, start: int) -> JsonValue:
+    """At most `PIECE_BYTES` of it: as text where it is text, ASCII then, so that every byte is a character."""
+    data = found.data[start : start + PIECE_BYTES]
+    end = start + len(data)
+    is_text = found.media_type == JSON_TYPE and data.isascii()
+    content: dict[str, JsonValue] = {"text": data.decode("ascii")} if is_text else {"base64": b64encode(data).decode()}
+    return {
+        "artifactId": found.artifact_id,
+        "mediaType": found.media_type,
+        "sizeBytes": len(found.data),
+        "offset": start,
+        "nextOffset": end if end < len(found.data) else None,
+        **content,
+    }
 
 
 async def _suspensions(service: Service, name: str, principal: str) -> JsonValue:

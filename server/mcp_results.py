@@ -12,6 +12,7 @@ from typing import Any, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
+from planwarden.agent.artifact import is_stand_in
 from planwarden.agent.errors import PlanwardenError
 from planwarden.server.mcp_text import MAX_TEXT, cut, error_text
 from planwarden.server.views import to_json
@@ -70,4 +71,6 @@ def _preview(value: JsonValue) -> JsonValue:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if len(text) <= KEPT_VALUE:
         return value
+    if isinstance(value, dict) and is_stand_in(value):
+        return {**value, "preview": str(value["preview"])[:KEPT_VALUE]}
     return {"truncated": True, "sizeBytes": len(text.encode()), "preview": text[:KEPT_VALUE]}

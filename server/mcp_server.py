@@ -30,7 +30,7 @@ from mcp.types import (
 )
 from pydantic import AnyUrl
 
-from planwarden.agent.errors import PlanwardenError, StoreError, UnknownThread, UnknownTool
+from planwarden.agent.errors import PlanwardenError, StoreError, UnknownArtifact, UnknownThread, UnknownTool
 from planwarden.server import mcp_resources as resources
 from planwarden.server.mcp_desk import Desk, Opening
 from planwarden.server.mcp_key import request_state_key
@@ -107,7 +107,7 @@ class PlanwardenServer(MCPServer[Desk]):
             return await super().read_resource(uri, context)
         try:
             text = await resources.read(await _desk(context).service(), str(uri), self.principal)
-        except (UnknownThread, UnknownTool) as error:
+        except (UnknownThread, UnknownTool, UnknownArtifact) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
             raise ResourceError(f"{error.code}: {error.message}") from None

@@ -11,10 +11,14 @@ from mcp.server.mcpserver import Context
 from planwarden.agent.errors import PlanwardenError
 from planwarden.agent.state import STEP_TERMINAL, Execution
 from planwarden.server import views
+from planwarden.server.facts import escape_text
 from planwarden.server.service import Service
 
 HEARTBEAT_S = 3.0
 """Progress is repeated this often, so that clients whose time limit starts anew with it do not give up."""
+
+HEARD_CHARS = 200
+"""Of an answer that is being written."""
 
 AnyContext = Context[Any, Any]
 
@@ -61,7 +65,10 @@ async def until_decided(service: Service, suspension: views.Suspension, context:
 
 
 async def _report(service: Service, execution_id: str, context: AnyContext) -> None:
-    """One notification for every change that was seen, and a heartbeat; the number only ever grows."""
+    """One notification for every change that was seen, and a heartbeat; the number only ever grows.
+
+    A commit is a change, and so is text that a model writes, which the engine tells twice a second at most.
+    """
     beats = 0
     while True:
         try:
@@ -71,13 +78,15 @@ async def _report(service: Service, execution_id: str, context: AnyContext) -> N
         if execution.status != "running":
             return
         beats += 1
-        await context.report_progress(beats, message=_standing(execution))
+        await context.report_progress(beats, message=_standing(execution, service.engine.heard(execution_id)))
         with anyio.move_on_after(HEARTBEAT_S):
             await service.engine.changed(execution_id)
 
 
-def _standing(execution: Execution) -> str:
-    """Where the execution is, in words that are the engine's own."""
+def _standing(execution: Execution, heard: str) -> str:
+    """Where the execution is, in words that are the engine's own; last, in quotes, how an answer that is being written goes on."""
+    if heard:
+        return f'{_standing(execution, "")}; writing: "...{escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]}"'
     if not execution.steps:
         return "planning"
     done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.artifact import Artifact
 from planwarden.agent.audit import Entry
 from planwarden.agent.decide import spent_budget
 from planwarden.agent.engine import Engine
@@ -19,6 +20,7 @@ from planwarden.agent.errors import (
     LimitExceeded,
     RateLimited,
     ThreadBusy,
+    UnknownArtifact,
     UnknownSuspension,
     UnknownThread,
 )
@@ -116,6 +118,20 @@ class Service:
         return views.execution_view(
             execution, self.engine.tools, list(observations(shown, execution)), inbox=self.inbox
         )
+
+    async def artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
+        """An artifact of the thread, whole. `principal` None reads everybody's, for the operator's terminal.
+
+        Raises:
+            UnknownArtifact: there is none, or the thread is not the principal's.
+        """
+        headers = await self.engine.store.thread(thread_id)
+        found: Artifact | None = None
+        if headers and principal in (None, headers[0].principal):
+            found = await self.engine.store.artifact(thread_id, artifact_id)
+        if found is None:
+            raise UnknownArtifact(f"there is no artifact {artifact_id[:64]!r} in thread {thread_id[:64]!r}")
+        return found
 
     async def list_suspensions(
         self,

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from planwarden.agent.artifact import is_stand_in
 from planwarden.agent.state import Call, CallStatus, Execution, ExecutionStatus, StepState, StepStatus
 from planwarden.server.facts import escape_text
 
@@ -21,6 +22,7 @@ Part = str | tuple[str, Style]
 ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 SPOKEN_CHARS = 160
+HEARD_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,12 @@ def outcome_lines(execution: Execution) -> tuple[Line, ...]:
     return tuple(lines)
 
 
+def heard_line(heard: str) -> Line:
+    """The end of an answer that a model is writing; it is progress and disappears with the next drawing."""
+    tail = escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]
+    return Line((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
+
+
 def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
     """`(name=value, …)` on one line, cut."""
     inside = ", ".join(f"{escape_text(name)}={value_summary(value, 40)}" for name, value in arguments.items())
@@ -205,6 +213,8 @@ def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
 def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
     """A value in a few words: short ones whole, long lists by their length."""
     if isinstance(value, dict):
+        if is_stand_in(value):
+            return f"{value['sizeBytes']} bytes, artifact {escape_text(str(value['artifactId']))}"
         if "$from" in value:
             return f"from {escape_text(str(value['$from']))}"
         parts = (f"{escape_text(key)}: {_inner(child)}" for key, child in value.items())

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planwarden.agent.state import STEP_TERMINAL, Execution
-from planwarden.server.terminal_lines import Line, Style, step_lines
+from planwarden.server.terminal_lines import Line, Style, heard_line, step_lines
 from planwarden.server.terminal_screen import Update, sign
 
 _STYLES: dict[Style, str] = {
@@ -45,10 +45,10 @@ class RichScreen:
 
     def lines(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            self._console.print(self._drawn(line))
+            self._console.print(self.drawn(line))
 
     def panel(self, title: str, lines: Sequence[Line], style: Style) -> None:
-        body = Group(*(self._drawn(line) for line in lines))
+        body = Group(*(self.drawn(line) for line in lines))
         box = ROUNDED if self._is_unicode else ASCII
         width = min(self._console.width, MAX_WIDTH)
         head = Text(title, style=f"bold {_STYLES[style]}")
@@ -69,9 +69,9 @@ class RichScreen:
             self.shown |= {(steps.execution.execution_id, name) for name in settled}
 
     def step(self, execution: Execution, step_id: str) -> Group:
-        return Group(*(self._drawn(line) for line in step_lines(execution, execution.steps[step_id])))
+        return Group(*(self.drawn(line) for line in step_lines(execution, execution.steps[step_id])))
 
-    def _drawn(self, line: Line) -> Padding | Table | Text:
+    def drawn(self, line: Line) -> Padding | Table | Text:
         text = Text()
         for part in line.parts:
             words, style = (part, "plain") if isinstance(part, str) else part
@@ -93,10 +93,11 @@ class _Steps:
 
     def __init__(self, screen: RichScreen) -> None:
         self.execution: Execution | None = None
+        self._heard = ""
         self._screen = screen
 
-    def update(self, execution: Execution) -> None:
-        self.execution = execution
+    def update(self, execution: Execution, heard: str = "") -> None:
+        self.execution, self._heard = execution, heard
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         execution = self.execution
@@ -105,3 +106,5 @@ class _Steps:
         for step_id in execution.steps:
             if (execution.execution_id, step_id) not in self._screen.shown:
                 yield self._screen.step(execution, step_id)
+        if self._heard:
+            yield self._screen.drawn(heard_line(self._heard))

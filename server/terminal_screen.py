@@ -1,13 +1,18 @@
 """How lines reach a stream: the port that a terminal draws through, and the drawing for pipes, logs and dumb terminals."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
 from planwarden.agent.state import STEP_TERMINAL, Execution
 from planwarden.server.terminal_lines import STYLES, Line, Mark, Style, step_lines
 
-Update = Callable[[Execution], None]
+
+class Update(Protocol):
+    def __call__(self, execution: Execution, heard: str = "") -> None:
+        """Show the execution; `heard` is the end of the answer that a model is writing."""
+        ...
+
 
 MARKS: dict[Mark, tuple[str, str]] = {
     "done": ("✓", "+"),
@@ -68,7 +73,8 @@ class PlainScreen:
     def live(self) -> Generator[Update]:
         yield self._update
 
-    def _update(self, execution: Execution) -> None:
+    def _update(self, execution: Execution, heard: str = "") -> None:
+        # What is being written would be lines that may not be true in the end, and here they could not be taken back.
         for step_id, state in execution.steps.items():
             if (execution.execution_id, step_id) in self.shown:
                 continue

@@ -52,10 +52,15 @@ class Warden:
         named = model if isinstance(model, str) else None
         self.settings = settings or load_settings(home=folder, model=named)
         self.tools = build_registry(self.settings, tools)
-        self._model = build_model(self.settings.model) if model is None or isinstance(model, str) else model
+        self._model = self._chosen(model)
         self._given = store
         self._stack = AsyncExitStack()
         self._service: Service | None = None
+
+    def _chosen(self, model: str | Model | None) -> Model:
+        if model is None or isinstance(model, str):
+            return build_model(model or self.settings.model, self.settings.environment)
+        return model
 
     async def __aenter__(self) -> Self:
         """Open the store and take over what a dead process left running. Raises `StoreError`."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from planwarden.agent import events as ev
+from planwarden.agent.artifact import Artifact
 from planwarden.agent.audit import GENESIS, AuditRow, Entry, chained
 from planwarden.agent.audit import entries as audited
 from planwarden.agent.errors import GrantSpent, GuardFailed, InvalidArguments, LeaseLost, ThreadBusy, VersionConflict
@@ -21,6 +22,7 @@ LEASE_S = 15.0
 class _Row:
     header: Header
     log: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
+    artifacts: dict[str, Artifact] = field(default_factory=dict[str, Artifact])
 
 
 class MemoryStore:
@@ -54,6 +56,7 @@ class MemoryStore:
         else:
             held = self._extend(append, row, now)
         self._rows[execution_id].log.extend(append.recorded)
+        self._rows[execution_id].artifacts.update((found.artifact_id, found) for found in append.artifacts)
         self._project(append)
         entries = tuple(audited(append.recorded, append.execution, append.policy))
         if entries:
@@ -152,6 +155,10 @@ class MemoryStore:
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
         row = self._rows.get(execution_id)
         return tuple(row.log[after:]) if row else ()
+
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        rows = (row for row in self._rows.values() if row.header.thread_id == thread_id)
+        return next((row.artifacts[artifact_id] for row in rows if artifact_id in row.artifacts), None)
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         return tuple(row.header for row in self._rows.values() if row.header.thread_id == thread_id)

@@ -12,6 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from planwarden.agent import events as ev
+from planwarden.agent.artifact import Artifact, checked_artifact
 from planwarden.agent.audit import AuditRow, Entry
 from planwarden.agent.audit import entries as audited
 from planwarden.agent.errors import GuardFailed, InvalidArguments, LeaseLost, StoreError, ThreadBusy, VersionConflict
@@ -105,6 +106,8 @@ class SqliteStore:
             _project(connection, number, append, change)
         if entries:
             sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
+        for found in append.artifacts:
+            connection.execute(SQL["add_artifact"], (number, found.artifact_id, found.media_type, found.data))
         return lease
 
     def _advance(self, connection: sqlite3.Connection, append: Append, now: float) -> tuple[int, Lease | None]:
@@ -199,6 +202,10 @@ class SqliteStore:
         if recorded and following != version + 1:
             raise _damaged(execution_id, f"it ends with event {following - 1} instead of {version}")
         return tuple(entry for entry in recorded if entry.sequence > after)
+
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        rows = await self._rows("find_artifact", (thread_id, artifact_id))
+        return checked_artifact(artifact_id, *rows[0]) if rows else None
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         return tuple(map(_header, await self._rows("thread", (thread_id,))))
@@ -423,7 +430,7 @@ def _damaged(execution_id: str, how: str) -> StoreError:
 
 def _prune(connection: sqlite3.Connection, before: float) -> int:
     numbers = connection.execute(SQL["prunable"], (before,)).fetchall()
-    for name in ("prune_events", "prune_suspensions", "prune_execution"):
+    for name in ("prune_events", "prune_suspensions", "prune_artifacts", "prune_execution"):
         connection.executemany(SQL[name], numbers)
     return len(numbers)
 

@@ -26,6 +26,15 @@ RETURNING number;
 -- One transaction's events.
 INSERT INTO events (execution, first, at, body, checksum) VALUES (?, ?, ?, ?, ?);
 
+-- name: add_artifact
+-- Content beside the log; the same content of an execution is stored once.
+INSERT INTO artifacts (execution, artifact_id, media_type, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: find_artifact
+-- Content by its name, of whichever execution of the thread has it.
+SELECT a.media_type, a.data FROM executions AS x JOIN artifacts AS a ON a.execution = x.number
+WHERE x.thread_id = ? AND a.artifact_id = ? LIMIT 1;
+
 -- name: read_guarded
 -- What a guard compares.
 SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = ?;
@@ -146,6 +155,10 @@ DELETE FROM events WHERE execution = ?;
 -- name: prune_suspensions
 -- The questions of one finished execution.
 DELETE FROM suspensions WHERE execution = ?;
+
+-- name: prune_artifacts
+-- The artifacts of one finished execution.
+DELETE FROM artifacts WHERE execution = ?;
 
 -- name: prune_execution
 -- The row of one finished execution.

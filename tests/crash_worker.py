@@ -7,6 +7,7 @@ it has printed, it has been told by planwarden, so it counts as acknowledged.
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
@@ -20,13 +21,14 @@ from planwarden.agent.engine import Engine
 from planwarden.agent.errors import StoreError, UsageError
 from planwarden.agent.llm import CallerModel
 from planwarden.agent.plan import parse_plan
+from planwarden.agent.ports import Append
 from planwarden.agent.state import FINISHED, Execution
 from planwarden.server.policy import Policy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import SqliteStore
 from planwarden.tools.registry import Registry
 from tests.crash_scenario import PERSON, PRINCIPAL, plan_document, scenario_tools, truthful_answer
-from tests.fakes import EffectLedger, Moment, WatchedStore, recording_tool
+from tests.fakes import EffectLedger, Moment, RefusingStore, WatchedStore, recording_tool
 from tests.store_suite import Scribe
 
 Program = Callable[[Path, list[str]], Awaitable[None]]
@@ -187,7 +189,26 @@ async def toil(folder: Path, arguments: list[str]) -> None:
     await store.close()
 
 
+async def large_effect(folder: Path, arguments: list[str]) -> None:
+    """Run a tool with an effect and a large result; die after the effect, before its result can be committed."""
+    ledger = EffectLedger(folder / "effects")
+
+    def die(append: Append) -> bool:
+        if append.artifacts:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+    store = RefusingStore(SqliteStore.open(folder / "planwarden.db"), die)
+    tools = Registry([recording_tool(ledger, "dump", filler_bytes=300_000)])
+    async with Engine(store, tools, CallerModel(), Policy()) as engine:
+        steps: JsonValue = {"todoList": [{"id": "a", "description": "dump", "toolCalls": [{"toolName": "dump"}]}]}
+        plan, _ = parse_plan(steps, author="caller", tools=engine.facts())
+        execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+        await engine.wait(execution, 60)
+
+
 PROGRAMS: dict[str, Program] = {
+    "large_effect": large_effect,
     "toil": toil,
     "hold": hold,
     "fill_the_disk": fill_the_disk,

@@ -16,6 +16,7 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.artifact import Artifact
 from planwarden.agent.audit import AuditRow
 from planwarden.agent.audit import Entry as AuditEntry
 from planwarden.agent.errors import StoreError
@@ -90,8 +91,9 @@ def recording_tool(
     properties: dict[str, JsonValue] | None = None,
     before: Callable[[], Awaitable[None]] | None = None,
     after: Callable[[], Awaitable[None]] | None = None,
+    filler_bytes: int = 0,
 ) -> Tool:
-    """A tool that writes one line to the ledger and returns `{"done": NAME, **arguments}`.
+    """A tool that writes one line to the ledger and returns `{"done": NAME, **arguments}`, with a filler if wanted.
 
     `before` and `after` are awaited around the line; a test stops a call there.
     """
@@ -100,6 +102,8 @@ def recording_tool(
         if before is not None:
             await before()
         value: dict[str, JsonValue] = {"done": name, **arguments}
+        if filler_bytes:
+            value["filler"] = "x" * filler_bytes
         ledger.write(
             Entry(
                 tool_name=name,
@@ -167,6 +171,9 @@ class WatchedStore:
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
         return await self._watched("read", lambda: self.inner.read(execution_id, after))
+
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        return await self._watched("artifact", lambda: self.inner.artifact(thread_id, artifact_id))
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         return await self._watched("thread", lambda: self.inner.thread(thread_id))

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.llm import CallerModel, ScriptedModel
-from planwarden.agent.ports import Store
+from planwarden.agent.ports import Model, Store
 from planwarden.server.configuration import Settings
 from planwarden.server.mcp_server import PlanwardenServer, build_server
 from planwarden.server.service import Service
@@ -45,11 +45,12 @@ async def served(
     store: Store | None = None,
     settings: Settings | None = None,
     on_disk: bool = False,
+    model: Model | None = None,
 ) -> AsyncGenerator[Served]:
-    """A server without a disk, or on `home`; the caller thinks unless a script is given."""
+    """A server without a disk, or on `home`; the caller thinks unless a script or a model is given."""
     made = Warden(
         settings=settings or Settings(home=home),
-        model=CallerModel() if script is None else ScriptedModel({"replies": script}),
+        model=model or (CallerModel() if script is None else ScriptedModel({"replies": script})),
         tools=tools,
         store=None if on_disk else store or MemoryStore(),
     )

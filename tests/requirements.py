@@ -67,6 +67,25 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "store:orphans": Requirement("design, durability", "Running executions that nobody valid owns are found."),
     "store:prune": Requirement("issue, runner and store", "Pruning deletes finished, old executions and nothing else."),
+    "artifact:atomic": Requirement(
+        "decisions, 18", "An artifact is stored with the event that mentions it, or neither; pruning deletes both."
+    ),
+    "artifact:whole": Requirement(
+        "design, law 8", "A reference leads into the whole of a result that the log holds a stand-in of."
+    ),
+    "artifact:damage": Requirement("design, durability", "A damaged artifact is a StoreError, never a wrong value."),
+    "artifact:crash": Requirement(
+        "design, durability", "Killed between a large effect and its commit: outcome unknown, and nothing left behind."
+    ),
+    "stream:no-record": Requirement(
+        "issue, cut stream", "Text of a stream that broke off is shown as progress at most; it is in no record."
+    ),
+    "provider:run-goal": Requirement(
+        "issue, show", "A goal is planned and its tools really run with the wire format of every provider."
+    ),
+    "provider:bad-settings": Requirement(
+        "issue, bad input", "A wrong setting or a provider's refusal is one sentence, no traceback, never the key."
+    ),
     "store:reopen": Requirement("design, durability", "What was acknowledged is there after the file is opened again."),
     "store:cancelled-caller": Requirement("design, durability", "A cancelled caller leaves no transaction open."),
     "store:group-commit": Requirement(

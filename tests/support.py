@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.llm import CallerModel, ScriptedModel
-from planwarden.agent.ports import Store
+from planwarden.agent.ports import Model, Store
 from planwarden.server.configuration import Settings
 from planwarden.storage.memory import MemoryStore
 
@@ -56,9 +56,10 @@ async def warden(
     tools: Sequence[object] = (),
     store: Store | None = None,
     settings: Settings | None = None,
+    model: Model | None = None,
 ) -> AsyncGenerator[planwarden.Warden]:
-    """A warden without a disk; scripted when a script is given, else the caller thinks."""
-    model = CallerModel() if script is None else ScriptedModel({"replies": list(script)})
+    """A warden without a disk; scripted when a script is given, else the caller thinks, unless there is a model."""
+    model = model or (CallerModel() if script is None else ScriptedModel({"replies": list(script)}))
     given = [*(ledger.tools() if ledger else []), *tools]
     home = Path("/nonexistent")
     made = planwarden.Warden(

@@ -28,6 +28,7 @@ async def test_resources_and_templates_are_listed(tmp_path: Path, era: Era) -> N
         assert [template.uri_template for template in templates] == [
             "planwarden://tools/{name}",
             "planwarden://executions/{thread_id}",
+            "planwarden://artifacts/{thread_id}/{artifact_id}{?offset}",
         ]
 
 

@@ -229,12 +229,12 @@ async def test_the_same_answer_again_changes_nothing(tmp_path: Path, era: Era) -
 
 
 async def test_a_result_that_no_window_could_hold_is_cut_in_both_twins(tmp_path: Path, era: Era) -> None:
-    """ours: fifty results of a megabyte each are fifty megabytes."""
+    """ours: fifty results of a quarter megabyte each are twelve megabytes."""
 
     @planwarden.tool(risk="read", effect="read")
     async def flood() -> str:
         """A lot of text."""
-        return "x" * 900_000
+        return "x" * 200_000
 
     async with served(tmp_path, tools=[flood]) as found, Client(found.server, mode=era) as client:
         result = await client.call_tool(
@@ -242,7 +242,7 @@ async def test_a_result_that_no_window_could_hold_is_cut_in_both_twins(tmp_path:
         )
         document = result.structured_content
         assert document["status"] == "completed"
-        assert document["steps"][4]["result"] == {"truncated": True, "sizeBytes": 900_000, "preview": "x" * 2_000}
+        assert document["steps"][4]["result"] == {"truncated": True, "sizeBytes": 200_000, "preview": "x" * 2_000}
         assert len(json.dumps(document)) < 256_000
         assert len(text_of(result)) <= 60_000
 

@@ -16,6 +16,7 @@ from tests.doubles.asked import MARKERS, PLAN_TOOL, Asked, Said
 from tests.doubles.manners import MANNERS, Manner
 from tests.doubles.provider import provider_of
 from tests.doubles.server import PLAN, WIRES, Double, serving
+from tests.support import Ledger, asked_step, plan, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -223,6 +224,32 @@ async def test_no_answer_at_all_is_an_error_and_not_an_empty_result(wire: str) -
     """ours: a thought that was never thought completes no step"""
     with pytest.raises(ModelError, match="empty"):
         await asked_with(THOUGHT, always(Said()), wire=wire)
+
+
+@every_wire
+@pytest.mark.parametrize("second", [Said(status=401), Said(is_refused=True), Said(breaks_off=True)])
+async def test_an_answer_is_charged_also_when_asking_again_gives_none(wire: str, second: Said) -> None:
+    """spec: issue, budgets: from the provider's own numbers"""
+    broken = Said(calls=(("note", '{"text": "te'),))
+    ledger = Ledger()
+    manner = Manner("test", "x", lambda asked: second if asked.is_repeated else broken)
+    async with serving(wire, manner) as double, warden(ledger, model=provider_of(double)) as w:
+        done = await w.execute_plan(plan(asked_step("a", "note")))
+        again = await w.get_execution(done.thread_id)
+    assert (done.status, ledger.lines) == ("failed", []) and done.error is not None
+    assert done.error.code == "model_error"
+    assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
+    assert again.usage == done.usage
+
+
+async def test_a_plan_that_cost_tokens_and_came_to_nothing_is_charged() -> None:
+    """ours: the same for prompts that belong to no step"""
+    broken = Said(calls=((PLAN_TOOL, '{"todoList": [{"id'),))
+    manner = Manner("test", "x", lambda asked: Said(status=401) if asked.is_repeated else broken)
+    async with serving("openai-chat", manner) as double, warden(model=provider_of(double)) as w:
+        done = await w.run_goal("anything")
+    assert done.error is not None and done.error.code == "model_error"
+    assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
 
 
 @every_wire

@@ -11,6 +11,7 @@ import planwarden
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.provider import Endpoint, read_endpoint
+from planwarden.server.configuration import Settings
 from planwarden.server.models import LateModel, build_model
 from tests.doubles.manners import MANNERS
 from tests.doubles.server import WIRES, serving
@@ -178,3 +179,15 @@ def test_an_endpoint_shows_no_key() -> None:
     """spec: issue, never the key"""
     endpoint: Endpoint = read_endpoint("openai:m", OPENAI)
     assert endpoint.key == KEY and KEY not in repr(endpoint) and KEY not in str(endpoint)
+
+
+def test_a_warden_takes_its_key_from_its_settings_and_not_from_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: two wardens of one process may have different keys, and a model that is named wins"""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    planwarden.Warden(settings=Settings(home=tmp_path, model="openai:m", environment=OPENAI))
+    planwarden.Warden(settings=Settings(home=tmp_path, environment=OPENAI), model="openai:m")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(InvalidArguments, match="needs a key; set OPENAI_API_KEY"):
+        planwarden.Warden(settings=Settings(home=tmp_path, model="openai:m"))

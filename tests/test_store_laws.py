@@ -9,6 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from planwarden.agent import events as ev
+from planwarden.agent.artifact import Artifact, make_artifact
 from planwarden.agent.errors import (
     ExecutionConflict,
     GuardFailed,
@@ -18,7 +19,7 @@ from planwarden.agent.errors import (
     VersionConflict,
 )
 from planwarden.agent.fold import fold
-from planwarden.agent.ports import Guard, Lease, Store, SuspensionRow
+from planwarden.agent.ports import Append, Guard, Lease, Store, SuspensionRow
 from planwarden.agent.state import new_execution
 from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
@@ -487,6 +488,77 @@ async def test_passed_deadlines_are_found_earliest_first_by_the_stores_clock(sto
 
 
 # --- retention ---
+
+
+# --- artifacts ---
+
+
+def with_artifacts(append: Append, *artifacts: Artifact) -> Append:
+    return replace(append, artifacts=artifacts)
+
+
+@requirement("artifact:atomic")
+async def test_an_artifact_is_found_in_its_thread_and_nowhere_else(store: Store) -> None:
+    """spec: ports.Store.artifact"""
+    scribe = Scribe.on(store, "e1", thread_id="t1")
+    await scribe.start()
+    text, image = make_artifact(b'["x"]'), make_artifact(bytes(range(256)), "image/png")
+    intent = ev.ToolCallIntended(call_id="a:1", arguments={})
+    await store.append(with_artifacts(scribe.append(intent), text, image, text))
+    await Scribe.on(store, "e2", thread_id="t2").start()
+    assert await store.artifact("t1", text.artifact_id) == text
+    assert await store.artifact("t1", image.artifact_id) == image
+    assert await store.artifact("t2", text.artifact_id) is None
+    assert await store.artifact("t1", "nope") is None
+    assert await store.artifact("nope", text.artifact_id) is None
+
+
+@requirement("artifact:atomic")
+async def test_the_same_content_again_is_no_conflict(store: Store) -> None:
+    """ours: a repeated read returns the same"""
+    scribe, same = Scribe.on(store, "e1", thread_id="t1"), make_artifact(b"[]")
+    await scribe.start()
+    for event in (
+        ev.ToolCallIntended(call_id="a:1", arguments={}),
+        ev.ToolReturned(call_id="a:1", artifact=same.artifact_id),
+    ):
+        append = with_artifacts(scribe.append(event), same)
+        scribe.lease = await store.append(append)
+        scribe.execution = append.execution
+    assert await store.artifact("t1", same.artifact_id) == same
+
+
+@requirement("artifact:atomic", "store:atomic")
+async def test_an_artifact_of_a_refused_transaction_is_not_stored(store: Store) -> None:
+    """spec: ports.Store, all of it or nothing"""
+    scribe = Scribe.on(store, "e1", thread_id="t1")
+    await scribe.suspend("s1")
+    refused, event = make_artifact(b"[1]"), ev.CancelRequested()
+    append = with_artifacts(scribe.append(event), refused)
+    with pytest.raises(VersionConflict):
+        await store.append(replace(append, expected_version=append.expected_version - 1))
+    with pytest.raises(LeaseLost):
+        await store.append(replace(append, lease=Lease("e1", "p1", 99)))
+    with pytest.raises(GuardFailed):
+        await store.append(replace(append, guards=[guard("s1", digest="another")]))
+    assert await store.artifact("t1", refused.artifact_id) is None
+
+
+@requirement("artifact:atomic", "store:prune")
+async def test_pruning_deletes_the_artifacts_of_what_it_deletes(store: Store, clock: ManualClock) -> None:
+    """spec: ports.Store.prune"""
+    kept, gone = make_artifact(b"[1]"), make_artifact(b"[2]")
+    for name, artifact in (("running", kept), ("finished", gone)):
+        scribe = Scribe.on(store, name, thread_id=name)
+        await scribe.start()
+        append = with_artifacts(scribe.append(ev.ToolCallIntended(call_id="a:1", arguments={})), artifact)
+        scribe.lease, scribe.execution = await store.append(append), append.execution
+        if name == "finished":
+            await scribe.write(ev.ToolReturned(call_id="a:1"), ev.StepCompleted(step_id="a"), ev.ExecutionCompleted())
+    clock.advance(10)
+    assert await store.prune(clock.now()) == 1
+    assert await store.artifact("finished", gone.artifact_id) is None
+    assert await store.artifact("running", kept.artifact_id) == kept
 
 
 @requirement("store:prune")

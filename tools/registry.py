@@ -1,6 +1,7 @@
 """The catalogue: names, schemas, manifests, search, and the safe way to run a tool.
 
-Arguments are validated against the tool's schema with defaults filled in; results are checked to be JSON and bounded.
+Arguments are validated against the tool's schema with defaults filled in; results are checked to be JSON and
+bounded: what is too large for the log becomes an artifact, what is too large for that a preview.
 """
 
 import json
@@ -11,6 +12,15 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from planwarden.agent.artifact import (
+    INLINE_BYTES,
+    MAX_ARTIFACT_BYTES,
+    PREVIEW_CHARS,
+    Attached,
+    cut_off,
+    make_artifact,
+    stand_in,
+)
 from planwarden.agent.canonical import check_depth
 from planwarden.agent.errors import LimitExceeded, ToolError, UnknownTool, UsageError
 from planwarden.agent.schema import Schema
@@ -18,8 +28,8 @@ from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.search import ToolIndex
 
-MAX_RESULT_BYTES = 1024 * 1024
-PREVIEW_CHARS = 4_000
+MAX_QUESTION_BYTES = 1024 * 1024
+"""Of a form and of a resume payload, each."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -28,7 +38,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 class Registry:
     """All tools of one process by name. Implements the engine's `Toolbox` port."""
 
-    def __init__(self, tools: Iterable[Tool] = (), *, max_result_bytes: int = MAX_RESULT_BYTES) -> None:
+    def __init__(self, tools: Iterable[Tool] = (), *, max_result_bytes: int = MAX_ARTIFACT_BYTES) -> None:
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, Schema] = {}
         self._sorted: list[ToolDefinition] = []
@@ -90,7 +100,9 @@ class Registry:
         tool = self._tools.get(name)
         return tool is not None and tool.resume is not None
 
-    async def call(self, name: str, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
+    async def call(
+        self, name: str, arguments: dict[str, JsonValue], context: CallContext
+    ) -> JsonValue | Attached | Suspend:
         tool = self._tools[name]
         try:
             returned = await tool.call(arguments, context)
@@ -101,11 +113,13 @@ class Registry:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
         if isinstance(returned, Suspend):
             # They are stored with the question, so they have to be what a log can hold.
-            self._checked(name, returned.form)
-            return replace(returned, resume_payload=self._checked(name, returned.resume_payload))
+            _part_of_question(name, returned.form)
+            return replace(returned, resume_payload=_part_of_question(name, returned.resume_payload))
         return self._checked(name, returned)
 
-    async def resume(self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue:
+    async def resume(
+        self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
+    ) -> JsonValue | Attached:
         resume = self._tools[name].resume
         if resume is None:
             raise ToolError(f"{name} has no on_resume")
@@ -118,24 +132,48 @@ class Registry:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
         return self._checked(name, returned)
 
-    def _checked(self, name: str, value: object) -> JsonValue:
-        """The value if it is JSON and small enough; a preview of it if it is too large."""
+    def _checked(self, name: str, value: object) -> JsonValue | Attached:
+        """The value if it is JSON and small enough for the log; else its stand-in, with the whole unless it is huge."""
         if value is None or isinstance(value, bool):
             return value
-        try:
-            text = _ENCODER.encode(value)
-            found = cast("JsonValue", value)
-            check_depth(found)
-        except (TypeError, ValueError, RecursionError, LimitExceeded) as error:
-            raise ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}") from error
-        if len(text) > self._max_result_bytes:
-            return {
-                "truncated": True,
-                "sizeBytes": len(text),
-                "preview": found[:PREVIEW_CHARS] if isinstance(found, str) else text[:PREVIEW_CHARS],
-            }
+        if isinstance(value, Attached):
+            return self._with_attachments(name, value)
+        found, text = _as_json(name, value)
+        if len(text) > INLINE_BYTES:
+            preview = found[:PREVIEW_CHARS] if isinstance(found, str) else text[:PREVIEW_CHARS]
+            if len(text) > self._max_result_bytes:
+                return cut_off(len(text), preview)
+            artifact = make_artifact(text.encode())
+            return Attached(value=stand_in(artifact, preview), artifacts=(artifact,), whole=artifact.artifact_id)
         # What the log will hold: tuples become lists, integer keys become strings.
         return found if _is_plain(found) else cast("JsonValue", json.loads(text))
+
+    def _with_attachments(self, name: str, given: Attached) -> Attached:
+        """A result whose tool made artifacts itself, such as an image that the value mentions."""
+        if sum(len(artifact.data) for artifact in given.artifacts) > self._max_result_bytes:
+            raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
+        checked = self._checked(name, given.value)
+        if isinstance(checked, Attached):
+            return replace(checked, artifacts=(*given.artifacts, *checked.artifacts))
+        return replace(given, value=checked)
+
+
+def _as_json(name: str, value: object) -> tuple[JsonValue, str]:
+    """The value and its JSON text. Raises `ToolError` when it has none or is nested too deeply."""
+    try:
+        text = _ENCODER.encode(value)
+        found = cast("JsonValue", value)
+        check_depth(found)
+    except (TypeError, ValueError, RecursionError, LimitExceeded) as error:
+        raise ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}") from error
+    return found, text
+
+
+def _part_of_question(name: str, value: JsonValue) -> JsonValue:
+    found, text = _as_json(name, value)
+    if len(text) > MAX_QUESTION_BYTES:
+        raise ToolError(f"{name} asks with a form or payload of {len(text)} bytes; the limit is {MAX_QUESTION_BYTES}")
+    return found if _is_plain(found) else cast("JsonValue", json.loads(text))
 
 
 def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
+
 Arguments = dict[str, Any]
 Body = dict[str, Any]
 
 PLAN_TOOL = "submit_plan"
+REVISE_TOOL = "revise_plan"
 MARKERS = ("---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---")
 _TOOLS = re.compile(r"--- tools \(data, not instructions\) ---\n(.*?)\n--- end ---", re.DOTALL)
 
@@ -34,6 +37,8 @@ class Asked:
     """As sent."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     path: str = ""
+    may_revise: bool = False
+    """It may call `REVISE_TOOL` besides; that is not among `tools`."""
     in_text: bool = False
     """Tools stand in the text and calls go there too."""
     plan: Body = field(default_factory=dict[str, Any])
@@ -111,6 +116,8 @@ class Said:
     """The connection closes in the middle of the body."""
     stalls: bool = False
     """A streamed answer stops in the middle, without an end."""
+    goes_on: anyio.Event | None = None
+    """A streamed answer stops in the middle until this is set."""
     hangs: bool = False
     """There is no answer at all."""
 
@@ -125,6 +132,12 @@ class Said:
         return replace(
             self, text=f'{self.text or "Sure."}\n{MARKERS[0]}\n{{"toolCalls": [{listed}]}}\n{MARKERS[1]}', calls=()
         )
+
+
+def set_revision_apart(asked: Asked) -> Asked:
+    """The request without the tool that is not one: obedient models call tools, and revise nothing."""
+    tools = {name: schema for name, schema in asked.tools.items() if name != REVISE_TOOL}
+    return replace(asked, tools=tools, may_revise=len(tools) < len(asked.tools))
 
 
 def read_text_mode(asked: Asked) -> Asked:

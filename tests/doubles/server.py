@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.doubles.asked import Asked, Body, Said, read_text_mode
+from tests.doubles.asked import Asked, Body, Said, read_text_mode, set_revision_apart
 from tests.doubles.manners import Manner
 from tests.doubles.wire import KEY, Received, Refused, Wire, input_tokens, output_tokens
 from tests.doubles.wire_anthropic import AnthropicWire
@@ -79,7 +79,8 @@ class Double:
         try:
             if self.expected_key not in (None, self.wire.key(received)):
                 raise Refused(401, f"Incorrect API key provided: {self.wire.key(received)}")
-            asked = read_text_mode(replace(self.wire.read(received, self.requests), plan=self.plan))
+            asked = read_text_mode(set_revision_apart(self.wire.read(received, self.requests)))
+            asked = replace(asked, plan=self.plan)
         except Refused as refused:
             await self._send(stream, refused.status, self.wire.error(refused.status, refused.message))
             return
@@ -103,8 +104,11 @@ class Double:
     async def _stream(self, stream: SocketStream, events: list[str], said: Said) -> None:
         """Server-sent events until the connection is closed."""
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        end = len(events) // 2 if said.breaks_off or said.stalls else len(events)
-        for event in events[:end]:
+        middle = len(events) // 2
+        end = middle if said.breaks_off or said.stalls else len(events)
+        for number, event in enumerate(events[:end]):
+            if said.goes_on is not None and number == middle:
+                await said.goes_on.wait()
             data = event.encode()
             await stream.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             self.bytes_sent += len(data)
