@@ -112,7 +112,7 @@ def _resolved(value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[W
     if wanted is not None:
         part = parts[wanted]
         if part.fault is not None:
-            raise InvalidArguments(f"the pointer {pointer!r} into the result of step {step_id!r} {part.fault}")
+            raise InvalidArguments(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
         return part.value
     if too_large := _stand_ins(state, pointer):
         sizes = ", ".join(f"{call.tool_name} returned {_size(call)} bytes" for call in too_large)
@@ -123,7 +123,7 @@ def _resolved(value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[W
     try:
         return _at(state.result, pointer)
     except JsonPointerException:
-        raise InvalidArguments(f"the result of step {step_id!r} has nothing at {pointer!r}") from None
+        raise InvalidArguments(f"the result of step {step_id!r} has nothing at {pointer[:200]!r}") from None
 
 
 def _wanted(state: StepState, pointer: str) -> Wanted | None:
@@ -134,9 +134,9 @@ def _wanted(state: StepState, pointer: str) -> Wanted | None:
     if len(calls) == 1:
         return Wanted(calls[0].artifact or "", pointer)
     # The result of several calls is the list of theirs.
-    _, first, *rest = pointer.split("/", 2)
-    call = calls[int(first)] if first in map(str, range(len(calls))) else None
-    return Wanted(call.artifact, f"/{rest[0]}") if rest and call is not None and call.artifact is not None else None
+    first, _, rest = pointer.removeprefix("/").partition("/")
+    call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
+    return Wanted(call.artifact, f"/{rest}") if rest and call is not None and call.artifact is not None else None
 
 
 def _stand_ins(state: StepState, pointer: str) -> list[Call]:

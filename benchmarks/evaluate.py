@@ -17,7 +17,7 @@ from tests.doubles.provider import provider_of
 from tests.doubles.server import serving
 from tests.support import Ledger, asked_step, plan
 
-from planwarden.agent.errors import PlanwardenError
+from planwarden.agent.errors import ModelError
 from planwarden.agent.events import ExecutionCreated, Options, PlanAccepted, StepStarted
 from planwarden.agent.fold import apply
 from planwarden.agent.plan import ToolFacts, parse_plan
@@ -97,7 +97,8 @@ async def with_naive_loop(manner: Manner) -> tuple[int, int, int]:
             definitions: list[ToolDefinition] = [tools[name].definition for name in step.required_tools]
             try:
                 reply = await model.reply(step_prompt(state, state.steps[step.step_id]), definitions)
-            except PlanwardenError:
+            except ModelError as error:
+                used += error.input_tokens + error.output_tokens
                 break
             assert not isinstance(reply, AskCaller)
             used += reply.input_tokens + reply.output_tokens

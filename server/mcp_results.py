@@ -71,6 +71,8 @@ def _preview(value: JsonValue) -> JsonValue:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if len(text) <= KEPT_VALUE:
         return value
+    if isinstance(value, list) and any(map(is_stand_in, value)):
+        return list(map(_preview, value))
     if isinstance(value, dict) and is_stand_in(value):
         return {**value, "preview": str(value["preview"])[:KEPT_VALUE]}
     return {"truncated": True, "sizeBytes": len(text.encode()), "preview": text[:KEPT_VALUE]}

@@ -6,14 +6,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mcp import Client
-from mcp.types import TextResourceContents
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent import events as ev
-from planwarden.agent.artifact import INLINE_BYTES, Attached, is_stand_in, make_artifact
-from planwarden.agent.errors import StoreError, ToolError, UnknownArtifact
+from planwarden.agent.artifact import INLINE_BYTES, Attached, make_artifact
+from planwarden.agent.errors import StoreError, ToolError
 from planwarden.agent.references import MAX_ARGUMENT_BYTES
 from planwarden.agent.run import load
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
@@ -21,30 +19,16 @@ from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sqlite import SqliteStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
-from tests.cli_support import Cli, make_home
+from tests.artifact_support import PAGES, crawl, facts, returning
 from tests.fakes import CrashingStore, EffectLedger, RefusingStore, recording_tool
-from tests.mcp_support import Document, ok, served
 from tests.processes import Worker
 from tests.requirements import requirement
-from tests.support import Ledger, asked_step, plan, tool_step, warden
+from tests.support import Ledger, asked_step, calls, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1")
-PAGES = 3_000
 URL = "https://a.test/2999"
-
-
-@planwarden.tool(risk="read", effect="read")
-async def crawl(pages: int = PAGES, start: int = 0) -> dict[str, JsonValue]:
-    """Find many pages."""
-    return {"results": [{"url": f"https://a.test/{start + n}", "text": "é" * 50} for n in range(pages)]}
-
-
-def facts(step: planwarden.Step) -> Document:
-    """The stand-in that the step shows as its result."""
-    assert isinstance(step.result, dict) and is_stand_in(step.result)
-    return step.result
 
 
 @requirement("artifact:whole")
@@ -123,6 +107,21 @@ async def test_a_reference_that_cannot_be_followed_into_a_large_result_says_why(
     assert done.steps[1].error is not None and why in done.steps[1].error.message
 
 
+@requirement("artifact:whole")
+@pytest.mark.parametrize("pointer", ["abc", "", "/", "//", "/0", "/1", "/2", "/-", "/01/results", "~", "/0/~9", "/9/x"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(pointer: str, times: int) -> None:
+    """ours: a plan's pointers are checked before it runs, a model's are not"""
+    called: list[JsonValue] = [{"toolName": "crawl"} for _ in range(times)]
+    step: dict[str, JsonValue] = {"id": "a", "description": "crawl", "toolCalls": called}
+    steps = plan(step, asked_step("b", "note"))
+    reply = calls(("note", {"text": {"$from": "a", "pointer": pointer}}))
+    async with warden(Ledger(), tools=[crawl], script=[reply, calls(("note", {"text": "at last"}))]) as w:
+        done = await w.execute_plan(steps)
+    first, second = done.steps[1].actual_tool_calls
+    assert first.error is not None and first.error.code == "invalid_arguments" and second.status == "succeeded"
+
+
 async def test_a_pointer_behind_the_end_of_a_small_list_is_refused_too() -> None:
     """ours: '-' of RFC 6901 names no element"""
     ledger = Ledger()
@@ -156,12 +155,11 @@ async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
 @requirement("artifact:whole")
 async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(tmp_path: Path) -> None:
     """ours: what is shown is what runs, also after another process answered"""
-    ledger, tools = Ledger(), [crawl]
+    ledger = Ledger()
     steps = plan(
-        tool_step("a", "crawl"),
+        tool_step("n", "big"),
         tool_step("ask", "displayConfirmation", {"action": "erase?"}, confirms=["b"]),
         tool_step("b", "erase", {"ids": {"$from": "n", "pointer": "/results/1/ids"}}),
-        {**tool_step("n", "big"), "dependencies": []},
     )
 
     @planwarden.tool(risk="read", effect="read")
@@ -169,12 +167,11 @@ async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(t
         """Many ids."""
         return {"results": [{"ids": [n], "text": "x" * 90} for n in range(PAGES)]}
 
-    steps["todoList"] = [steps["todoList"][i] for i in (0, 3, 1, 2)]  # type: ignore[index]
-    async with planwarden.Warden(home=tmp_path, tools=[*tools, big, *ledger.tools()]) as w:
+    async with planwarden.Warden(home=tmp_path, tools=[big, *ledger.tools()]) as w:
         asked = await w.execute_plan(steps)
         [question] = asked.suspensions
         assert [covered.arguments for covered in question.confirms] == [{"ids": [1]}]
-    async with planwarden.Warden(home=tmp_path, tools=[*tools, big, *ledger.tools()]) as w:
+    async with planwarden.Warden(home=tmp_path, tools=[big, *ledger.tools()]) as w:
         done = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(approved=True))
     assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
 
@@ -199,7 +196,7 @@ async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_r
 async def test_what_is_larger_than_an_artifact_may_be_is_cut_to_a_preview_that_says_so() -> None:
     """spec: issue, bad input"""
     registry = Registry(
-        [Tool(define(ToolDefinition(name="flood", description="x", input_schema={})), _returning("x" * 400_000))],
+        [Tool(define(ToolDefinition(name="flood", description="x", input_schema={})), returning("x" * 400_000))],
         max_result_bytes=300_000,
     )
     result = await registry.call("flood", {}, CONTEXT)
@@ -211,7 +208,7 @@ async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
     """ours: what is not in the log is never small enough for arguments as a whole"""
     exact, larger = "x" * (INLINE_BYTES - 2), "x" * (INLINE_BYTES - 1)
     tools = [
-        Tool(define(ToolDefinition(name=n, description="x", input_schema={})), _returning(v))
+        Tool(define(ToolDefinition(name=n, description="x", input_schema={})), returning(v))
         for n, v in (("a", exact), ("b", larger))
     ]
     registry = Registry(tools)
@@ -223,7 +220,7 @@ async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
 async def test_a_question_that_is_too_large_to_be_kept_is_refused() -> None:
     """ours: a payload that came back as a preview would be another payload"""
     asked = Suspend(message="?", resume_payload="x" * 2_000_000)
-    registry = Registry([Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), _returning(asked))])
+    registry = Registry([Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), returning(asked))])
     with pytest.raises(ToolError, match="form or payload of 2000002 bytes; the limit is 1048576"):
         await registry.call("ask", {}, CONTEXT)
 
@@ -233,7 +230,7 @@ async def test_a_tool_may_attach_content_of_another_kind() -> None:
     image = make_artifact(bytes(range(256)), "image/png")
     value: JsonValue = {"image": image.artifact_id}
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, _returning(Attached(value=value, artifacts=(image,))))
+    draw = Tool(shown, returning(Attached(value=value, artifacts=(image,))))
     ledger = Ledger()
     steps = plan(tool_step("a", "draw"), tool_step("b", "note", {"text": {"$from": "a", "pointer": "/image"}}))
     async with warden(ledger, tools=[draw]) as w:
@@ -243,13 +240,6 @@ async def test_a_tool_may_attach_content_of_another_kind() -> None:
     registry = Registry([draw], max_result_bytes=100)
     with pytest.raises(ToolError, match="attached is larger than 100 bytes"):
         await registry.call("draw", {}, CONTEXT)
-
-
-def _returning(value: object):  # type: ignore[no-untyped-def]
-    async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-        return value
-
-    return call
 
 
 # --- the store ---
@@ -364,87 +354,3 @@ async def test_a_process_killed_between_a_large_effect_and_its_commit_leaves_a_q
         execution = await w.service.engine.wait(execution, 20)
         [question] = execution.open_suspensions
     assert question.question.kind == "reconcile" and ledger.tools_run() == ["dump"]
-
-
-# --- reading ---
-
-
-async def _read(client: Client, uri: str) -> Document:
-    [content] = (await client.read_resource(uri)).contents
-    assert isinstance(content, TextResourceContents)
-    return json.loads(content.text)
-
-
-async def test_an_artifact_is_read_piece_by_piece_over_mcp(tmp_path: Path) -> None:
-    """spec: issue, quoted in part; the whole is in reach"""
-    async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
-        done = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
-        stood = done["steps"][0]["result"]
-        address = f"planwarden://artifacts/{done['threadId']}/{stood['artifactId']}"
-        text, offset, pieces = "", 0, 0
-        while offset is not None:
-            piece = await _read(client, f"{address}?offset={offset}" if offset else address)
-            text, offset, pieces = text + piece["text"], piece["nextOffset"], pieces + 1
-        assert pieces > 2 and len(text) == stood["sizeBytes"]
-        assert len(json.loads(text)["results"]) == PAGES
-        beyond = await _read(client, f"{address}?offset=999999999")
-        assert (beyond["text"], beyond["nextOffset"]) == ("", None)
-        for wrong in ("?offset=-1", "?offset=x", "?page=2", "?offset="):
-            with pytest.raises(Exception, match="is not offset=N"):
-                await _read(client, address + wrong)
-
-
-async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) -> None:
-    """spec: what belongs to another principal looks as if it did not exist"""
-    async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
-        service = found.warden.service
-        foreign = await service.execute_plan(plan(tool_step("a", "crawl")), principal="somebody else")
-        name = facts(foreign.steps[0])["artifactId"]
-        mine = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
-        said: set[str] = set()
-        for thread, artifact in (
-            (foreign.thread_id, name),
-            (foreign.thread_id, "nope"),
-            ("nope", name),
-            (mine["threadId"], "nope"),
-        ):
-            with pytest.raises(UnknownArtifact) as refused:
-                await service.artifact(thread, artifact, principal="local")
-            said.add(refused.value.message.replace(thread, "T").replace(artifact, "A"))
-            with pytest.raises(Exception, match="there is no artifact"):
-                await _read(client, f"planwarden://artifacts/{thread}/{artifact}")
-        assert said == {"there is no artifact 'A' in thread 'T'"}
-        assert await service.artifact(mine["threadId"], name, principal="local")
-
-
-def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
-    """spec: issue, the whole is in reach"""
-    cli = Cli(make_home(tmp_path / "home"))
-    with (cli.home / "tools.py").open("a") as file:
-        file.write(
-            '\n\n@planwarden.tool(risk="read", effect="read")\nasync def dump() -> list[str]:\n'
-            '    """A lot."""\n    return ["line"] * 100_000\n'
-        )
-    ran = cli.spawn("run", cli.write("plan.json", plan(tool_step("a", "dump"))), "--json")
-    stood, thread = ran.json["steps"][0]["result"], ran.json["threadId"]
-    said = cli.spawn("show", thread, "--artifact", stood["artifactId"])
-    assert (said.code, said.err) == (0, "") and json.loads(said.out) == ["line"] * 100_000
-    assert f"{stood['sizeBytes']} bytes, artifact {stood['artifactId']}" in cli.spawn("show", thread).out
-    for words, why in (
-        (("show", thread, "--artifact", "nope"), f"there is no artifact 'nope' in thread '{thread}'"),
-        (("show", "nope", "--artifact", stood["artifactId"]), "in thread 'nope'"),
-        (("show", thread, "--artifact", stood["artifactId"], "--json"), "leave --json and --observations out"),
-    ):
-        refused = cli.spawn(*words)
-        assert refused.code == 2 and why in refused.err and refused.err.count("\n") == 1
-
-
-async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> None:
-    """ours"""
-    image = make_artifact(bytes(range(256)), "image/png")
-    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, _returning(Attached(value="drawn", artifacts=(image,))))
-    async with served(tmp_path, tools=[draw]) as found, Client(found.server) as client:
-        done = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
-        piece = await _read(client, f"planwarden://artifacts/{done['threadId']}/{image.artifact_id}")
-    assert piece["mediaType"] == "image/png" and piece["base64"].startswith("AAECAwQ") and "text" not in piece
