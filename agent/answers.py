@@ -58,6 +58,8 @@ class Authority:
     principal: str
     digest: str | None = None
     """Digest of the revision that was shown; None when the door does not carry it."""
+    client_id: str | None = None
+    """The OAuth client through which the principal came; None when there is none, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

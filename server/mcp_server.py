@@ -1,17 +1,20 @@
 """The MCP server object: planwarden's ten tools and its resources on the SDK's `MCPServer`.
 
-Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. What is not
-promised here: authentication. Everybody who reaches this server acts as the same principal, so it is served over stdio
-and on loopback addresses only.
+Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each request
+acts for the principal that `identify` finds for it: everybody is `local` over stdio and on loopback addresses, the owner
+of the bearer token where tokens are asked for.
 """
 
 import logging
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
 from mcp.server.extension import Extension
 from mcp.server.lowlevel.helper_types import ReadResourceContents
@@ -32,12 +35,12 @@ from pydantic import AnyUrl
 
 from planwarden.agent.errors import PlanwardenError, StoreError, UnknownThread, UnknownTool
 from planwarden.server import mcp_resources as resources
+from planwarden.server.access import Identify, bearer, operator
 from planwarden.server.mcp_desk import Desk, Opening
 from planwarden.server.mcp_key import request_state_key
 from planwarden.server.mcp_results import error_result
 from planwarden.server.mcp_tools import BY_NAME, VERBS, Verb
 from planwarden.server.mcp_verbs import Request
-from planwarden.server.warden import LOCAL
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +64,8 @@ class _Internal(PlanwardenError):
 class PlanwardenServer(MCPServer[Desk]):
     """Serves one opened desk; make it with `build_server`."""
 
-    principal: str = LOCAL
+    identify: Identify
+    """Who makes the request that is being served."""
 
     async def list_tools(self) -> list[Tool]:
         return [*(verb.listed for verb in VERBS), *await super().list_tools()]
@@ -106,7 +110,7 @@ class PlanwardenServer(MCPServer[Desk]):
         if resources.reader(str(uri)) is None:
             return await super().read_resource(uri, context)
         try:
-            text = await resources.read(await _desk(context).service(), str(uri), self.principal)
+            text = await resources.read(await _desk(context).service(), str(uri), self.identify().principal)
         except (UnknownThread, UnknownTool) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
@@ -117,9 +121,10 @@ class PlanwardenServer(MCPServer[Desk]):
         self, verb: Verb, arguments: dict[str, Any], context: Context[Desk, Any] | None
     ) -> CallToolResult | InputRequiredResult:
         given = verb.checked(arguments)
+        caller = self.identify()
         service = await _desk(context).service()
         assert context is not None
-        return await verb.run(Request(service=service, principal=self.principal, arguments=given, context=context))
+        return await verb.run(Request(service=service, caller=caller, arguments=given, context=context))
 
     async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
         """Says what the name is when it is a tool for plans, which models like to call directly."""
@@ -129,7 +134,17 @@ class PlanwardenServer(MCPServer[Desk]):
         return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(BY_NAME)}")
 
 
-def build_server(opening: Opening, home: Path, *, extensions: Sequence[Extension] = ()) -> PlanwardenServer:
+@dataclass(frozen=True, slots=True)
+class BearerAuth:
+    """Every request over HTTP needs a token that `verifier` accepts."""
+
+    settings: AuthSettings
+    verifier: TokenVerifier
+
+
+def build_server(
+    opening: Opening, home: Path, *, extensions: Sequence[Extension] = (), auth: BearerAuth | None = None
+) -> PlanwardenServer:
     """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight."""
 
     @asynccontextmanager
@@ -137,7 +152,7 @@ def build_server(opening: Opening, home: Path, *, extensions: Sequence[Extension
         async with Desk(opening).opened() as desk:
             yield desk
 
-    return PlanwardenServer(
+    server = PlanwardenServer(
         "planwarden",
         title="planwarden",
         version=version("planwarden"),
@@ -149,7 +164,11 @@ def build_server(opening: Opening, home: Path, *, extensions: Sequence[Extension
         # Nothing is published to listeners; offering them a stream would promise it.
         subscriptions=False,
         log_level="WARNING",
+        auth=None if auth is None else auth.settings,
+        token_verifier=None if auth is None else auth.verifier,
     )
+    server.identify = operator if auth is None else bearer
+    return server
 
 
 def _security(home: Path) -> RequestStateSecurity:

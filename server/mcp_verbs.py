@@ -6,17 +6,25 @@ a form is worth `client`; both go to the same service, and the store decides whi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from mcp.types import CallToolResult, InputRequiredResult
 
 from planwarden.agent.answers import Authority, Decision
 from planwarden.server import views
-from planwarden.server.mcp_forms import decision_from, form_for
-from planwarden.server.mcp_questions import Answered, answered_before, ask, can_be_asked
+from planwarden.server.access import Caller
+from planwarden.server.mcp_forms import Form, Link, decision_from, form_for, link_for
+from planwarden.server.mcp_questions import (
+    Answered,
+    answered_before,
+    ask,
+    can_open_links,
+    can_show_forms,
+    told_decided,
+)
 from planwarden.server.mcp_results import view_result
 from planwarden.server.mcp_text import execution_text, schemas_text, suspensions_text, tools_text
-from planwarden.server.mcp_watch import AnyContext, watched
+from planwarden.server.mcp_watch import AnyContext, decided_within, watched
 from planwarden.server.service import Service
 
 
@@ -25,10 +33,14 @@ class Request:
     """One call of a tool."""
 
     service: Service
-    principal: str
+    caller: Caller
     arguments: Mapping[str, Any]
     """They fit the tool's input schema."""
     context: AnyContext
+
+    @property
+    def principal(self) -> str:
+        return self.caller.principal
 
 
 async def search_tools(request: Request) -> CallToolResult:
@@ -60,6 +72,7 @@ async def execute_plan(request: Request) -> CallToolResult:
         options=given.get("options"),
         wait_seconds=0,
         principal=request.principal,
+        client_id=request.caller.client_id,
     )
     return await _watched(request, view)
 
@@ -105,16 +118,20 @@ async def resume_execution(request: Request) -> CallToolResult | InputRequiredRe
     if answered is not None and answered.suspension_id == request.arguments["suspensionId"]:
         return await _person_answered(request, answered)
     view = await _proposed(request, _decision(request.arguments["decision"]))
-    waiting = next((s for s in view.suspensions if s.suspension_id == request.arguments["suspensionId"]), None)
+    waiting = _waiting(request, view)
     if waiting is None:
         return await _watched(request, view)
-    form = form_for(waiting) if can_be_asked(request.context) else None
-    if form is None:
-        return view_result(view, execution_text)
-    asked = await ask(request.service, waiting, form, request.context)
-    if isinstance(asked, InputRequiredResult):
-        return asked
-    return await _person_answered(request, asked)
+    form = form_for(waiting)
+    if form is not None and can_show_forms(request.context):
+        return await _asked(request, waiting, form)
+    # Everything else is decided on the page, which may have to be started first.
+    await request.service.inbox_address()
+    view = await _still_open(request)
+    waiting = _waiting(request, view)
+    link = link_for(waiting) if waiting is not None else None
+    if waiting is None or link is None or not can_open_links(request.context):
+        return await shown(request, view)
+    return await _asked(request, waiting, link)
 
 
 async def cancel_execution(request: Request) -> CallToolResult:
@@ -133,6 +150,7 @@ async def _run_goal(request: Request, *, plan_only: bool) -> CallToolResult:
         wait_seconds=0,
         principal=request.principal,
         plan_only=plan_only,
+        client_id=request.caller.client_id,
     )
     return await _watched(request, view)
 
@@ -143,33 +161,65 @@ async def _proposed(request: Request, decision: Decision) -> views.Execution:
     question, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
     is_unfilled = question.answer_schema is not None and decision.content is None and decision.approved is True
     if is_open and question.addressee == "human" and is_unfilled:
-        return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt=True)
+        return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt="approval")
     claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal)
     return await _answer(request, decision, claimed)
 
 
+async def _asked(
+    request: Request, waiting: views.Suspension, question: Form | Link
+) -> CallToolResult | InputRequiredResult:
+    asked = await ask(request.service, waiting, question, request.context)
+    return asked if isinstance(asked, InputRequiredResult) else await _person_answered(request, asked)
+
+
 async def _person_answered(request: Request, answered: Answered | None) -> CallToolResult:
+    if answered is None:
+        return await _undecided(request, "could not be asked")
+    if answered.mode == "url":
+        return await _person_sent(request, answered)
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     question, _ = await request.service.question(thread_id, suspension_id, principal=request.principal)
-    decision: Decision | None = None
-    if answered is not None and answered.action == "accept":
-        decision = decision_from(question, answered.content)
-    if answered is None or decision is None:
-        how = "could not be asked" if answered is None else "did not decide in the form"
-        return await _undecided(request, how)
+    decision = decision_from(question, answered.content) if answered.action == "accept" else None
+    if decision is None:
+        return await _undecided(request, "did not decide in the form")
     authority = Authority(
         assurance="client", channel="elicitation", principal=request.principal, digest=answered.digest
     )
     return await _watched(request, await _answer(request, decision, authority))
 
 
+async def _person_sent(request: Request, answered: Answered) -> CallToolResult:
+    """What the store says after the person was sent to the page; a person who agreed is given the time of the call."""
+    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
+    question, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
+    if is_open and answered.action == "accept":
+        await decided_within(request.service, question, request.arguments.get("waitSeconds"), request.context)
+        _, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
+    if is_open:
+        agreed = answered.action == "accept"
+        return await _undecided(request, "has not decided on the page yet" if agreed else "did not open the page")
+    await told_decided(suspension_id, request.context)
+    return await _watched(request, await _still_open(request))
+
+
 async def _undecided(request: Request, how: str) -> CallToolResult:
     """The execution as it is; when the question is still open, with the sentence that nobody has decided."""
-    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
-    view = await request.service.awaiting(thread_id, suspension_id, principal=request.principal)
-    if any(found.suspension_id == suspension_id for found in view.suspensions):
+    view = await _still_open(request, attempt="answer")
+    if _waiting(request, view) is not None:
         view = replace(view, next_action=f"The person {how}, so nothing was approved or rejected. {view.next_action}")
-    return view_result(view, execution_text)
+    return await shown(request, view)
+
+
+async def _still_open(request: Request, attempt: Literal["answer"] | None = None) -> views.Execution:
+    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
+    return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt=attempt)
+
+
+def _waiting(request: Request, view: views.Execution) -> views.Suspension | None:
+    """The question of this call, if it is still open."""
+    wanted = request.arguments["suspensionId"]
+    return next((found for found in view.suspensions if found.suspension_id == wanted), None)
 
 
 async def _answer(request: Request, decision: Decision, authority: Authority) -> views.Execution:
@@ -185,7 +235,12 @@ async def _answer(request: Request, decision: Decision, authority: Authority) ->
 
 async def _watched(request: Request, view: views.Execution) -> CallToolResult:
     seconds = request.arguments.get("waitSeconds")
-    return view_result(await watched(request.service, view, seconds, request.context), execution_text)
+    return await shown(request, await watched(request.service, view, seconds, request.context))
+
+
+async def shown(request: Request, view: views.Execution) -> CallToolResult:
+    """The execution as a result; hosts that show apps get its question for the person beside it."""
+    return view_result(view, execution_text)
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:

@@ -4,8 +4,10 @@ Everything is keyed by principal; what belongs to another principal looks as if 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -26,6 +28,7 @@ from planwarden.agent.ports import Header
 from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
+from planwarden.server.access_proof import weighed
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
 
@@ -44,9 +47,11 @@ class Service:
         self.engine = engine
         self._options = options
         self._max_steps = max_steps
-        self._attempts: OrderedDict[str, deque[float]] = OrderedDict()
+        self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
         self.inbox: str | None = None
         """Address of the inbox page while one runs."""
+        self.open_inbox: Callable[[], Awaitable[str | None]] | None = None
+        """Starts the inbox page when the first question needs it; gives its address, or None when it cannot."""
 
     async def run_goal(
         self,
@@ -57,6 +62,7 @@ class Service:
         wait_seconds: float | None = None,
         principal: str,
         plan_only: bool = False,
+        client_id: str | None = None,
     ) -> views.Execution:
         """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
         _check_text(goal, "goal", MAX_GOAL_CHARS)
@@ -71,6 +77,7 @@ class Service:
             options=combined,
             plan_only=plan_only,
             context=context,
+            client_id=client_id,
         )
         return await self._waited(execution, wait_seconds)
 
@@ -83,17 +90,18 @@ class Service:
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str,
+        client_id: str | None = None,
     ) -> views.Execution:
         """Run the given plan; or the planned one of the thread, or its incomplete one with a larger budget."""
         call = parse_options(options)
         if plan is None:
-            return await self._run_planned(thread_id, call, wait_seconds, principal)
+            return await self._run_planned(thread_id, call, wait_seconds, principal, client_id)
         if goal is not None:
             _check_text(goal, "goal", MAX_GOAL_CHARS)
         parsed, _ = parse_plan(plan, author="caller", tools=self.engine.facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._thread_for(thread_id, principal, call)
         execution = await self.engine.create(
-            thread_id=thread, principal=principal, goal=goal, plan=parsed, options=combined
+            thread_id=thread, principal=principal, goal=goal, plan=parsed, options=combined, client_id=client_id
         )
         return await self._waited(execution, wait_seconds)
 
@@ -148,10 +156,9 @@ class Service:
         caller_only: bool = False,
     ) -> views.Execution:
         """Answer a question; when the authority does not suffice, nothing runs and the view says who is awaited."""
-        execution, owner = await self.engine.holding(thread_id, suspension_id)
+        execution, owner = await self.engine.holding(thread_id, suspension_id, principal=principal)
         asked = execution.suspensions.get(suspension_id)
-        if owner != principal:
-            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
+        authority = weighed(authority, execution)
         if caller_only and asked is not None and asked.question.addressee != "caller":
             raise InvalidArguments(
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "
@@ -174,18 +181,29 @@ class Service:
         return views.suspension_view(execution, found, self.engine.tools, inbox=self.inbox), found.is_open
 
     async def awaiting(
-        self, thread_id: str, suspension_id: str, *, principal: str, attempt: bool = False
+        self,
+        thread_id: str,
+        suspension_id: str,
+        *,
+        principal: str,
+        attempt: Literal["approval", "answer"] | None = None,
     ) -> views.Execution:
         """The execution that waits for a person, with the sentence to pass on; as it is when nobody is awaited any more.
 
-        With `attempt` it counts as an approval without authority, as in `answer`.
+        With `attempt` it counts: an `approval` without authority, as in `answer`, or an `answer` that decided nothing.
         """
         execution, found = await self._question(thread_id, suspension_id, principal)
         if not found.is_open:
             return self.view(execution)
-        if attempt:
-            self._count_attempt(suspension_id)
+        if attempt is not None:
+            self._count_attempt(suspension_id, attempt)
         return self._awaiting(execution, suspension_id)
+
+    async def inbox_address(self) -> str | None:
+        """Where a person can decide in a browser; starts the page if it can be started and is not running yet."""
+        if self.inbox is None and self.open_inbox is not None:
+            self.inbox = await self.open_inbox()
+        return self.inbox
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> views.Execution:
         """Stop the thread's execution; a finished one is given back as it is."""
@@ -229,23 +247,33 @@ class Service:
         return await self._newest(thread_id, principal)
 
     async def _question(self, thread_id: str, suspension_id: str, principal: str) -> tuple[Execution, SuspensionState]:
-        held, owner = await self.engine.holding(thread_id, suspension_id)
+        held, _ = await self.engine.holding(thread_id, suspension_id, principal=principal)
         execution, _ = await self.engine.current(held.execution_id)
         found = execution.suspensions.get(suspension_id)
-        if owner != principal or found is None or found.question.addressee == "clock":
+        if found is None or found.question.addressee == "clock":
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return execution, found
 
     def _awaiting(self, execution: Execution, suspension_id: str) -> views.Execution:
-        command = f"planwarden approve {suspension_id}"
+        found = execution.suspensions[suspension_id].question
+        doors = [f"`planwarden approve {suspension_id}`"]
+        if self.inbox is not None:
+            doors.append(f"{self.inbox}/suspensions/{suspension_id}")
+        until = "" if found.expires_at is None else f" It ends at {_instant(found.expires_at)}: {found.on_timeout}."
         return replace(
             self.view(execution),
             awaiting="human",
-            next_action=f"A person must decide, do not retry: ask them to run `{command}`, then call get_execution.",
+            next_action=f"A person must decide; do not retry. They decide with {' or at '.join(doors)}.{until} "
+            "Then call get_execution.",
         )
 
     async def _run_planned(
-        self, thread_id: str | None, call: Mapping[str, object], wait_seconds: float | None, principal: str
+        self,
+        thread_id: str | None,
+        call: Mapping[str, object],
+        wait_seconds: float | None,
+        principal: str,
+        client_id: str | None,
     ) -> views.Execution:
         if thread_id is None:
             raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
@@ -258,7 +286,7 @@ class Service:
         spent = spent_budget(evolve(execution, options=options))
         if spent is not None:
             raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
-        started = await self.engine.start(execution, principal, options)
+        started = await self.engine.start(execution, principal, options, client_id=client_id)
         return await self._waited(started, wait_seconds)
 
     async def _thread_for(
@@ -306,9 +334,10 @@ class Service:
             raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
         return self.view(await self.engine.wait(execution, seconds) if seconds else execution)
 
-    def _count_attempt(self, suspension_id: str) -> None:
+    def _count_attempt(self, suspension_id: str, kind: str = "approval") -> None:
+        """`kind` keeps proposals and answers that decide nothing apart: asking a person takes one of each."""
         now = self.engine.store.clock.now()
-        times = self._attempts.setdefault(suspension_id, deque(maxlen=ATTEMPTS))
+        times = self._attempts.setdefault((suspension_id, kind), deque(maxlen=ATTEMPTS))
         if len(times) == ATTEMPTS and now - times[0] < ATTEMPTS_S:
             raise RateLimited(
                 f"suspension {suspension_id!r} was approved {ATTEMPTS} times without a person; a person must decide: "
@@ -322,6 +351,10 @@ class Service:
 
 def _waits_for_a_person(suspension: SuspensionState | None) -> bool:
     return suspension is not None and suspension.is_open and suspension.question.addressee == "human"
+
+
+def _instant(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _busy(thread_id: str, execution: Execution) -> ThreadBusy:

@@ -112,4 +112,16 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:one-bad-row": Requirement(
         "design, durability", "One damaged execution does not stop the clockwork for others."
     ),
+    "access:tokens": Requirement(
+        "issue, several owners", "A token is kept as a hash, and ends when its days, its owner or its role say so."
+    ),
+    "access:owners": Requirement(
+        "issue, several owners", "What belongs to another principal looks and costs as if it did not exist."
+    ),
+    "access:sessions": Requirement("issue, several owners", "A session serves only the principal that opened it."),
+    "access:refused": Requirement("issue, several owners", "Without a valid token nothing is served, or told apart."),
+    "access:brake": Requirement("issue, several owners", "Guessing tokens is slowed down, in bounded memory."),
+    "access:oauth-person": Requirement(
+        "approvals, assurance", "An OAuth login is no person when its client drives the execution, or is not known."
+    ),
 }
