@@ -124,4 +124,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "access:oauth-person": Requirement(
         "approvals, assurance", "An OAuth login is no person when its client drives the execution, or is not known."
     ),
+    "network:names": Requirement(
+        "issue, tests", "Requests with a foreign Host or Origin are refused before anything else is looked at."
+    ),
+    "network:bind": Requirement(
+        "issue, several owners", "Off loopback the server starts only with tokens or an issuer, and a list of names."
+    ),
+    "network:trust": Requirement(
+        "approvals, resume_execution", "trust_caller shows a banner, and needs a second word off this machine."
+    ),
 }
