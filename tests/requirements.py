@@ -133,4 +133,11 @@ REQUIREMENTS: dict[str, Requirement] = {
     "network:trust": Requirement(
         "approvals, resume_execution", "trust_caller shows a banner, and needs a second word off this machine."
     ),
+    "oauth:verified": Requirement(
+        "issue, several owners", "Only the issuer's own, current tokens for this audience count, as ISSUER#SUBJECT."
+    ),
+    "oauth:keys": Requirement(
+        "issue, several owners", "The issuer's keys are fetched within limits, kept, and given up when they end."
+    ),
+    "oauth:metadata": Requirement("RFC 9728", "A client without a token is told who issues them, and for what."),
 }
