@@ -6,13 +6,13 @@ Everything is keyed by principal; what belongs to another principal looks as if 
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.audit import Entry
 from planwarden.agent.decide import spent_budget
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import (
@@ -29,6 +29,8 @@ from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
 from planwarden.server.access_proof import weighed
+from planwarden.server.audits import Audit
+from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
 
@@ -48,6 +50,8 @@ class Service:
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+        self.grants = Grants(engine)
+        self.audit = Audit(engine.store)
         self.inbox: str | None = None
         """Address of the inbox page while one runs."""
         self.open_inbox: Callable[[], Awaitable[str | None]] | None = None
@@ -152,10 +156,13 @@ class Service:
         authority: Authority,
         *,
         wait_seconds: float | None = None,
-        principal: str,
+        principal: str | None,
         caller_only: bool = False,
     ) -> views.Execution:
-        """Answer a question; when the authority does not suffice, nothing runs and the view says who is awaited."""
+        """Answer a question; when the authority does not suffice, nothing runs and the view says who is awaited.
+
+        `principal` is the owner whose executions the door may see; None for the operator's doors, which see all.
+        """
         execution, owner = await self.engine.holding(thread_id, suspension_id, principal=principal)
         asked = execution.suspensions.get(suspension_id)
         authority = weighed(authority, execution)
@@ -169,9 +176,23 @@ class Service:
         execution, accepted = await self.engine.answer(execution, owner, suspension_id, decision, authority)
         if accepted:
             return await self._waited(execution, wait_seconds)
+        if authority.assurance == "claimed":
+            await self._note_claim(execution, suspension_id, authority)
         return self._awaiting(execution, suspension_id)
 
-    async def question(self, thread_id: str, suspension_id: str, *, principal: str) -> tuple[views.Suspension, bool]:
+    async def _note_claim(self, execution: Execution, suspension_id: str, authority: Authority) -> None:
+        """The calling model tried to approve for a person: that stands in the audit too."""
+        facts: dict[str, JsonValue] = {
+            "assurance": authority.assurance,
+            "channel": authority.channel,
+            "principal": authority.principal,
+        }
+        entry = Entry(kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id)
+        await self.engine.store.audit((entry,))
+
+    async def question(
+        self, thread_id: str, suspension_id: str, *, principal: str | None
+    ) -> tuple[views.Suspension, bool]:
         """The question as it stands now, and whether it is still open.
 
         Raises:
@@ -246,7 +267,9 @@ class Service:
         """The folded state of the thread's newest execution."""
         return await self._newest(thread_id, principal)
 
-    async def _question(self, thread_id: str, suspension_id: str, principal: str) -> tuple[Execution, SuspensionState]:
+    async def _question(
+        self, thread_id: str, suspension_id: str, principal: str | None
+    ) -> tuple[Execution, SuspensionState]:
         held, _ = await self.engine.holding(thread_id, suspension_id, principal=principal)
         execution, _ = await self.engine.current(held.execution_id)
         found = execution.suspensions.get(suspension_id)
@@ -255,16 +278,18 @@ class Service:
         return execution, found
 
     def _awaiting(self, execution: Execution, suspension_id: str) -> views.Execution:
-        found = execution.suspensions[suspension_id].question
-        doors = [f"`planwarden approve {suspension_id}`"]
-        if self.inbox is not None:
-            doors.append(f"{self.inbox}/suspensions/{suspension_id}")
-        until = "" if found.expires_at is None else f" It ends at {_instant(found.expires_at)}: {found.on_timeout}."
+        view = self.view(execution)
+        found = next((asked for asked in view.suspensions if asked.suspension_id == suspension_id), None)
+        where = [f"to run `planwarden approve {suspension_id}`"]
+        if found is not None and found.how_to_answer.inbox_url is not None:
+            where.insert(0, f"to open {found.how_to_answer.inbox_url}")
+        until = (
+            "" if found is None or found.expires_at is None else f" It ends at {_instant(found)}: {found.on_timeout}."
+        )
         return replace(
-            self.view(execution),
+            view,
             awaiting="human",
-            next_action=f"A person must decide; do not retry. They decide with {' or at '.join(doors)}.{until} "
-            "Then call get_execution.",
+            next_action=f"{_who(found)}; do not retry. Ask them {' or '.join(where)}.{until} Then call get_execution.",
         )
 
     async def _run_planned(
@@ -349,12 +374,24 @@ class Service:
             self._attempts.popitem(last=False)
 
 
+def _who(asked: views.Suspension | None) -> str:
+    """Who has to decide, as the beginning of a sentence."""
+    if asked is not None and asked.quorum > 1:
+        return f"{asked.quorum} different people must decide ({len(asked.endorsements)} did)"
+    if asked is not None and asked.needs == "second":
+        return "A person other than the owner must decide"
+    if asked is not None and asked.needs == "signed":
+        return "A person must decide with a signature, or a person other than the owner"
+    return "A person must decide"
+
+
 def _waits_for_a_person(suspension: SuspensionState | None) -> bool:
     return suspension is not None and suspension.is_open and suspension.question.addressee == "human"
 
 
-def _instant(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _instant(question: views.Suspension) -> str:
+    assert question.expires_at is not None
+    return question.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _busy(thread_id: str, execution: Execution) -> ThreadBusy:
