@@ -13,6 +13,7 @@ from mcp.types import CallToolResult, InputRequiredResult
 from planwarden.agent.answers import Authority, Decision
 from planwarden.server import views
 from planwarden.server.access import Caller
+from planwarden.server.facts import shown_digest
 from planwarden.server.mcp_forms import Form, Link, decision_from, form_for, link_for
 from planwarden.server.mcp_questions import (
     Answered,
@@ -170,12 +171,14 @@ async def _asked(
     request: Request, waiting: views.Suspension, question: Form | Link
 ) -> CallToolResult | InputRequiredResult:
     asked = await ask(request.service, waiting, question, request.context)
-    return asked if isinstance(asked, InputRequiredResult) else await _person_answered(request, asked)
+    if isinstance(asked, InputRequiredResult):
+        return asked
+    if asked is not None:
+        return await _person_answered(request, asked)
+    return await (_undecided if isinstance(question, Form) else _sent)(request, "could not be asked")
 
 
-async def _person_answered(request: Request, answered: Answered | None) -> CallToolResult:
-    if answered is None:
-        return await _undecided(request, "could not be asked")
+async def _person_answered(request: Request, answered: Answered) -> CallToolResult:
     if answered.mode == "url":
         return await _person_sent(request, answered)
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
@@ -184,21 +187,33 @@ async def _person_answered(request: Request, answered: Answered | None) -> CallT
     if decision is None:
         return await _undecided(request, "did not decide in the form")
     authority = Authority(
-        assurance="client", channel="elicitation", principal=request.principal, digest=answered.digest
+        assurance="client",
+        channel="elicitation",
+        principal=request.principal,
+        digest=answered.digest,
+        client_id=request.caller.client_id,
+        rendered=shown_digest(question),
     )
     return await _watched(request, await _answer(request, decision, authority))
 
 
 async def _person_sent(request: Request, answered: Answered) -> CallToolResult:
-    """What the store says after the person was sent to the page; a person who agreed is given the time of the call."""
+    """A person who agreed to open the page is given the time of the call to decide there."""
+    if answered.action != "accept":
+        return await _sent(request, "did not open the page")
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     question, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
-    if is_open and answered.action == "accept":
-        await decided_within(request.service, question, request.arguments.get("waitSeconds"), request.context)
-        _, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
     if is_open:
-        agreed = answered.action == "accept"
-        return await _undecided(request, "has not decided on the page yet" if agreed else "did not open the page")
+        await decided_within(request.service, question, request.arguments.get("waitSeconds"), request.context)
+    return await _sent(request, "has not decided on the page yet")
+
+
+async def _sent(request: Request, how: str) -> CallToolResult:
+    """What the store says about a question that a person was sent to the page for."""
+    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
+    _, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
+    if is_open:
+        return await _undecided(request, how)
     await told_decided(suspension_id, request.context)
     return await _watched(request, await _still_open(request))
 

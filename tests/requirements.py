@@ -161,4 +161,16 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, several owners", "The issuer's keys are fetched within limits, kept, and given up when they end."
     ),
     "oauth:metadata": Requirement("RFC 9728", "A client without a token is told who issues them, and for what."),
+    "resume:table": Requirement(
+        "approvals, resume_execution", "Every row of the table of resume_execution, in both eras of the protocol."
+    ),
+    "resume:link": Requirement(
+        "approvals, must hold", "An address that was opened decides nothing; the store does. It holds no secret."
+    ),
+    "resume:brake": Requirement(
+        "approvals, resume_execution", "Asking, and answering without a decision, is slowed down after 5 in 10 minutes."
+    ),
+    "resume:state": Requirement(
+        "approvals, must hold", "Forged, moved, foreign, expired or replayed request state never has a second effect."
+    ),
 }
