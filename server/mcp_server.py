@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mcp.server.apps import client_supports_apps
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
@@ -36,10 +37,11 @@ from pydantic import AnyUrl
 from planwarden.agent.errors import PlanwardenError, StoreError, UnknownThread, UnknownTool
 from planwarden.server import mcp_resources as resources
 from planwarden.server.access import Identify, bearer, operator
+from planwarden.server.mcp_app import URI, Nonces, noting_apps, shows_apps, suspension_app
 from planwarden.server.mcp_desk import Desk, Opening
 from planwarden.server.mcp_key import request_state_key
 from planwarden.server.mcp_results import error_result
-from planwarden.server.mcp_tools import BY_NAME, VERBS, Verb
+from planwarden.server.mcp_tools import APP_VERBS, BY_NAME, VERBS, Verb
 from planwarden.server.mcp_verbs import Request
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,9 @@ QUESTION_TTL_S = 30 * 24 * 3600.0
 """How long a question that was returned to a client can be answered; the store decides whether it is still open."""
 
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
+_BY_CLIENT = CacheHint(ttl_ms=3_600_000, scope="private")
+"""What hosts that draw apps are shown differs."""
+_LISTED = [verb.listed for verb in VERBS]
 
 
 class _Internal(PlanwardenError):
@@ -66,9 +71,13 @@ class PlanwardenServer(MCPServer[Desk]):
 
     identify: Identify
     """Who makes the request that is being served."""
+    nonces: Nonces
+    """Of the views that show questions now."""
 
     async def list_tools(self) -> list[Tool]:
-        return [*(verb.listed for verb in VERBS), *await super().list_tools()]
+        """The ten tools; for hosts that draw apps also with the app, and the one tool that only the app calls."""
+        ours = [verb.listed_with_app for verb in (*VERBS, *APP_VERBS)] if shows_apps.get() else _LISTED
+        return [*ours, *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Desk, Any] | None = None
@@ -99,7 +108,9 @@ class PlanwardenServer(MCPServer[Desk]):
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
-        return [*resources.RESOURCES, *await super().list_resources()]
+        """Ours, and the view for hosts that draw apps."""
+        others = await super().list_resources()
+        return [*resources.RESOURCES, *(found for found in others if shows_apps.get() or found.uri != URI)]
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
         return [*resources.TEMPLATES, *await super().list_resource_templates()]
@@ -124,14 +135,24 @@ class PlanwardenServer(MCPServer[Desk]):
         caller = self.identify()
         service = await _desk(context).service()
         assert context is not None
-        return await verb.run(Request(service=service, caller=caller, arguments=given, context=context))
+        shows_app = verb.shows_app and client_supports_apps(context)
+        return await verb.run(
+            Request(
+                service=service,
+                caller=caller,
+                arguments=given,
+                context=context,
+                nonces=self.nonces,
+                shows_app=shows_app,
+            )
+        )
 
     async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
         """Says what the name is when it is a tool for plans, which models like to call directly."""
         service = await _desk(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
-        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(BY_NAME)}")
+        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(verb.name for verb in VERBS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +179,10 @@ def build_server(
         version=version("planwarden"),
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        extensions=extensions,
+        extensions=[suspension_app(), *extensions],
+        middleware=[noting_apps],
         request_state_security=_security(home),
-        cache_hints={"tools/list": _STATIC, "resources/list": _STATIC, "resources/templates/list": _STATIC},
+        cache_hints={"tools/list": _BY_CLIENT, "resources/list": _BY_CLIENT, "resources/templates/list": _STATIC},
         # Nothing is published to listeners; offering them a stream would promise it.
         subscriptions=False,
         log_level="WARNING",
@@ -168,6 +190,7 @@ def build_server(
         token_verifier=None if auth is None else auth.verifier,
     )
     server.identify = operator if auth is None else bearer
+    server.nonces = Nonces()
     return server
 
 

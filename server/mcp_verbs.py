@@ -5,7 +5,7 @@ a form is worth `client`; both go to the same service, and the store decides whi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mcp.types import CallToolResult, InputRequiredResult
@@ -14,6 +14,7 @@ from planwarden.agent.answers import Authority, Decision
 from planwarden.server import views
 from planwarden.server.access import Caller
 from planwarden.server.facts import shown_digest
+from planwarden.server.mcp_app import META_KEY, Nonces, questions
 from planwarden.server.mcp_forms import Form, Link, decision_from, form_for, link_for
 from planwarden.server.mcp_questions import (
     Answered,
@@ -38,6 +39,9 @@ class Request:
     arguments: Mapping[str, Any]
     """They fit the tool's input schema."""
     context: AnyContext
+    nonces: Nonces = field(default_factory=Nonces)
+    shows_app: bool = False
+    """The host draws this tool's result as an app."""
 
     @property
     def principal(self) -> str:
@@ -75,7 +79,7 @@ async def execute_plan(request: Request) -> CallToolResult:
         principal=request.principal,
         client_id=request.caller.client_id,
     )
-    return await _watched(request, view)
+    return await shown_when_settled(request, view)
 
 
 async def get_execution(request: Request) -> CallToolResult:
@@ -85,7 +89,7 @@ async def get_execution(request: Request) -> CallToolResult:
         observations_after=None if after is None else int(after),
         principal=request.principal,
     )
-    return view_result(view, execution_text)
+    return await shown(request, view)
 
 
 async def list_suspensions(request: Request) -> CallToolResult:
@@ -110,7 +114,7 @@ async def submit_answer(request: Request) -> CallToolResult:
         principal=request.principal,
         caller_only=True,
     )
-    return await _watched(request, view)
+    return await shown_when_settled(request, view)
 
 
 async def resume_execution(request: Request) -> CallToolResult | InputRequiredResult:
@@ -121,7 +125,7 @@ async def resume_execution(request: Request) -> CallToolResult | InputRequiredRe
     view = await _proposed(request, _decision(request.arguments["decision"]))
     waiting = _waiting(request, view)
     if waiting is None:
-        return await _watched(request, view)
+        return await shown_when_settled(request, view)
     form = form_for(waiting)
     if form is not None and can_show_forms(request.context):
         return await _asked(request, waiting, form)
@@ -153,7 +157,7 @@ async def _run_goal(request: Request, *, plan_only: bool) -> CallToolResult:
         plan_only=plan_only,
         client_id=request.caller.client_id,
     )
-    return await _watched(request, view)
+    return await shown_when_settled(request, view)
 
 
 async def _proposed(request: Request, decision: Decision) -> views.Execution:
@@ -164,7 +168,7 @@ async def _proposed(request: Request, decision: Decision) -> views.Execution:
     if is_open and question.addressee == "human" and is_unfilled:
         return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt="approval")
     claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal)
-    return await _answer(request, decision, claimed)
+    return await answer(request, decision, claimed)
 
 
 async def _asked(
@@ -194,7 +198,7 @@ async def _person_answered(request: Request, answered: Answered) -> CallToolResu
         client_id=request.caller.client_id,
         rendered=shown_digest(question),
     )
-    return await _watched(request, await _answer(request, decision, authority))
+    return await shown_when_settled(request, await answer(request, decision, authority))
 
 
 async def _person_sent(request: Request, answered: Answered) -> CallToolResult:
@@ -215,7 +219,7 @@ async def _sent(request: Request, how: str) -> CallToolResult:
     if is_open:
         return await _undecided(request, how)
     await told_decided(suspension_id, request.context)
-    return await _watched(request, await _still_open(request))
+    return await shown_when_settled(request, await _still_open(request))
 
 
 async def _undecided(request: Request, how: str) -> CallToolResult:
@@ -237,7 +241,7 @@ def _waiting(request: Request, view: views.Execution) -> views.Suspension | None
     return next((found for found in view.suspensions if found.suspension_id == wanted), None)
 
 
-async def _answer(request: Request, decision: Decision, authority: Authority) -> views.Execution:
+async def answer(request: Request, decision: Decision, authority: Authority) -> views.Execution:
     return await request.service.answer(
         request.arguments["threadId"],
         request.arguments["suspensionId"],
@@ -248,14 +252,18 @@ async def _answer(request: Request, decision: Decision, authority: Authority) ->
     )
 
 
-async def _watched(request: Request, view: views.Execution) -> CallToolResult:
+async def shown_when_settled(request: Request, view: views.Execution) -> CallToolResult:
     seconds = request.arguments.get("waitSeconds")
     return await shown(request, await watched(request.service, view, seconds, request.context))
 
 
 async def shown(request: Request, view: views.Execution) -> CallToolResult:
-    """The execution as a result; hosts that show apps get its question for the person beside it."""
-    return view_result(view, execution_text)
+    """The execution as a result; hosts that draw apps get its questions for the person beside it."""
+    result = view_result(view, execution_text)
+    if not request.shows_app:
+        return result
+    now = request.service.engine.store.clock.now()
+    return result.model_copy(update={"meta": {META_KEY: questions(view, request.nonces, request.principal, now)}})
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:

@@ -173,4 +173,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "resume:state": Requirement(
         "approvals, must hold", "Forged, moved, foreign, expired or replayed request state never has a second effect."
     ),
+    "app:nonce": Requirement(
+        "issue, MCP App", "app_decide decides with a nonce from _meta only: once, one revision, one principal."
+    ),
+    "app:assurance": Requirement("issue, MCP App", "The app never decides above `client`."),
+    "app:listing": Requirement("issue, MCP App", "Clients that draw no apps see neither the app nor its tool."),
+    "app:view": Requirement(
+        "issue, MCP App", "The view shows facts first, as text, loads nothing, and never focuses approve."
+    ),
 }
