@@ -62,6 +62,8 @@ class Authority:
     """Digest of the revision that was shown; None when the door does not carry it."""
     rendered: str = ""
     """SHA-256 of the text that was shown; empty when the door does not know it."""
+    client_id: str | None = None
+    """The OAuth client through which the principal came; None when there is none, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,6 +139,7 @@ class Engine:
         options: ev.Options,
         plan_only: bool = False,
         context: str | None = None,
+        client_id: str | None = None,
     ) -> Execution:
         """A new execution, durable when this returns, already running.
 
@@ -146,15 +147,19 @@ class Engine:
             ThreadBusy: the thread has an unfinished execution.
             StoreError: nothing was stored.
         """
-        created = ev.ExecutionCreated(goal=goal, options=options, plan_only=plan_only, context=context)
+        created = ev.ExecutionCreated(
+            goal=goal, options=options, plan_only=plan_only, context=context, client_id=client_id
+        )
         events: tuple[ev.Event, ...] = (created,) if plan is None else (created, ev.PlanAccepted(plan=plan))
         run = self._run(new_execution(self.ids.new(), thread_id), principal)
         await settle(run, Command(lambda execution, now: Change(events)))
         return run.execution
 
-    async def start(self, execution: Execution, principal: str, options: ev.Options) -> Execution:
+    async def start(
+        self, execution: Execution, principal: str, options: ev.Options, *, client_id: str | None = None
+    ) -> Execution:
         """Run a planned execution."""
-        event = ev.ExecutionStarted(options=options)
+        event = ev.ExecutionStarted(options=options, client_id=client_id)
         return await self._command(execution, principal, lambda state, now: Change((event,)))
 
     async def cancel(self, execution: Execution, principal: str, reason: str | None) -> Execution:
@@ -209,17 +214,22 @@ class Engine:
         self._rest(execution, header.principal)
         return execution, header.principal
 
-    async def holding(self, thread_id: str, suspension_id: str) -> tuple[Execution, str]:
+    async def holding(
+        self, thread_id: str, suspension_id: str, *, principal: str | None = None
+    ) -> tuple[Execution, str]:
         """The execution of the thread that has the suspension, possibly not its newest state, and its principal.
+
+        With `principal` only that principal's are found: what belongs to somebody else costs the same one query as
+        what does not exist, and its log is not read.
 
         Raises:
             UnknownSuspension: there is none in this thread.
         """
         rested = self._rested.get(self._threads.get(thread_id, ""))
-        if rested is not None and suspension_id in rested[0].suspensions:
+        if rested is not None and suspension_id in rested[0].suspensions and principal in (None, rested[1]):
             return rested
         row = await self.store.find_suspension(suspension_id)
-        if row is None or row.thread_id != thread_id:
+        if row is None or row.thread_id != thread_id or principal not in (None, row.principal):
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return await self.current(row.execution_id)
 

@@ -120,6 +120,8 @@ class ExecutionCreated:
     """Stop at `planned` instead of running the plan."""
     context: str | None = None
     """What the thread's earlier executions did, for planning."""
+    client_id: str | None = None
+    """The OAuth client that asked for it; None when it came another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,8 @@ class ExecutionStarted:
     """A planned execution was told to run."""
 
     options: Options | None = None
+    client_id: str | None = None
+    """As in `ExecutionCreated`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,11 +63,17 @@ def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Cha
         "plan_only": event.plan_only,
         "context": event.context,
         "created_at": at,
+        **_started_by(execution, event.client_id),
     }
 
 
 def _started(execution: Execution, event: ev.ExecutionStarted, at: float) -> Changes:
-    return {"plan_only": False, "options": event.options or execution.options, "exhausted": None}
+    options = event.options or execution.options
+    return {"plan_only": False, "options": options, "exhausted": None, **_started_by(execution, event.client_id)}
+
+
+def _started_by(execution: Execution, client_id: str | None) -> Changes:
+    return {} if client_id is None else {"client_ids": execution.client_ids | {client_id}}
 
 
 def _plan_accepted(execution: Execution, event: ev.PlanAccepted, at: float) -> Changes:

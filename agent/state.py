@@ -322,6 +322,8 @@ class Execution:
     updated_at: float = 0.0
     active_s: float = 0.0
     """Seconds spent in status `running`, as far as the log shows."""
+    client_ids: frozenset[str] = frozenset()
+    """OAuth clients that created or started it; none of them can vouch for a person who decides."""
 
     @property
     def is_finished(self) -> bool:

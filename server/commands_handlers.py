@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.errors import UsageError
 from planwarden.agent.state import Execution
-from planwarden.server import commands_audit, commands_grants, commands_run, commands_store
+from planwarden.server import commands_audit, commands_grants, commands_run, commands_store, commands_tokens
 from planwarden.server.clients import CLIENTS, launch
 from planwarden.server.commands_home import DONE, FAILED, Home, exit_code
 from planwarden.server.commands_inbox import list_questions, read_artifact, show_thread
@@ -26,14 +26,28 @@ from planwarden.server.views import execution_view, to_json
 PATIENCE_S = 60.0
 """A command that answers one question does not wait longer for the clock."""
 
+TRUST_BANNER = """\
+**********************************************************************************
+planwarden: [approvals] trust_caller is on: whatever calls this server approves its
+own actions, and nobody is asked. Each such decision is recorded as `claimed`.
+**********************************************************************************"""
+
 
 def serve(arguments: Namespace) -> int:
     settings = load_settings(home=_home(arguments), model=_model(arguments))
+    if settings.policy.trust_caller:
+        print(TRUST_BANNER, file=sys.stderr)
     if arguments.http:
         from planwarden.server.http import serve_http
 
         async def over_http() -> None:
-            await serve_http(settings, host=arguments.host, port=arguments.port, started=_say_where)
+            await serve_http(
+                settings,
+                host=arguments.host,
+                port=arguments.port,
+                accepts_trust=arguments.accepts_trust,
+                started=_say_where,
+            )
 
         anyio.run(over_http)
         return DONE
@@ -207,6 +221,39 @@ def backup(arguments: Namespace) -> int:
         print_json({"file": str(target), "sizeBytes": size_bytes})
     else:
         _terminal(arguments).say(f"{target}: {size_bytes} bytes")
+    return DONE
+
+
+def token_add(arguments: Namespace) -> int:
+    settings = load_settings(home=_home(arguments))
+    token, row = commands_tokens.add(settings, arguments.name, role=arguments.role, days=arguments.days)
+    if arguments.json:
+        print_json({**commands_tokens.row_json(row, row.created_at), "token": token})
+        return DONE
+    print(f"token {row.token_id} of {row.principal}; it is shown this once and stored nowhere:", file=sys.stderr)
+    print(token)
+    return DONE
+
+
+def token_list(arguments: Namespace) -> int:
+    rows, now = commands_tokens.listed(load_settings(home=_home(arguments)))
+    if arguments.json:
+        print_json({"tokens": [commands_tokens.row_json(row, now) for row in rows]})
+        return DONE
+    terminal = _terminal(arguments)
+    for row in rows:
+        terminal.say(commands_tokens.row_line(row, now))
+    if not rows:
+        terminal.say("no tokens; `planwarden token add NAME` makes one")
+    return DONE
+
+
+def token_revoke(arguments: Namespace) -> int:
+    rows, now = commands_tokens.revoke(load_settings(home=_home(arguments)), arguments.name)
+    if arguments.json:
+        print_json({"revoked": [commands_tokens.row_json(row, now) for row in rows]})
+    else:
+        _terminal(arguments).say(f"revoked: {', '.join(row.token_id for row in rows)}")
     return DONE
 
 

@@ -48,7 +48,7 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"planwarden {version('planwarden')}")
-    top.set_defaults(run=handlers.serve, http=False)
+    top.set_defaults(run=handlers.serve, http=False, accepts_trust=False)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *, has_json: bool = True) -> Parser:
@@ -62,6 +62,12 @@ def parser() -> Parser:
     serve.add_argument("--http", action="store_true", help="Streamable HTTP at /mcp instead")
     serve.add_argument("--host", default="127.0.0.1", help="default %(default)s")
     serve.add_argument("--port", type=_port, default=8765, help="default %(default)s")
+    serve.add_argument(
+        "--i-know-the-caller-can-approve-itself",
+        dest="accepts_trust",
+        action="store_true",
+        help="let [approvals] trust_caller hold on an address that other machines can reach",
+    )
     demo = command("demo", handlers.demo, "Show the main job: a plan, real tools, a killed process, a confirmation.")
     demo.add_argument("--yes", action="store_true", help="answer the confirmation with yes")
     run = command("run", handlers.run, "Run a plan and ask its questions here.")
@@ -101,6 +107,8 @@ def parser() -> Parser:
     prune.add_argument("--days", type=int, metavar="N", help="unchanged for so many days; default [retention] days")
     backup = command("backup", handlers.backup, "Copy the database while it is in use.")
     backup.add_argument("file", type=Path, metavar="FILE")
+    text = "Bearer tokens for MCP over HTTP: make, list, revoke."
+    _add_tokens(commands.add_parser("token", help=text, description=text), shared)
     config = commands.add_parser(
         "config", help="Configuration for MCP hosts.", description="Configuration for MCP hosts."
     )
@@ -109,6 +117,29 @@ def parser() -> Parser:
     client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(CLIENTS))
     client.set_defaults(run=handlers.config)
     return top
+
+
+def _add_tokens(tokens: Parser, shared: Parser) -> None:
+    verbs = tokens.add_subparsers(metavar="add|list|revoke", required=True, parser_class=Parser)
+
+    def verb(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
+        made = verbs.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
+        made.set_defaults(run=run)
+        made.add_argument("--json", action="store_true", help=_JSON)
+        return made
+
+    add = verb("add", handlers.token_add, "Make a token and show it, this once.")
+    add.add_argument("name", metavar="NAME", help="whose it is; everything done with it belongs to that name")
+    add.add_argument("--days", type=int, metavar="N", help="valid for so many days; default: until revoked")
+    add.add_argument(
+        "--role",
+        choices=("caller", "approver"),
+        default="caller",
+        help="caller: MCP clients, the default; approver: a person's, refused by MCP",
+    )
+    verb("list", handlers.token_list, "List tokens, without their secrets.")
+    revoke = verb("revoke", handlers.token_revoke, "End a token, or all tokens of a name.")
+    revoke.add_argument("name", metavar="NAME|ID")
 
 
 def _grants(commands: "Subparsers", shared: Parser) -> None:

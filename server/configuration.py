@@ -19,6 +19,7 @@ from planwarden.agent import events as ev
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.plan import MAX_STEPS
 from planwarden.agent.tool import Effect, OnTimeout, Risk, ToolDefinition
+from planwarden.server.access_settings import HttpSettings
 from planwarden.server.options import invalid
 from planwarden.server.policy import Policy
 
@@ -44,6 +45,7 @@ class ToolSettings(BaseModel):
 class _Approvals(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     trust_caller: bool = False
+    trust_caller_over_network: bool = False
     critical: Literal["signed", "second"] = "signed"
     quorum: Annotated[int, Field(ge=1, le=20)] = 1
     approvers: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)] = Field(
@@ -72,6 +74,7 @@ class _File(BaseModel):
     approvals: _Approvals = Field(default_factory=_Approvals)
     execution: _Execution = Field(default_factory=_Execution)
     retention: _Retention = Field(default_factory=_Retention)
+    http: HttpSettings = Field(default_factory=HttpSettings)
     model: str | None = None
 
 
@@ -87,6 +90,9 @@ class Settings:
     tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     python_files: tuple[Path, ...] = ()
     retention_days: int = RETENTION_DAYS
+    http: HttpSettings = field(default_factory=HttpSettings)
+    trust_caller_over_network: bool = False
+    """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
 
@@ -135,6 +141,8 @@ def load_settings(
         tools=by_name,
         python_files=listed,
         retention_days=parsed.retention.days,
+        http=parsed.http,
+        trust_caller_over_network=parsed.approvals.trust_caller_over_network,
         environment=dict(env),
     )
 

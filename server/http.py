@@ -1,27 +1,38 @@
-"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, on loopback addresses only.
+"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol.
 
-Requests must name this server in `Host` and, when a browser sends one, in `Origin`, so that no web page can reach it by
-rebinding its name (https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). What is
-not promised here: telling apart the users of one machine. Whoever can open a local connection acts as the operator's
-assistant, though never as a person who approves.
+On a loopback address everybody who can open a local connection is the operator's assistant, though never a person who
+approves, until there are tokens. Any other address needs tokens and a list of names. Requests must name this server in
+`Host` and, when a browser sends one, in `Origin`, so that no web page can reach it by rebinding its name
+(https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). There is no TLS here, and
+`X-Forwarded-*` are not read: a proxy does the one, and `[http] public_url` says what the others would.
 """
 
-import ipaddress
 import socket
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
 
 import anyio
+import httpx2
 import uvicorn
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
-from planwarden.agent.errors import UsageError
+from planwarden.agent.errors import StoreError, UsageError
+from planwarden.agent.ports import Clock
+from planwarden.server.access_failures import FailedTokens
+from planwarden.server.access_network import Names, NamesCheck, check_access, check_network, in_url
+from planwarden.server.access_settings import HttpSettings, is_loopback
+from planwarden.server.access_tokens import TokenCheck
 from planwarden.server.configuration import Settings
-from planwarden.server.mcp_desk import opening
-from planwarden.server.mcp_server import PlanwardenServer, build_server
+from planwarden.server.mcp_desk import Opening
+from planwarden.server.mcp_server import BearerAuth, PlanwardenServer, build_server
+from planwarden.server.service import Service
 from planwarden.server.stdio import log_to_stderr
 from planwarden.server.warden import Warden
+from planwarden.storage.tokens import HasTokens, Tokens
 
 PATH = "/mcp"
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -34,40 +45,124 @@ async def serve_http(
     *,
     host: str = "127.0.0.1",
     port: int = 8765,
+    accepts_trust: bool = False,
     started: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until interrupted or cancelled. `port` 0 takes a free one; `started` is told the address.
 
     Raises:
-        UsageError: the host is not a loopback address, the port is taken, or a setting is not usable.
+        UsageError: the server may not listen there, the port is taken, or a setting is not usable.
+        StoreError: the store cannot be opened.
     """
-    _check_loopback(host)
+    accepts = accepts_trust or settings.trust_caller_over_network
+    check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
+    if not settings.database.exists():
+        # Refused before a database is made.
+        _needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr()
     warden = Warden(settings=settings)
     with closing(_listening(host, port)) as listener:
         taken = int(listener.getsockname()[1])
-        app = http_app(build_server(opening(warden), settings.home), host, taken)
-        if started is not None:
-            started(f"http://{_in_url(host)}:{taken}{PATH}")
-        await _serve(app, listener)
+        async with warden, _authentication(warden, host, taken) as auth:
+            names = Names.of(settings.http, host, taken)
+            server = build_server(_opened(warden), settings.home, auth=auth)
+            app = http_app(server, names, clock=warden.service.engine.store.clock)
+            if started is not None:
+                started(f"http://{in_url(host)}:{taken}{PATH}")
+            await _serve(app, listener)
 
 
-def http_app(server: PlanwardenServer, host: str, port: int) -> Starlette:
+def http_app(server: PlanwardenServer, names: Names, *, clock: Clock) -> Starlette:
     """The server as an ASGI application that answers only to its own names."""
-    names = [f"{name}:{port}" for name in dict.fromkeys(("127.0.0.1", "localhost", "[::1]", _in_url(host)))]
     security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=names,
-        allowed_origins=[f"http://{name}" for name in names],
+        enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
     )
-    return server.streamable_http_app(
-        streamable_http_path=PATH, max_request_body_size=MAX_BODY_BYTES, transport_security=security, host=host
+    app = server.streamable_http_app(
+        streamable_http_path=PATH, max_request_body_size=MAX_BODY_BYTES, transport_security=security
     )
+    # The one that is added last sees a request first.
+    app.add_middleware(FailedTokens, clock=clock, path=PATH)
+    app.add_middleware(NamesCheck, names=names)
+    return app
+
+
+@asynccontextmanager
+async def _authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[BearerAuth | None]:
+    """How requests show whose they are; None when they need not.
+
+    Raises:
+        UsageError: they must, and nobody could.
+    """
+    settings, store = warden.settings.http, warden.service.engine.store
+    if not isinstance(store, HasTokens):
+        raise StoreError("this store keeps no tokens, so it cannot be served over HTTP")
+    rows = await store.tokens.all()
+    usable = any(row.role == "caller" and row.is_valid(store.clock.now()) for row in rows)
+    if not _needs_token(settings, host, has_tokens=bool(rows), may_use=usable):
+        yield None
+        return
+    if settings.issuer is None:
+        yield _bearer_auth(settings, TokenCheck(store.tokens, store.clock), None)
+        return
+    resource = f"{settings.public_url or f'http://{in_url(host)}:{port}'}{PATH}"
+    async with httpx2.AsyncClient(timeout=10.0) as client:
+        yield _bearer_auth(settings, _with_issuer(settings, resource, store.tokens, store.clock, client), resource)
+
+
+def _with_issuer(
+    settings: HttpSettings, resource: str, tokens: Tokens, clock: Clock, client: httpx2.AsyncClient
+) -> TokenVerifier:
+    try:
+        from planwarden.server.access_oauth import IssuerCheck
+    except ImportError as error:
+        raise UsageError("[http] issuer needs `pip install 'planwarden[oauth]'`") from error
+    issuer = IssuerCheck(settings, settings.audience or resource, clock, client)
+    return TokenCheck(tokens, clock, scopes=settings.required_scopes, others=issuer)
+
+
+def _bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource: str | None) -> BearerAuth:
+    """`resource` is published as protected-resource metadata (RFC 9728); without an issuer there is nothing to say."""
+    return BearerAuth(
+        AuthSettings(
+            issuer_url=AnyHttpUrl(settings.issuer or "http://127.0.0.1"),
+            resource_server_url=AnyHttpUrl(resource) if resource is not None else None,
+            required_scopes=list(settings.required_scopes),
+            # The verifier checks the audience itself.
+            validate_token_resource=False,
+        ),
+        verifier,
+    )
+
+
+def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
+    """Whether requests need a token. Revoked tokens count: taking the last one away opens nothing."""
+    has_issuer = settings.issuer is not None
+    needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)
+    check_access(host, needs_token=needs, has_issuer=has_issuer, has_tokens=may_use)
+    return needs
+
+
+def _opened(warden: Warden) -> Opening:
+    """The service of a warden that is open already and closed by whoever opened it."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Service]:
+        yield warden.service
+
+    return opened
 
 
 async def _serve(app: Starlette, listener: socket.socket) -> None:
     """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSING_S)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=CLOSING_S,
+        # Without this uvicorn believes X-Forwarded-For and -Proto of whoever connects from this machine.
+        proxy_headers=False,
+        server_header=False,
+    )
     server = uvicorn.Server(config)
     stopped = anyio.Event()
 
@@ -84,25 +179,9 @@ async def _serve(app: Starlette, listener: socket.socket) -> None:
             server.should_exit = True
 
 
-def _check_loopback(host: str) -> None:
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise UsageError(
-            f"will not listen on {host!r}: everybody who can reach that address could use this server, and it has no "
-            "authentication and no list of allowed hosts yet; use 127.0.0.1 (a tunnel such as ssh -L makes it reachable)"
-        )
-
-
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
         raise UsageError(f"cannot listen on {host}:{port}: {error}; choose another --port") from error
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -16,12 +16,13 @@ from planwarden.agent.answers import Decision
 from planwarden.agent.canonical import canonical_json
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.schema import Schema
-from planwarden.server.facts import count_hidden, escape_text, is_shown_whole, question_text
+from planwarden.server.facts import count_hidden, escape_text, facts_lines, is_shown_whole, question_text
 from planwarden.server.views import Suspension
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
 MAX_LABEL_CHARS = 200
+MAX_LINK_CHARS = 1_500
 DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
 
 _KEYWORDS: dict[str, frozenset[str]] = {
@@ -44,6 +45,25 @@ class Form:
 
     message: str
     schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An address that the client is asked to open."""
+
+    message: str
+    url: str
+
+
+def link_for(suspension: Suspension) -> Link | None:
+    """The address where a person decides this question; None while no inbox runs. It holds the id and no secret."""
+    url = suspension.how_to_answer.inbox_url
+    if url is None:
+        return None
+    shown = "\n".join(facts_lines(suspension))
+    if len(shown) > MAX_LINK_CHARS:
+        shown = "\n".join([*facts_lines(suspension)[:2], "All of it is on the page."])
+    return Link(f"{shown}\nA person decides on the page; accepting here only opens it.", url)
 
 
 def form_for(suspension: Suspension) -> Form | None:

@@ -1,17 +1,21 @@
 """The MCP server object: planwarden's ten tools and its resources on the SDK's `MCPServer`.
 
-Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. What is not
-promised here: authentication. Everybody who reaches this server acts as the same principal, so it is served over stdio
-and on loopback addresses only.
+Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each request
+acts for the principal that `identify` finds for it: everybody is `local` over stdio and on loopback addresses, the owner
+of the bearer token where tokens are asked for.
 """
 
 import logging
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mcp.server.apps import client_supports_apps
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
 from mcp.server.extension import Extension
 from mcp.server.lowlevel.helper_types import ReadResourceContents
@@ -32,12 +36,13 @@ from pydantic import AnyUrl
 
 from planwarden.agent.errors import PlanwardenError, StoreError, UnknownArtifact, UnknownThread, UnknownTool
 from planwarden.server import mcp_resources as resources
+from planwarden.server.access import Identify, bearer, operator
+from planwarden.server.mcp_app import URI, Nonces, noting_apps, shows_apps, suspension_app
 from planwarden.server.mcp_desk import Desk, Opening
 from planwarden.server.mcp_key import request_state_key
 from planwarden.server.mcp_results import error_result
-from planwarden.server.mcp_tools import BY_NAME, VERBS, Verb
+from planwarden.server.mcp_tools import APP_VERBS, BY_NAME, VERBS, Verb
 from planwarden.server.mcp_verbs import Request
-from planwarden.server.warden import LOCAL
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +57,9 @@ QUESTION_TTL_S = 30 * 24 * 3600.0
 """How long a question that was returned to a client can be answered; the store decides whether it is still open."""
 
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
+_BY_CLIENT = CacheHint(ttl_ms=3_600_000, scope="private")
+"""What hosts that draw apps are shown differs."""
+_LISTED = [verb.listed for verb in VERBS]
 
 
 class _Internal(PlanwardenError):
@@ -61,10 +69,15 @@ class _Internal(PlanwardenError):
 class PlanwardenServer(MCPServer[Desk]):
     """Serves one opened desk; make it with `build_server`."""
 
-    principal: str = LOCAL
+    identify: Identify
+    """Who makes the request that is being served."""
+    nonces: Nonces
+    """Of the views that show questions now."""
 
     async def list_tools(self) -> list[Tool]:
-        return [*(verb.listed for verb in VERBS), *await super().list_tools()]
+        """The ten tools; for hosts that draw apps also with the app, and the one tool that only the app calls."""
+        ours = [verb.listed_with_app for verb in (*VERBS, *APP_VERBS)] if shows_apps.get() else _LISTED
+        return [*ours, *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Desk, Any] | None = None
@@ -95,7 +108,9 @@ class PlanwardenServer(MCPServer[Desk]):
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
-        return [*resources.RESOURCES, *await super().list_resources()]
+        """Ours, and the view for hosts that draw apps."""
+        others = await super().list_resources()
+        return [*resources.RESOURCES, *(found for found in others if shows_apps.get() or found.uri != URI)]
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
         return [*resources.TEMPLATES, *await super().list_resource_templates()]
@@ -106,7 +121,7 @@ class PlanwardenServer(MCPServer[Desk]):
         if resources.reader(str(uri)) is None:
             return await super().read_resource(uri, context)
         try:
-            text = await resources.read(await _desk(context).service(), str(uri), self.principal)
+            text = await resources.read(await _desk(context).service(), str(uri), self.identify().principal)
         except (UnknownThread, UnknownTool, UnknownArtifact) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
@@ -117,19 +132,40 @@ class PlanwardenServer(MCPServer[Desk]):
         self, verb: Verb, arguments: dict[str, Any], context: Context[Desk, Any] | None
     ) -> CallToolResult | InputRequiredResult:
         given = verb.checked(arguments)
+        caller = self.identify()
         service = await _desk(context).service()
         assert context is not None
-        return await verb.run(Request(service=service, principal=self.principal, arguments=given, context=context))
+        shows_app = verb.shows_app and client_supports_apps(context)
+        return await verb.run(
+            Request(
+                service=service,
+                caller=caller,
+                arguments=given,
+                context=context,
+                nonces=self.nonces,
+                shows_app=shows_app,
+            )
+        )
 
     async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
         """Says what the name is when it is a tool for plans, which models like to call directly."""
         service = await _desk(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
-        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(BY_NAME)}")
+        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(verb.name for verb in VERBS)}")
 
 
-def build_server(opening: Opening, home: Path, *, extensions: Sequence[Extension] = ()) -> PlanwardenServer:
+@dataclass(frozen=True, slots=True)
+class BearerAuth:
+    """Every request over HTTP needs a token that `verifier` accepts."""
+
+    settings: AuthSettings
+    verifier: TokenVerifier
+
+
+def build_server(
+    opening: Opening, home: Path, *, extensions: Sequence[Extension] = (), auth: BearerAuth | None = None
+) -> PlanwardenServer:
     """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight."""
 
     @asynccontextmanager
@@ -137,19 +173,25 @@ def build_server(opening: Opening, home: Path, *, extensions: Sequence[Extension
         async with Desk(opening).opened() as desk:
             yield desk
 
-    return PlanwardenServer(
+    server = PlanwardenServer(
         "planwarden",
         title="planwarden",
         version=version("planwarden"),
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        extensions=extensions,
+        extensions=[suspension_app(), *extensions],
+        middleware=[noting_apps],
         request_state_security=_security(home),
-        cache_hints={"tools/list": _STATIC, "resources/list": _STATIC, "resources/templates/list": _STATIC},
+        cache_hints={"tools/list": _BY_CLIENT, "resources/list": _BY_CLIENT, "resources/templates/list": _STATIC},
         # Nothing is published to listeners; offering them a stream would promise it.
         subscriptions=False,
         log_level="WARNING",
+        auth=None if auth is None else auth.settings,
+        token_verifier=None if auth is None else auth.verifier,
     )
+    server.identify = operator if auth is None else bearer
+    server.nonces = Nonces()
+    return server
 
 
 def _security(home: Path) -> RequestStateSecurity:

@@ -14,6 +14,8 @@ from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.schema import Schema
 from planwarden.server import mcp_schemas as schemas
 from planwarden.server import mcp_verbs as verbs
+from planwarden.server.mcp_app import URI
+from planwarden.server.mcp_app_decide import app_decide
 
 Result = CallToolResult | InputRequiredResult
 CHECKED_LATER = ("options", "plan")
@@ -35,6 +37,10 @@ class Verb:
     destroys: bool = False
     repeats: bool = False
     """The same call again changes nothing more."""
+    shows_app: bool = False
+    """Hosts that draw apps draw the result."""
+    for_app: bool = False
+    """Only the app calls it."""
 
     @cached_property
     def listed(self) -> Listed:
@@ -53,6 +59,12 @@ class Verb:
                 open_world_hint=False,
             ),
         )
+
+    @cached_property
+    def listed_with_app(self) -> Listed:
+        """As in `tools/list` for hosts that draw apps."""
+        ui: dict[str, object] = {"resourceUri": URI, **({"visibility": ["app"]} if self.for_app else {})}
+        return self.listed.model_copy(update={"meta": {"ui": ui}}) if self.shows_app else self.listed
 
     def checked(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments without nulls, which some clients send for what is left out.
@@ -159,6 +171,7 @@ VERBS: tuple[Verb, ...] = (
         required=("threadId",),
         output=schemas.EXECUTION_OUT,
         reads=True,
+        shows_app=True,
     ),
     Verb(
         name="list_suspensions",
@@ -191,6 +204,7 @@ VERBS: tuple[Verb, ...] = (
         output=schemas.EXECUTION_OUT,
         destroys=True,
         repeats=True,
+        shows_app=True,
     ),
     Verb(
         name="cancel_execution",
@@ -204,4 +218,19 @@ VERBS: tuple[Verb, ...] = (
     ),
 )
 
-BY_NAME: Mapping[str, Verb] = {verb.name: verb for verb in VERBS}
+APP_VERBS: tuple[Verb, ...] = (
+    Verb(
+        name="app_decide",
+        title="Decide in the view",
+        description="For planwarden's own view only.",
+        run=app_decide,
+        properties={**_ANSWERED, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+        required=("threadId", "suspensionId", "nonce", "content"),
+        output=schemas.EXECUTION_OUT,
+        destroys=True,
+        shows_app=True,
+        for_app=True,
+    ),
+)
+
+BY_NAME: Mapping[str, Verb] = {verb.name: verb for verb in (*VERBS, *APP_VERBS)}

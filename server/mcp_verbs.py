@@ -5,18 +5,28 @@ a form is worth `client`; both go to the same service, and the store decides whi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from mcp.types import CallToolResult, InputRequiredResult
 
 from planwarden.agent.answers import Authority, Decision
 from planwarden.server import views
-from planwarden.server.mcp_forms import decision_from, form_for
-from planwarden.server.mcp_questions import Answered, answered_before, ask, can_be_asked
+from planwarden.server.access import Caller
+from planwarden.server.facts import shown_digest
+from planwarden.server.mcp_app import META_KEY, Nonces, questions
+from planwarden.server.mcp_forms import Form, Link, decision_from, form_for, link_for
+from planwarden.server.mcp_questions import (
+    Answered,
+    answered_before,
+    ask,
+    can_open_links,
+    can_show_forms,
+    told_decided,
+)
 from planwarden.server.mcp_results import view_result
 from planwarden.server.mcp_text import execution_text, schemas_text, suspensions_text, tools_text
-from planwarden.server.mcp_watch import AnyContext, watched
+from planwarden.server.mcp_watch import AnyContext, decided_within, watched
 from planwarden.server.service import Service
 
 
@@ -25,10 +35,17 @@ class Request:
     """One call of a tool."""
 
     service: Service
-    principal: str
+    caller: Caller
     arguments: Mapping[str, Any]
     """They fit the tool's input schema."""
     context: AnyContext
+    nonces: Nonces = field(default_factory=Nonces)
+    shows_app: bool = False
+    """The host draws this tool's result as an app."""
+
+    @property
+    def principal(self) -> str:
+        return self.caller.principal
 
 
 async def search_tools(request: Request) -> CallToolResult:
@@ -60,8 +77,9 @@ async def execute_plan(request: Request) -> CallToolResult:
         options=given.get("options"),
         wait_seconds=0,
         principal=request.principal,
+        client_id=request.caller.client_id,
     )
-    return await _watched(request, view)
+    return await shown_when_settled(request, view)
 
 
 async def get_execution(request: Request) -> CallToolResult:
@@ -71,7 +89,7 @@ async def get_execution(request: Request) -> CallToolResult:
         observations_after=None if after is None else int(after),
         principal=request.principal,
     )
-    return view_result(view, execution_text)
+    return await shown(request, view)
 
 
 async def list_suspensions(request: Request) -> CallToolResult:
@@ -96,7 +114,7 @@ async def submit_answer(request: Request) -> CallToolResult:
         principal=request.principal,
         caller_only=True,
     )
-    return await _watched(request, view)
+    return await shown_when_settled(request, view)
 
 
 async def resume_execution(request: Request) -> CallToolResult | InputRequiredResult:
@@ -105,16 +123,20 @@ async def resume_execution(request: Request) -> CallToolResult | InputRequiredRe
     if answered is not None and answered.suspension_id == request.arguments["suspensionId"]:
         return await _person_answered(request, answered)
     view = await _proposed(request, _decision(request.arguments["decision"]))
-    waiting = next((s for s in view.suspensions if s.suspension_id == request.arguments["suspensionId"]), None)
+    waiting = _waiting(request, view)
     if waiting is None:
-        return await _watched(request, view)
-    form = form_for(waiting) if can_be_asked(request.context) else None
-    if form is None:
-        return view_result(view, execution_text)
-    asked = await ask(request.service, waiting, form, request.context)
-    if isinstance(asked, InputRequiredResult):
-        return asked
-    return await _person_answered(request, asked)
+        return await shown_when_settled(request, view)
+    form = form_for(waiting)
+    if form is not None and can_show_forms(request.context):
+        return await _asked(request, waiting, form)
+    # Everything else is decided on the page, which may have to be started first.
+    await request.service.inbox_address()
+    view = await _still_open(request)
+    waiting = _waiting(request, view)
+    link = link_for(waiting) if waiting is not None else None
+    if waiting is None or link is None or not can_open_links(request.context):
+        return await shown(request, view)
+    return await _asked(request, waiting, link)
 
 
 async def cancel_execution(request: Request) -> CallToolResult:
@@ -133,8 +155,9 @@ async def _run_goal(request: Request, *, plan_only: bool) -> CallToolResult:
         wait_seconds=0,
         principal=request.principal,
         plan_only=plan_only,
+        client_id=request.caller.client_id,
     )
-    return await _watched(request, view)
+    return await shown_when_settled(request, view)
 
 
 async def _proposed(request: Request, decision: Decision) -> views.Execution:
@@ -143,36 +166,82 @@ async def _proposed(request: Request, decision: Decision) -> views.Execution:
     question, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
     is_unfilled = question.answer_schema is not None and decision.content is None and decision.approved is True
     if is_open and question.addressee == "human" and is_unfilled:
-        return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt=True)
+        return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt="approval")
     claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal)
-    return await _answer(request, decision, claimed)
+    return await answer(request, decision, claimed)
 
 
-async def _person_answered(request: Request, answered: Answered | None) -> CallToolResult:
+async def _asked(
+    request: Request, waiting: views.Suspension, question: Form | Link
+) -> CallToolResult | InputRequiredResult:
+    asked = await ask(request.service, waiting, question, request.context)
+    if isinstance(asked, InputRequiredResult):
+        return asked
+    if asked is not None:
+        return await _person_answered(request, asked)
+    return await (_undecided if isinstance(question, Form) else _sent)(request, "could not be asked")
+
+
+async def _person_answered(request: Request, answered: Answered) -> CallToolResult:
+    if answered.mode == "url":
+        return await _person_sent(request, answered)
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     question, _ = await request.service.question(thread_id, suspension_id, principal=request.principal)
-    decision: Decision | None = None
-    if answered is not None and answered.action == "accept":
-        decision = decision_from(question, answered.content)
-    if answered is None or decision is None:
-        how = "could not be asked" if answered is None else "did not decide in the form"
-        return await _undecided(request, how)
+    decision = decision_from(question, answered.content) if answered.action == "accept" else None
+    if decision is None:
+        return await _undecided(request, "did not decide in the form")
     authority = Authority(
-        assurance="client", channel="elicitation", principal=request.principal, digest=answered.digest
+        assurance="client",
+        channel="elicitation",
+        principal=request.principal,
+        digest=answered.digest,
+        client_id=request.caller.client_id,
+        rendered=shown_digest(question),
     )
-    return await _watched(request, await _answer(request, decision, authority))
+    return await shown_when_settled(request, await answer(request, decision, authority))
+
+
+async def _person_sent(request: Request, answered: Answered) -> CallToolResult:
+    """A person who agreed to open the page is given the time of the call to decide there."""
+    if answered.action != "accept":
+        return await _sent(request, "did not open the page")
+    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
+    question, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
+    if is_open:
+        await decided_within(request.service, question, request.arguments.get("waitSeconds"), request.context)
+    return await _sent(request, "has not decided on the page yet")
+
+
+async def _sent(request: Request, how: str) -> CallToolResult:
+    """What the store says about a question that a person was sent to the page for."""
+    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
+    _, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
+    if is_open:
+        return await _undecided(request, how)
+    await told_decided(suspension_id, request.context)
+    return await shown_when_settled(request, await _still_open(request))
 
 
 async def _undecided(request: Request, how: str) -> CallToolResult:
     """The execution as it is; when the question is still open, with the sentence that nobody has decided."""
-    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
-    view = await request.service.awaiting(thread_id, suspension_id, principal=request.principal)
-    if any(found.suspension_id == suspension_id for found in view.suspensions):
+    view = await _still_open(request, attempt="answer")
+    if _waiting(request, view) is not None:
         view = replace(view, next_action=f"The person {how}, so nothing was approved or rejected. {view.next_action}")
-    return view_result(view, execution_text)
+    return await shown(request, view)
 
 
-async def _answer(request: Request, decision: Decision, authority: Authority) -> views.Execution:
+async def _still_open(request: Request, attempt: Literal["answer"] | None = None) -> views.Execution:
+    thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
+    return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt=attempt)
+
+
+def _waiting(request: Request, view: views.Execution) -> views.Suspension | None:
+    """The question of this call, if it is still open."""
+    wanted = request.arguments["suspensionId"]
+    return next((found for found in view.suspensions if found.suspension_id == wanted), None)
+
+
+async def answer(request: Request, decision: Decision, authority: Authority) -> views.Execution:
     return await request.service.answer(
         request.arguments["threadId"],
         request.arguments["suspensionId"],
@@ -183,9 +252,18 @@ async def _answer(request: Request, decision: Decision, authority: Authority) ->
     )
 
 
-async def _watched(request: Request, view: views.Execution) -> CallToolResult:
+async def shown_when_settled(request: Request, view: views.Execution) -> CallToolResult:
     seconds = request.arguments.get("waitSeconds")
-    return view_result(await watched(request.service, view, seconds, request.context), execution_text)
+    return await shown(request, await watched(request.service, view, seconds, request.context))
+
+
+async def shown(request: Request, view: views.Execution) -> CallToolResult:
+    """The execution as a result; hosts that draw apps get its questions for the person beside it."""
+    result = view_result(view, execution_text)
+    if not request.shows_app:
+        return result
+    now = request.service.engine.store.clock.now()
+    return result.model_copy(update={"meta": {META_KEY: questions(view, request.nonces, request.principal, now)}})
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:

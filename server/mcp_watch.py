@@ -64,6 +64,15 @@ async def until_decided(service: Service, suspension: views.Suspension, context:
             await service.engine.changed(suspension.execution_id)
 
 
+async def decided_within(
+    service: Service, suspension: views.Suspension, seconds: float | None, context: AnyContext
+) -> None:
+    """Returns when the question is decided, or after `seconds` (the execution's own option when None)."""
+    execution, _ = await service.engine.current(suspension.execution_id)
+    with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
+        await until_decided(service, suspension, context)
+
+
 async def _report(service: Service, execution_id: str, context: AnyContext) -> None:
     """One notification for every change that was seen, and a heartbeat; the number only ever grows.
 

@@ -4,8 +4,9 @@ Everything is keyed by principal; what belongs to another principal looks as if 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -29,6 +30,7 @@ from planwarden.agent.ports import Header
 from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
+from planwarden.server.access_proof import weighed
 from planwarden.server.audits import Audit
 from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
@@ -49,11 +51,13 @@ class Service:
         self.engine = engine
         self._options = options
         self._max_steps = max_steps
-        self._attempts: OrderedDict[str, deque[float]] = OrderedDict()
+        self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
         self.grants = Grants(engine)
         self.audit = Audit(engine.store)
         self.inbox: str | None = None
         """Address of the inbox page while one runs."""
+        self.open_inbox: Callable[[], Awaitable[str | None]] | None = None
+        """Starts the inbox page when the first question needs it; gives its address, or None when it cannot."""
 
     async def run_goal(
         self,
@@ -64,6 +68,7 @@ class Service:
         wait_seconds: float | None = None,
         principal: str,
         plan_only: bool = False,
+        client_id: str | None = None,
     ) -> views.Execution:
         """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
         _check_text(goal, "goal", MAX_GOAL_CHARS)
@@ -78,6 +83,7 @@ class Service:
             options=combined,
             plan_only=plan_only,
             context=context,
+            client_id=client_id,
         )
         return await self._waited(execution, wait_seconds)
 
@@ -90,17 +96,18 @@ class Service:
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str,
+        client_id: str | None = None,
     ) -> views.Execution:
         """Run the given plan; or the planned one of the thread, or its incomplete one with a larger budget."""
         call = parse_options(options)
         if plan is None:
-            return await self._run_planned(thread_id, call, wait_seconds, principal)
+            return await self._run_planned(thread_id, call, wait_seconds, principal, client_id)
         if goal is not None:
             _check_text(goal, "goal", MAX_GOAL_CHARS)
         parsed, _ = parse_plan(plan, author="caller", tools=self.engine.facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._thread_for(thread_id, principal, call)
         execution = await self.engine.create(
-            thread_id=thread, principal=principal, goal=goal, plan=parsed, options=combined
+            thread_id=thread, principal=principal, goal=goal, plan=parsed, options=combined, client_id=client_id
         )
         return await self._waited(execution, wait_seconds)
 
@@ -172,10 +179,9 @@ class Service:
 
         `principal` is the owner whose executions the door may see; None for the operator's doors, which see all.
         """
-        execution, owner = await self.engine.holding(thread_id, suspension_id)
+        execution, owner = await self.engine.holding(thread_id, suspension_id, principal=principal)
         asked = execution.suspensions.get(suspension_id)
-        if principal not in (None, owner):
-            raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
+        authority = weighed(authority, execution)
         if caller_only and asked is not None and asked.question.addressee != "caller":
             raise InvalidArguments(
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "
@@ -212,18 +218,29 @@ class Service:
         return views.suspension_view(execution, found, self.engine.tools, inbox=self.inbox), found.is_open
 
     async def awaiting(
-        self, thread_id: str, suspension_id: str, *, principal: str, attempt: bool = False
+        self,
+        thread_id: str,
+        suspension_id: str,
+        *,
+        principal: str,
+        attempt: Literal["approval", "answer"] | None = None,
     ) -> views.Execution:
         """The execution that waits for a person, with the sentence to pass on; as it is when nobody is awaited any more.
 
-        With `attempt` it counts as an approval without authority, as in `answer`.
+        With `attempt` it counts: an `approval` without authority, as in `answer`, or an `answer` that decided nothing.
         """
         execution, found = await self._question(thread_id, suspension_id, principal)
         if not found.is_open:
             return self.view(execution)
-        if attempt:
-            self._count_attempt(suspension_id)
+        if attempt is not None:
+            self._count_attempt(suspension_id, attempt)
         return self._awaiting(execution, suspension_id)
+
+    async def inbox_address(self) -> str | None:
+        """Where a person can decide in a browser; starts the page if it can be started and is not running yet."""
+        if self.inbox is None and self.open_inbox is not None:
+            self.inbox = await self.open_inbox()
+        return self.inbox
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> views.Execution:
         """Stop the thread's execution; a finished one is given back as it is."""
@@ -269,10 +286,10 @@ class Service:
     async def _question(
         self, thread_id: str, suspension_id: str, principal: str | None
     ) -> tuple[Execution, SuspensionState]:
-        held, owner = await self.engine.holding(thread_id, suspension_id)
+        held, _ = await self.engine.holding(thread_id, suspension_id, principal=principal)
         execution, _ = await self.engine.current(held.execution_id)
         found = execution.suspensions.get(suspension_id)
-        if principal not in (None, owner) or found is None or found.question.addressee == "clock":
+        if found is None or found.question.addressee == "clock":
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return execution, found
 
@@ -282,14 +299,22 @@ class Service:
         where = [f"to run `planwarden approve {suspension_id}`"]
         if found is not None and found.how_to_answer.inbox_url is not None:
             where.insert(0, f"to open {found.how_to_answer.inbox_url}")
+        until = (
+            "" if found is None or found.expires_at is None else f" It ends at {_instant(found)}: {found.on_timeout}."
+        )
         return replace(
             view,
             awaiting="human",
-            next_action=f"{_who(found)}, do not retry: ask them {' or '.join(where)}, then call get_execution.",
+            next_action=f"{_who(found)}; do not retry. Ask them {' or '.join(where)}.{until} Then call get_execution.",
         )
 
     async def _run_planned(
-        self, thread_id: str | None, call: Mapping[str, object], wait_seconds: float | None, principal: str
+        self,
+        thread_id: str | None,
+        call: Mapping[str, object],
+        wait_seconds: float | None,
+        principal: str,
+        client_id: str | None,
     ) -> views.Execution:
         if thread_id is None:
             raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
@@ -302,7 +327,7 @@ class Service:
         spent = spent_budget(evolve(execution, options=options))
         if spent is not None:
             raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
-        started = await self.engine.start(execution, principal, options)
+        started = await self.engine.start(execution, principal, options, client_id=client_id)
         return await self._waited(started, wait_seconds)
 
     async def _thread_for(
@@ -350,9 +375,10 @@ class Service:
             raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
         return self.view(await self.engine.wait(execution, seconds) if seconds else execution)
 
-    def _count_attempt(self, suspension_id: str) -> None:
+    def _count_attempt(self, suspension_id: str, kind: str = "approval") -> None:
+        """`kind` keeps proposals and answers that decide nothing apart: asking a person takes one of each."""
         now = self.engine.store.clock.now()
-        times = self._attempts.setdefault(suspension_id, deque(maxlen=ATTEMPTS))
+        times = self._attempts.setdefault((suspension_id, kind), deque(maxlen=ATTEMPTS))
         if len(times) == ATTEMPTS and now - times[0] < ATTEMPTS_S:
             raise RateLimited(
                 f"suspension {suspension_id!r} was approved {ATTEMPTS} times without a person; a person must decide: "
@@ -377,6 +403,11 @@ def _who(asked: views.Suspension | None) -> str:
 
 def _waits_for_a_person(suspension: SuspensionState | None) -> bool:
     return suspension is not None and suspension.is_open and suspension.question.addressee == "human"
+
+
+def _instant(question: views.Suspension) -> str:
+    assert question.expires_at is not None
+    return question.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _busy(thread_id: str, execution: Execution) -> ThreadBusy:

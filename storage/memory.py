@@ -14,6 +14,7 @@ from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, P
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.projection import Answered, GrantUsed, Opened, Revised, grant_uses, projection
+from planwarden.storage.tokens import MemoryTokens
 
 LEASE_S = 15.0
 
@@ -36,10 +37,15 @@ class MemoryStore:
         self._grants: dict[str, Grant] = {}
         self._audit: list[AuditRow] = []
         self._changes = 0
+        self._tokens = MemoryTokens()
 
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def tokens(self) -> MemoryTokens:
+        return self._tokens
 
     async def append(self, append: Append) -> Lease | None:
         now = self._clock.now()
@@ -191,7 +197,8 @@ class MemoryStore:
         start = 0
         if cursor is not None:
             ids = [row.suspension_id for row in self._suspensions.values()]
-            if cursor not in ids:
+            known = self._suspensions.get(cursor)
+            if known is None or (principal is not None and known.principal != principal):
                 raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
             position = ids.index(cursor)
             start = next((i for i, row in enumerate(found) if ids.index(row.suspension_id) > position), len(found))

@@ -25,6 +25,7 @@ from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
 from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Revised, grant_uses, projection
 from planwarden.storage.statements import SQL
+from planwarden.storage.tokens import SqliteTokens
 from planwarden.storage.worker import Worker
 
 
@@ -48,6 +49,7 @@ class SqliteStore:
         self._lock = lock
         self._clock = clock
         self._lease_s = lease_s
+        self._tokens = SqliteTokens(writer, reader)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -74,6 +76,10 @@ class SqliteStore:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def tokens(self) -> SqliteTokens:
+        return self._tokens
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
@@ -229,7 +235,7 @@ class SqliteStore:
         def page(connection: sqlite3.Connection) -> Page:
             start = 0
             if cursor is not None:
-                found = connection.execute(SQL["suspension_number"], (cursor,)).fetchone()
+                found = connection.execute(SQL["suspension_number"], (cursor, principal)).fetchone()
                 if found is None:
                     raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
                 start = int(found[0])

@@ -100,8 +100,9 @@ WHERE s.status = 'pending' AND s.addressee <> 'clock'
   AND (?1 IS NULL OR x.principal = ?1) AND (?2 IS NULL OR x.thread_id = ?2) AND (?3 IS NULL OR s.addressee = ?3);
 
 -- name: suspension_number
--- Where a page ended.
-SELECT number FROM suspensions WHERE suspension_id = ?;
+-- Where a page ended; nowhere when the question is not the principal's.
+SELECT s.number FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.suspension_id = ?1 AND (?2 IS NULL OR x.principal = ?2);
 
 -- name: due_suspensions
 -- Open questions whose deadline has passed.
@@ -168,6 +169,23 @@ DELETE FROM executions WHERE number = ?;
 -- For `planwarden doctor`.
 SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE status = 'running'),
        (SELECT count(*) FROM suspensions WHERE status = 'pending');
+
+-- name: add_token
+-- A new bearer token, known by the hash of its secret only.
+INSERT INTO tokens (token_id, secret_hash, principal, role, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: find_token
+-- The token with that hash, whatever its state.
+SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens WHERE secret_hash = ?;
+
+-- name: tokens
+-- All tokens, oldest first.
+SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens ORDER BY number;
+
+-- name: revoke_tokens
+-- One token by its id, or all of a principal; those revoked before keep their time.
+UPDATE tokens SET revoked_at = ?1 WHERE (token_id = ?2 OR principal = ?2) AND revoked_at IS NULL
+RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
 
 -- name: last_audit
 -- The end of the chain.

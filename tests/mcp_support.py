@@ -1,6 +1,6 @@
 """What tests of the MCP edge share: a served warden, clients of both protocol eras, and calls that check both twins."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +8,15 @@ from typing import Any, Literal
 
 from mcp import Client
 from mcp.client import ClientRequestContext
-from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, ErrorData, TextContent
+from mcp.types import (
+    CallToolResult,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    ErrorData,
+    TextContent,
+)
 from pydantic import JsonValue
 
 import planwarden
@@ -74,6 +82,23 @@ class Person:
     async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         assert isinstance(params, ElicitRequestFormParams)
         self.shown.append(params)
+        return ElicitResult(action=self.action, content=self.content)
+
+
+@dataclass
+class Browser:
+    """Opens addresses as told, does something then, and keeps what it was sent; it must not be shown a form."""
+
+    action: Literal["accept", "decline", "cancel"] = "accept"
+    content: dict[str, str | int | float | bool | list[str] | None] | None = None
+    opens: Callable[[str], Awaitable[object]] | None = None
+    sent: list[ElicitRequestURLParams] = field(default_factory=list[ElicitRequestURLParams])
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        assert isinstance(params, ElicitRequestURLParams), params
+        self.sent.append(params)
+        if self.opens is not None:
+            await self.opens(params.url)
         return ElicitResult(action=self.action, content=self.content)
 
 

@@ -155,4 +155,52 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:one-bad-row": Requirement(
         "design, durability", "One damaged execution does not stop the clockwork for others."
     ),
+    "access:tokens": Requirement(
+        "issue, several owners", "A token is kept as a hash, and ends when its days, its owner or its role say so."
+    ),
+    "access:owners": Requirement(
+        "issue, several owners", "What belongs to another principal looks and costs as if it did not exist."
+    ),
+    "access:sessions": Requirement("issue, several owners", "A session serves only the principal that opened it."),
+    "access:refused": Requirement("issue, several owners", "Without a valid token nothing is served, or told apart."),
+    "access:brake": Requirement("issue, several owners", "Guessing tokens is slowed down, in bounded memory."),
+    "access:oauth-person": Requirement(
+        "approvals, assurance", "An OAuth login is no person when its client drives the execution, or is not known."
+    ),
+    "network:names": Requirement(
+        "issue, tests", "Requests with a foreign Host or Origin are refused before anything else is looked at."
+    ),
+    "network:bind": Requirement(
+        "issue, several owners", "Off loopback the server starts only with tokens or an issuer, and a list of names."
+    ),
+    "network:trust": Requirement(
+        "approvals, resume_execution", "trust_caller shows a banner, and needs a second word off this machine."
+    ),
+    "oauth:verified": Requirement(
+        "issue, several owners", "Only the issuer's own, current tokens for this audience count, as ISSUER#SUBJECT."
+    ),
+    "oauth:keys": Requirement(
+        "issue, several owners", "The issuer's keys are fetched within limits, kept, and given up when they end."
+    ),
+    "oauth:metadata": Requirement("RFC 9728", "A client without a token is told who issues them, and for what."),
+    "resume:table": Requirement(
+        "approvals, resume_execution", "Every row of the table of resume_execution, in both eras of the protocol."
+    ),
+    "resume:link": Requirement(
+        "approvals, must hold", "An address that was opened decides nothing; the store does. It holds no secret."
+    ),
+    "resume:brake": Requirement(
+        "approvals, resume_execution", "Asking, and answering without a decision, is slowed down after 5 in 10 minutes."
+    ),
+    "resume:state": Requirement(
+        "approvals, must hold", "Forged, moved, foreign, expired or replayed request state never has a second effect."
+    ),
+    "app:nonce": Requirement(
+        "issue, MCP App", "app_decide decides with a nonce from _meta only: once, one revision, one principal."
+    ),
+    "app:assurance": Requirement("issue, MCP App", "The app never decides above `client`."),
+    "app:listing": Requirement("issue, MCP App", "Clients that draw no apps see neither the app nor its tool."),
+    "app:view": Requirement(
+        "issue, MCP App", "The view shows facts first, as text, loads nothing, and never focuses approve."
+    ),
 }

@@ -1,0 +1,112 @@
+"""An OAuth authorization server for tests: it publishes metadata and keys, signs what it is told, and can misbehave."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import httpx2
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from jwt.utils import base64url_decode, base64url_encode
+
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+Document = dict[str, Any]
+
+KEY_ID = "k1"
+AUDIENCE = "https://plan.example.com/mcp"
+
+
+@cache
+def key_of(algorithm: str, name: str = KEY_ID) -> Key:
+    """One key for each algorithm and name, made once."""
+    if algorithm.startswith("ES"):
+        curve = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}[algorithm]
+        return ec.generate_private_key(curve)
+    if algorithm == "EdDSA":
+        return ed25519.Ed25519PrivateKey.generate()
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+@dataclass
+class Issuer:
+    """Answers `GET` as an authorization server does; `asked` counts by path."""
+
+    url: str = "https://idp.example.com/tenant"
+    algorithm: str = "RS256"
+    keys: list[Document] = field(default_factory=list[Document])
+    """Key set; empty: the one key that `token` signs with."""
+    says_issuer: str | None = None
+    jwks_uri: str | None = None
+    metadata_at: str = "/.well-known/oauth-authorization-server/tenant"
+    answer: httpx2.Response | None = None
+    """To any request, instead of a document."""
+    asked: Counter[str] = field(default_factory=Counter[str])
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self.respond))
+
+    def respond(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked[request.url.path] += 1
+        if self.answer is not None:
+            return self.answer
+        if request.url.path == self.metadata_at:
+            return httpx2.Response(200, json=self.metadata())
+        if request.url.path == "/keys":
+            return httpx2.Response(200, json={"keys": self.keys or [self.jwk()]})
+        return httpx2.Response(404)
+
+    def metadata(self) -> Document:
+        root = self.url.removesuffix("/tenant")
+        return {"issuer": self.says_issuer or self.url, "jwks_uri": self.jwks_uri or f"{root}/keys"}
+
+    def jwk(self, key_id: str | None = KEY_ID, **more: Any) -> Document:
+        public = key_of(self.algorithm, key_id or KEY_ID).public_key()
+        match public:
+            case rsa.RSAPublicKey():
+                found = RSAAlgorithm.to_jwk(public, as_dict=True)
+            case ec.EllipticCurvePublicKey():
+                found = ECAlgorithm.to_jwk(public, as_dict=True)
+            case _:
+                found = OKPAlgorithm.to_jwk(public, as_dict=True)
+        named = {} if key_id is None else {"kid": key_id}
+        return {**found, **named, "use": "sig", **more}
+
+    def token(self, *, key_id: str | None = KEY_ID, typ: str | None = "at+jwt", **claims: Any) -> str:
+        """An access token for Ann, with these claims instead; a claim that is None is left out."""
+        now = int(time.time())
+        usual: Document = {
+            "iss": self.url,
+            "aud": AUDIENCE,
+            "sub": "ann",
+            "iat": now,
+            "nbf": now,
+            "exp": now + 300,
+            "client_id": "app",
+            "scope": "plan:run other",
+        }
+        kept = {name: value for name, value in {**usual, **claims}.items() if value is not None}
+        headers: Document = {**({"kid": key_id} if key_id is not None else {}), "typ": typ}
+        key = key_of(self.algorithm, key_id or KEY_ID)
+        return jwt.encode(kept, key, algorithm=self.algorithm, headers=headers)
+
+
+def parts_of(token: str) -> tuple[Document, Document, str]:
+    """Header, claims and signature, to be put together again differently."""
+    header, claims, signature = token.split(".")
+    return _read(header), _read(claims), signature
+
+
+def joined(header: Document, claims: Document, signature: str) -> str:
+    return f"{_write(header)}.{_write(claims)}.{signature}"
+
+
+def _read(part: str) -> Document:
+    return json.loads(base64url_decode(part))
+
+
+def _write(document: Document) -> str:
+    return base64url_encode(json.dumps(document).encode()).decode()
