@@ -6,7 +6,7 @@ conditions again in the transaction that records it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
@@ -18,6 +18,8 @@ from planwarden.agent.errors import (
     Expired,
     InvalidArguments,
     LimitExceeded,
+    PlanwardenError,
+    StaleDefinition,
     StaleRevision,
     UnknownSuspension,
 )
@@ -58,6 +60,8 @@ class Authority:
     principal: str
     digest: str | None = None
     """Digest of the revision that was shown; None when the door does not carry it."""
+    rendered: str = ""
+    """SHA-256 of the text that was shown; empty when the door does not know it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,8 @@ class Ruling:
     guard: Guard | None = None
     accepted: bool = True
     """False when a person still has to decide."""
+    refusal: PlanwardenError | None = None
+    """Why the answer does not count, when the question had to be revised first; to be raised after the events."""
 
 
 class Answers:
@@ -149,22 +155,62 @@ class Answers:
             _check_form(question.form, answer.content)
         elif answer.approved is None:
             raise InvalidArguments("the decision has no 'approved'; send true or false")
-        final, revised = question, ()
-        if answer.modified_args is not None:
-            changed = self._dispatcher.questions.revised(execution, question, answer.modified_args, principal)
-            if canonical_json(changed.arguments) != canonical_json(question.arguments):
-                reason = f"arguments edited through {authority.channel}"
-                final, revised = changed, (ev.SuspensionRevised(question=changed, reason=reason),)
         guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
-        if not self._gate.suffices(authority.assurance, final.needs):
+        stale = self._dispatcher.questions.current(execution, question, principal)
+        if stale is not None:
+            return _stale(question, *stale, guard)
+        final, revised = self._edited(execution, question, answer, authority, principal)
+        worth = self._gate.worth(authority.assurance, authority.principal, principal, final.needs)
+        if worth is None:
             return Ruling(events=revised, guard=guard if revised else None, accepted=False)
+        voters = set[str]() if revised else {self._gate.person(vote.principal) for vote in suspension.endorsements}
+        if final.quorum > 1 and worth != "embedder":
+            if self._gate.person(authority.principal) in voters:
+                return Ruling(accepted=False)
+            if len(voters) + 1 < final.quorum:
+                return Ruling(events=(*revised, _endorsed(final, authority, worth)), guard=guard, accepted=False)
         decision = ev.Decision(
             approved=True,
             reason=answer.reason,
             modified_args=final.arguments if revised else None,
             content=answer.content,
         )
-        return Ruling(events=(*revised, _decided(final, decision, authority)), guard=guard)
+        return Ruling(events=(*revised, _decided(final, decision, replace(authority, assurance=worth))), guard=guard)
+
+    def _edited(
+        self, execution: Execution, question: ev.Question, answer: Decision, authority: Authority, principal: str
+    ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
+        """The question with the answer's arguments, and the event of that revision if they are different."""
+        if answer.modified_args is None:
+            return question, ()
+        changed = self._dispatcher.questions.revised(execution, question, answer.modified_args, principal)
+        if canonical_json(changed.arguments) == canonical_json(question.arguments):
+            return question, ()
+        reason = f"arguments edited through {authority.channel}"
+        return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
+
+
+def _stale(question: ev.Question, revised: ev.Question, reason: str, guard: Guard) -> Ruling:
+    return Ruling(
+        events=(ev.SuspensionRevised(question=revised, reason=reason),),
+        guard=guard,
+        accepted=False,
+        refusal=StaleDefinition(
+            f"{reason}; suspension {question.suspension_id!r} is now revision {revised.revision}: look again, then decide",
+            details={"revision": revised.revision, "digest": revised.digest},
+        ),
+    )
+
+
+def _endorsed(question: ev.Question, authority: Authority, worth: ev.Assurance) -> ev.SuspensionEndorsed:
+    return ev.SuspensionEndorsed(
+        suspension_id=question.suspension_id,
+        assurance=worth,
+        channel=authority.channel,
+        principal=authority.principal,
+        digest=question.digest,
+        rendered=authority.rendered,
+    )
 
 
 def _decided(question: ev.Question, decision: ev.Decision, authority: Authority) -> ev.SuspensionDecided:
@@ -175,6 +221,7 @@ def _decided(question: ev.Question, decision: ev.Decision, authority: Authority)
         channel=authority.channel,
         principal=authority.principal,
         digest=question.digest,
+        rendered=authority.rendered,
     )
 
 

@@ -14,10 +14,11 @@ from pydantic import JsonValue
 from planwarden.agent import events as ev
 from planwarden.agent.canonical import canonical_json
 from planwarden.agent.errors import InvalidArguments, ToolError
-from planwarden.agent.ports import Clock, Gate, Ids, Toolbox
+from planwarden.agent.grants import GrantBook
+from planwarden.agent.ports import Clock, Gate, Ids, Requirement, Toolbox
 from planwarden.agent.prompts import DELEGATE
-from planwarden.agent.questions import Questions, decision_json
-from planwarden.agent.state import Call, Execution, evolve
+from planwarden.agent.questions import POLICY_DIGITS, Questions, decision_json
+from planwarden.agent.state import Call, Execution, SuspensionState, evolve
 from planwarden.agent.tool import ToolDefinition
 
 ASKED: tuple[ev.SuspensionKind, ...] = ("confirmation", "input")
@@ -46,9 +47,11 @@ class Prepared:
 class Dispatcher:
     """Prepares calls; holds no state of its own."""
 
-    def __init__(self, tools: Toolbox, gate: Gate, clock: Clock, ids: Ids) -> None:
+    def __init__(self, tools: Toolbox, gate: Gate, clock: Clock, ids: Ids, grants: GrantBook | None = None) -> None:
         self._tools = tools
         self._gate = gate
+        self._clock = clock
+        self._grants = grants or GrantBook(gate)
         self.questions = Questions(tools, gate, clock, ids)
 
     def prepare(self, execution: Execution, call: Call, principal: str) -> Prepared:
@@ -109,24 +112,29 @@ class Dispatcher:
         if suspend is not None:
             return Prepared((self.questions.ask(execution, call, definition, suspend, arguments, principal),))
         requirement = self._gate.requirement(definition, arguments)
-        covering = self._covering(execution, call, definition, arguments)
+        covering = self._covering(execution, call, definition, arguments, requirement, principal)
         asks_itself = definition.is_blocking and requirement.risk == "confirm"
         if requirement.needs is None or covering is not None or asks_itself:
             return _intended(call, definition, arguments, covering)
+        granted = self._grants.covering(definition, arguments, requirement, principal, self._clock.now())
+        if granted is not None:
+            return _intended(call, definition, arguments, None, granted)
         return Prepared((self.questions.approval(execution, call, definition, arguments, requirement, principal),))
 
     def _decided(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> Prepared:
         suspension = execution.suspensions[call.suspension_id or ""]
         question, decision = suspension.question, suspension.decision
         assert decision is not None and decision.approved
-        if question.digest != self.questions.sealed(execution, question, principal).digest:
-            return _failed(call, "digest_mismatch", "the stored question is not the one that was approved")
         arguments = question.arguments or {}
+        is_new_policy = question.policy != self._gate.policy_digest[:POLICY_DIGITS]
+        if not is_new_policy and not self._is_intact(execution, suspension, principal):
+            return _failed(call, "digest_mismatch", "the stored question is not the one that was approved")
         if question.kind == "approval":
-            if self.is_stale(question):
+            if is_new_policy or self.is_stale(question):
                 requirement = self._gate.requirement(definition, arguments)
                 again = self.questions.approval(execution, call, definition, arguments, requirement, principal)
-                text = f"{definition.name} changed after it was approved. {again.question.message}"
+                what = "The operator's policy" if is_new_policy else definition.name
+                text = f"{what} changed after it was approved. {again.question.message}"
                 return Prepared((ev.Suspended(question=replace(again.question, message=text)),))
             intent = ev.ToolCallIntended(
                 call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
@@ -140,6 +148,14 @@ class Dispatcher:
             running = evolve(call, arguments=arguments, effect=definition.effect)
             return Prepared((intent,), Work("resume", running, definition))
         return Prepared((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
+
+    def _is_intact(self, execution: Execution, suspension: SuspensionState, principal: str) -> bool:
+        """What is stored is what was asked, and what was asked is what was decided."""
+        question = suspension.question
+        is_timeout = suspension.status == "timed_out"
+        if not is_timeout and suspension.decided_digest != question.digest:
+            return False
+        return question.digest == self.questions.sealed(execution, question, principal).digest
 
     def _unknown_outcome(
         self, execution: Execution, call: Call, definition: ToolDefinition, principal: str
@@ -178,14 +194,22 @@ class Dispatcher:
         return None
 
     def _covering(
-        self, execution: Execution, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
+        self,
+        execution: Execution,
+        call: Call,
+        definition: ToolDefinition,
+        arguments: dict[str, JsonValue],
+        requirement: Requirement,
+        principal: str,
     ) -> str | None:
-        """The approved confirmation that named exactly this call and has not been used for it yet."""
+        """The approved confirmation that named exactly this call, was worth enough and is not used up yet."""
         confirming = [found for found in execution.suspensions.values() if found.question.covers]
         wanted = canonical_json(arguments) if confirming else ""
         for suspension in confirming:
             decision, question = suspension.decision, suspension.question
-            if decision is None or not decision.approved or suspension.assurance is None:
+            if decision is None or not decision.approved or question.quorum < requirement.quorum:
+                continue
+            if not self._is_worth(suspension, requirement, principal):
                 continue
             for covered in question.covers:
                 if (
@@ -197,6 +221,15 @@ class Dispatcher:
                 ):
                     return question.suspension_id
         return None
+
+    def _is_worth(self, suspension: SuspensionState, requirement: Requirement, owner: str) -> bool:
+        if suspension.status == "timed_out":
+            # Only questions of the lowest risk are ever approved by waiting.
+            return requirement.risk == "confirm"
+        assurance, decider = suspension.assurance, suspension.principal
+        if assurance is None or decider is None:
+            return False
+        return self._gate.worth(assurance, decider, owner, requirement.needs) is not None
 
     def _is_consumed(self, execution: Execution, call: Call, question: ev.Question, wanted: str) -> bool:
         used = sum(
@@ -237,9 +270,17 @@ def _failed(call: Call, code: str, message: str) -> Prepared:
 
 
 def _intended(
-    call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue], covering: str | None
+    call: Call,
+    definition: ToolDefinition,
+    arguments: dict[str, JsonValue],
+    covering: str | None,
+    granted: str | None = None,
 ) -> Prepared:
     intent = ev.ToolCallIntended(
-        call_id=call.call_id, arguments=arguments, effect=definition.effect, suspension_id=covering
+        call_id=call.call_id,
+        arguments=arguments,
+        effect=definition.effect,
+        suspension_id=covering,
+        grant_id=granted,
     )
     return Prepared((intent,), Work("call", evolve(call, arguments=arguments, effect=definition.effect), definition))

@@ -16,9 +16,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent import events as ev
-from planwarden.agent.answers import Answers, Authority, Decision
+from planwarden.agent.answers import Answers, Authority, Decision, Ruling
 from planwarden.agent.dispatch import Dispatcher
 from planwarden.agent.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
+from planwarden.agent.grants import GrantBook
 from planwarden.agent.ids import RandomIds
 from planwarden.agent.perform import Performer
 from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
@@ -51,18 +52,23 @@ class Engine:
         ids: Ids | None = None,
         max_steps: int = MAX_STEPS,
         adopts: bool = True,
+        follows: bool = True,
         grace_s: float = GRACE_S,
     ) -> None:
         """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
-        not begin what it cannot finish. Calls that are running have `grace_s` seconds to end when the engine closes.
+        not begin what it cannot finish. Without `follows` it records what it is told and begins nothing at all. Calls that are running have `grace_s` seconds to end when the engine closes.
         """
         self._adopts = adopts
+        self._follows = follows
         self._grace_s = grace_s
         self.store = store
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
         self.owner = self.ids.new()
-        dispatcher = Dispatcher(tools, gate, store.clock, self.ids)
+        self.grants = GrantBook(gate)
+        """The standing grants that calls may use, as of the last look."""
+        self._policy_digest = gate.policy_digest
+        dispatcher = Dispatcher(tools, gate, store.clock, self.ids, self.grants)
         self._answers = Answers(dispatcher, gate, max_steps=max_steps)
         self._performer = Performer(tools, model, dispatcher.questions, self.ids, max_steps=max_steps)
         self._preparation = Preparation(tools, dispatcher, self.facts, max_steps)
@@ -82,6 +88,8 @@ class Engine:
         self._around: Surroundings | None = None
 
     async def __aenter__(self) -> Self:
+        """Raises `StoreError` when the store cannot be read."""
+        await self.look_at_grants()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._around = Surroundings(
@@ -90,8 +98,10 @@ class Engine:
             performer=self._performer,
             tasks=self._tasks,
             owner=self.owner,
+            policy=self._policy_digest,
             committed=self._committed,
-            is_closing=lambda: self._closing,
+            refused=self.grants.drop,
+            is_closing=lambda: self._closing or not self._follows,
         )
         self._tasks.start_soon(self._clockwork)
         return self
@@ -164,17 +174,19 @@ class Engine:
         Raises:
             UsageError: see `Answers.rule`; nothing was changed.
         """
-        accepted = True
+        ruling = Ruling()
 
         def build(state: Execution, now: float) -> Change:
-            nonlocal accepted
+            nonlocal ruling
             ruling = self._answers.rule(
                 state, suspension_id, answer, authority, tools=self.facts(), principal=principal, now=now
             )
-            accepted = ruling.accepted
             return Change(ruling.events, ruling.guard)
 
-        return await self._command(execution, principal, build), accepted
+        answered = await self._command(execution, principal, build)
+        if ruling.refusal is not None:
+            raise ruling.refusal
+        return answered, ruling.accepted
 
     async def current(self, execution_id: str) -> tuple[Execution, str]:
         """The committed state of an execution and its principal.
@@ -229,6 +241,10 @@ class Engine:
     async def changed(self, execution_id: str) -> None:
         """Returns after the next commit to the execution, by whatever process."""
         await self._watches.setdefault(execution_id, asyncio.Event()).wait()
+
+    async def look_at_grants(self) -> None:
+        """Read which grants are open now; done at the start, by the clockwork, and after making or revoking one."""
+        self.grants.fill(await self.store.grants(only_open=True))
 
     def facts(self) -> dict[str, ToolFacts]:
         """What a plan may name now: the available tools."""
@@ -286,12 +302,11 @@ class Engine:
 
     async def _notice(self) -> None:
         """Wake whoever watches executions that run elsewhere; read answers to executions that run here."""
-        if not (self._watches or self._runs):
-            return
         changes = await self.store.changes()
         if changes == self._changes:
             return
         self._changes = changes
+        await self.look_at_grants()
         for execution_id in [known for known in self._watches if known not in self._runs]:
             self._rested.pop(execution_id, None)
             self._watches.pop(execution_id).set()

@@ -61,6 +61,12 @@ class UnknownSuspension(UsageError):
     code = "unknown_suspension"
 
 
+class UnknownGrant(UsageError):
+    """No standing grant has that id."""
+
+    code = "unknown_grant"
+
+
 class ThreadBusy(UsageError):
     """The thread has an unfinished execution."""
 
@@ -143,6 +149,14 @@ class LeaseLost(ExecutionConflict):
 
 class GuardFailed(ExecutionConflict):
     """The suspension is no longer pending, was revised, or has expired."""
+
+
+class GrantSpent(GuardFailed):
+    """A standing grant has no use left, is over, or was revoked."""
+
+    def __init__(self, grant_id: str) -> None:
+        super().__init__(f"grant {grant_id!r} has no use left, is over, or was revoked")
+        self.grant_id = grant_id
 
 
 class IllegalTransition(PlanwardenError):

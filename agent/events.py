@@ -96,6 +96,10 @@ class Question:
     """For the caller: tools whose full schemas go with the prompt."""
     resume_payload: JsonValue = None
     covers: tuple[CoveredCall, ...] = ()
+    policy: str = ""
+    """The first digits of the digest of the operator's policy under which it was asked, to notice a new one."""
+    quorum: int = 1
+    """How many different people have to approve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +206,8 @@ class ToolCallIntended:
     effect: Effect = "effect"
     suspension_id: str | None = None
     """The decision that this call consumes."""
+    grant_id: str | None = None
+    """The standing grant that let it through; the store counts the use in the same transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +255,20 @@ class SuspensionDecided:
     principal: str
     digest: str = ""
     """Digest of the revision that was decided."""
+    rendered: str = ""
+    """SHA-256 of the text that the person saw, as far as the channel knows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionEndorsed:
+    """One of several people who have to approve did; the question stays open."""
+
+    suspension_id: str
+    assurance: Assurance
+    channel: str
+    principal: str
+    digest: str = ""
+    rendered: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +375,7 @@ Event: TypeAlias = (
     | Suspended
     | SuspensionRevised
     | SuspensionDecided
+    | SuspensionEndorsed
     | SuspensionTimedOut
     | ValidationFailed
     | StepCompleted

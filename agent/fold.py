@@ -16,6 +16,7 @@ from planwarden.agent.state import (
     TRANSITIONS,
     Call,
     CallStatus,
+    Endorsement,
     Execution,
     StepState,
     SuspensionState,
@@ -175,6 +176,7 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
         suspension_id=event.suspension_id or call.suspension_id,
         consumed=call.consumed if event.suspension_id is None else (*call.consumed, event.suspension_id),
         attempts=call.attempts + 1,
+        grant_id=event.grant_id,
     )
     return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
@@ -216,7 +218,8 @@ def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Ch
     if event.question.call_id is not None:
         call = execution.call(event.question.call_id)
         changes = {"steps": _with_call(execution, call, event, arguments=event.question.arguments)}
-    revised = evolve(current, question=event.question)
+    # Whoever approved the earlier form has not seen this one.
+    revised = evolve(current, question=event.question, endorsements=())
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 
@@ -230,10 +233,23 @@ def _decided(execution: Execution, event: ev.SuspensionDecided, at: float) -> Ch
         channel=event.channel,
         principal=event.principal,
         decided_at=at,
+        decided_digest=event.digest,
     )
     return {
         **_answered_step(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: answered},
+    }
+
+
+def _endorsed(execution: Execution, event: ev.SuspensionEndorsed, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    if any(earlier.principal == event.principal for earlier in current.endorsements):
+        raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
+    endorsement = Endorsement(principal=event.principal, assurance=event.assurance, channel=event.channel, at=at)
+    endorsed = evolve(current, endorsements=(*current.endorsements, endorsement))
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: endorsed},
     }
 
 
@@ -345,6 +361,7 @@ _EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
     ev.Suspended: _suspended,
     ev.SuspensionRevised: _revised,
     ev.SuspensionDecided: _decided,
+    ev.SuspensionEndorsed: _endorsed,
     ev.SuspensionTimedOut: _timed_out,
     ev.ValidationFailed: _validation_failed,
     ev.StepStarted: _step_started,

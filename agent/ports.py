@@ -10,6 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.audit import AuditRow, Entry
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.state import Execution, ExecutionStatus
 from planwarden.agent.tool import CallContext, Risk, Suspend, ToolDefinition
@@ -76,6 +77,29 @@ class Append:
     owner: str = ""
     """The writer, for `acquire`."""
     guards: Sequence[Guard] = ()
+    policy: str = ""
+    """Digest of the policy under which the events were decided, for the audit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A standing approval, as stored; see `planwarden.agent.grants`."""
+
+    grant_id: str
+    tool_name: str
+    definition_digest: str
+    arguments: dict[str, JsonValue]
+    """Values that the call's arguments must have; arguments that are not named here are free."""
+    uses: int
+    used: int = 0
+    expires_at: float
+    owner: str | None
+    """Whose executions it is for; None for everybody's."""
+    created_by: str
+    assurance: ev.Assurance
+    channel: str
+    created_at: float
+    revoked_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +133,8 @@ class Store(Protocol):
       lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
     * Events come back in order, without gaps, equal to what was written.
+    * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantSpent`).
+    * The audit grows in the transaction of what it tells: `agent.audit.entries` of the events, chained by hash.
     * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.
     * Every failure of the medium is a `StoreError` that says what to do.
     """
@@ -180,7 +206,33 @@ class Store(Protocol):
         ...
 
     async def prune(self, before: float) -> int:
-        """Delete finished executions last changed before `before`; gives their number."""
+        """Delete finished executions last changed before `before`; gives their number. The audit stays."""
+        ...
+
+    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+        """Store a standing grant and its row of the audit together."""
+        ...
+
+    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+        """End a grant now; False when there is none or it was revoked before. Stored with its row of the audit."""
+        ...
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        """Newest first; with `only_open` those that a call may still use now."""
+        ...
+
+    async def audit(self, entries: Sequence[Entry]) -> None:
+        """Append rows to the audit that belong to no execution's log."""
+        ...
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        """Rows with a number above `after`, oldest first, as stored and not verified."""
+        ...
+
+    async def audit_end(self) -> int:
+        """The highest number that a row of the audit ever had; 0 before the first."""
         ...
 
     async def close(self) -> None: ...
@@ -265,6 +317,8 @@ class Requirement:
     risk: Risk
     needs: ev.Needs | None
     """None lets the call through."""
+    quorum: int = 1
+    """How many different people have to approve."""
 
 
 class Gate(Protocol):
@@ -276,8 +330,12 @@ class Gate(Protocol):
         """What a call of that risk needs; used when one confirmation covers several calls."""
         ...
 
-    def suffices(self, assurance: ev.Assurance, needs: ev.Needs | None) -> bool:
-        """Whether a decision of that assurance may approve what needs `needs`."""
+    def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
+        """What an approval by `principal` is worth for an execution of `owner`; None when it is not enough."""
+        ...
+
+    def person(self, principal: str) -> str:
+        """One name for each person: principals that are known to be the same person have the same."""
         ...
 
     @property

@@ -4,6 +4,7 @@ A question holds the arguments as they will be dispatched, the digest of the too
 needs, and an approval digest over all of it; changing anything makes a new revision with a new digest.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from pydantic import JsonValue
@@ -18,6 +19,10 @@ from planwarden.agent.tool import OnTimeout, Risk, Suspend, ToolDefinition, high
 from planwarden.agent.verify import empty_lists, placeholders
 
 MAX_ARGUMENT_BYTES = 256 * 1024
+POLICY_DIGITS = 8
+"""Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
+RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input")
+"""Questions whose approval lets a call run."""
 
 RECONCILE_FORM: dict[str, JsonValue] = {
     "type": "object",
@@ -68,9 +73,8 @@ class Questions:
         """The question of a blocking tool as an event."""
         requirement = self._gate.requirement(definition, arguments)
         covers = self._covered(execution, call) if definition.is_blocking and suspend.addressee == "human" else ()
-        risks: list[Risk] = [found for _, found in covers]
-        risk = highest_risk("confirm", requirement.risk, *risks)
-        needs = self._gate.for_risk(risk).needs
+        risk = highest_risk("confirm", requirement.risk, *_risks(covers))
+        required = self._gate.for_risk(risk)
         wait_s = suspend.timeout_s if suspend.timeout_s is not None else definition.answer_within_s
         if wait_s is None and definition.is_blocking:
             wait_s = definition.timeout_s
@@ -90,7 +94,8 @@ class Questions:
                     arguments=arguments,
                     definition_digest=definition.digest,
                     risk=None if is_clock else risk,
-                    needs=None if is_clock else needs,
+                    needs=None if is_clock else required.needs,
+                    quorum=1 if is_clock else required.quorum,
                     expires_at=None if wait_s is None else self._clock.now() + wait_s,
                     on_timeout="approve"
                     if is_clock
@@ -128,6 +133,7 @@ class Questions:
                     definition_digest=definition.digest,
                     risk=requirement.risk,
                     needs=requirement.needs,
+                    quorum=requirement.quorum,
                     expires_at=None if wait_s is None else self._clock.now() + wait_s,
                     on_timeout=_on_timeout(requirement.risk, definition.on_timeout),
                 ),
@@ -138,6 +144,7 @@ class Questions:
     def reconcile(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> ev.Suspended:
         requirement = self._gate.requirement(definition, call.arguments or {})
         risk = highest_risk("confirm", requirement.risk)
+        required = self._gate.for_risk(risk)
         return ev.Suspended(
             question=self.sealed(
                 execution,
@@ -153,7 +160,8 @@ class Questions:
                     arguments=call.arguments,
                     definition_digest=definition.digest,
                     risk=risk,
-                    needs=self._gate.for_risk(risk).needs,
+                    needs=required.needs,
+                    quorum=required.quorum,
                     form=RECONCILE_FORM,
                 ),
                 principal,
@@ -172,6 +180,8 @@ class Questions:
             "tool": question.tool_name,
             "definition": question.definition_digest,
             "arguments": digest(question.arguments),
+            "form": None if question.form is None else digest(question.form),
+            "needs": [question.needs, question.quorum],
             "covers": [
                 [covered.step_id, covered.tool_name, covered.definition_digest, digest(covered.arguments)]
                 for covered in question.covers
@@ -179,7 +189,38 @@ class Questions:
             "policy": self._gate.policy_digest,
             "expires": question.expires_at,
         }
-        return replace(question, digest=digest(facts, context="approval/v1"))
+        short = self._gate.policy_digest[:POLICY_DIGITS]
+        return replace(question, digest=digest(facts, context="approval/v1"), policy=short)
+
+    def current(self, execution: Execution, question: ev.Question, principal: str) -> tuple[ev.Question, str] | None:
+        """The next revision and why, when the tool, a covered tool or the policy is not what the question showed.
+
+        None when the question still says what would run, and for questions that release nothing.
+        """
+        definition = self._tools.get(question.tool_name or "")
+        if definition is None or question.call_id is None or question.kind not in RELEASING:
+            return None
+        requirement = self._gate.requirement(definition, question.arguments or {})
+        covers = self._covered(execution, execution.call(question.call_id)) if question.covers else ()
+        risk = highest_risk(*(("confirm",) if question.kind != "approval" else ()), requirement.risk, *_risks(covers))
+        required = self._gate.for_risk(risk)
+        changed = replace(
+            question,
+            definition_digest=definition.digest,
+            covers=tuple(covered for covered, _ in covers),
+            risk=risk,
+            needs=required.needs or question.needs,
+            quorum=required.quorum,
+        )
+        if changed == question and question.policy == self._gate.policy_digest[:POLICY_DIGITS]:
+            return None
+        if definition.digest != question.definition_digest:
+            reason = f"{definition.name} changed after it was shown"
+        elif changed.covers != question.covers:
+            reason = "the calls that it covers, or their tools, changed after they were shown"
+        else:
+            reason = "the operator's policy changed after it was asked"
+        return self.sealed(execution, replace(changed, revision=question.revision + 1), principal), reason
 
     def revised(
         self, execution: Execution, question: ev.Question, arguments: dict[str, JsonValue], principal: str
@@ -206,6 +247,7 @@ class Questions:
             arguments=completed,
             risk=requirement.risk,
             needs=requirement.needs or question.needs,
+            quorum=requirement.quorum,
             revision=question.revision + 1,
         )
         return self.sealed(execution, changed, principal)
@@ -244,6 +286,10 @@ def decision_json(decision: ev.Decision, question: ev.Question) -> JsonValue:
     if decision.content is not None:
         found["content"] = decision.content
     return found
+
+
+def _risks(covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> list[Risk]:
+    return [risk for _, risk in covers]
 
 
 def _on_timeout(risk: Risk, wanted: OnTimeout) -> OnTimeout:

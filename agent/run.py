@@ -18,7 +18,15 @@ from anyio.abc import TaskGroup
 
 from planwarden.agent import events as ev
 from planwarden.agent.dispatch import Work
-from planwarden.agent.errors import GuardFailed, LeaseLost, PlanwardenError, StoreError, UsageError, VersionConflict
+from planwarden.agent.errors import (
+    GrantSpent,
+    GuardFailed,
+    LeaseLost,
+    PlanwardenError,
+    StoreError,
+    UsageError,
+    VersionConflict,
+)
 from planwarden.agent.fold import fold
 from planwarden.agent.perform import Performer
 from planwarden.agent.ports import Append, Lease, Store
@@ -40,6 +48,10 @@ class Surroundings:
     performer: Performer
     tasks: TaskGroup
     owner: str
+    policy: str
+    """Digest of the policy, for the audit."""
+    refused: Callable[[str], None]
+    """Told the id of a grant that the store would not let be used."""
     committed: Callable[["Run"], None]
     """Told after every commit and when the run comes to rest."""
     is_closing: Callable[[], bool]
@@ -169,16 +181,18 @@ class Run:
                 await self._commit(transaction)
             elif transaction.jobs and self.lease is None:
                 await self._claim()
-        except (VersionConflict, GuardFailed):
+        except (VersionConflict, GuardFailed) as refusal:
+            if isinstance(refusal, GrantSpent):
+                around.refused(refusal.grant_id)
             # Somebody else wrote or answered first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()
             return None
         except LeaseLost:
             await self._lose_lease(facts)
             return None if facts else []
-        except UsageError as refusal:
+        except UsageError as refused:
             # The store knows a rule that the state does not show, such as one unfinished execution per thread.
-            self._refuse(facts, refusal)
+            self._refuse(facts, refused)
             return []
         for key in arrived:
             del self._inflight[key]
@@ -213,6 +227,7 @@ class Run:
             principal=self.principal,
             owner=self._around.owner,
             guards=transaction.guards,
+            policy=self._around.policy,
         )
         self.lease = await self._around.store.append(append)
 

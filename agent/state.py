@@ -47,6 +47,7 @@ _WORK: tuple[type[ev.Event], ...] = (
     ev.Suspended,
     ev.SuspensionRevised,
     ev.SuspensionDecided,
+    ev.SuspensionEndorsed,
     ev.SuspensionTimedOut,
     ev.ValidationFailed,
     ev.StepCompleted,
@@ -73,6 +74,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
         ev.SuspensionDecided: "running",
         ev.SuspensionTimedOut: "running",
         ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
         ev.CancelRequested: "running",
     },
     "completed": {},
@@ -101,6 +103,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
         ev.SuspensionDecided: "in_progress",
         ev.SuspensionTimedOut: "in_progress",
         ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
     },
     "completed": {},
     "rejected": {},
@@ -123,6 +126,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
     },
     "suspended": {
         ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
         ev.SuspensionDecided: "decided",
         ev.SuspensionTimedOut: "decided",
     },
@@ -136,6 +140,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
     "outcome_unknown": {
         ev.Suspended: "outcome_unknown",
         ev.SuspensionRevised: "outcome_unknown",
+        ev.SuspensionEndorsed: "outcome_unknown",
         ev.SuspensionDecided: "outcome_unknown",
         ev.SuspensionTimedOut: "outcome_unknown",
         ev.ToolCallIntended: "running",
@@ -190,6 +195,8 @@ class Call:
     """What may be repeated, as pinned when it was dispatched."""
     attempts: int = 0
     """Times that it was dispatched."""
+    grant_id: str | None = None
+    """The standing grant that let it through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +242,16 @@ class StepState:
         return self.turns[-1].content if self.turns else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endorsement:
+    """One approval of several."""
+
+    principal: str
+    assurance: ev.Assurance
+    channel: str
+    at: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class SuspensionState:
     question: ev.Question
@@ -245,6 +262,10 @@ class SuspensionState:
     channel: str | None = None
     principal: str | None = None
     decided_at: float | None = None
+    decided_digest: str = ""
+    """Digest of the revision that the decision was about."""
+    endorsements: tuple[Endorsement, ...] = ()
+    """Approvals of this revision so far, one for each person."""
 
     @property
     def is_open(self) -> bool:

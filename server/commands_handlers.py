@@ -11,13 +11,14 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.state import Execution
-from planwarden.server import commands_run, commands_store
+from planwarden.server import commands_audit, commands_grants, commands_run, commands_store
 from planwarden.server.clients import CLIENTS, launch
 from planwarden.server.commands_home import DONE, FAILED, Home, exit_code
 from planwarden.server.commands_inbox import list_questions, show_thread
 from planwarden.server.commands_run import Desk, conclude, read_plan, run_plan
 from planwarden.server.commands_tools import draw_tools, list_tools
 from planwarden.server.configuration import load_settings
+from planwarden.server.grants import GrantRequest
 from planwarden.server.terminal import Terminal
 from planwarden.server.views import execution_view, to_json
 
@@ -116,6 +117,70 @@ def doctor(arguments: Namespace) -> int:
     else:
         draw(_terminal(arguments), report)
     return DONE if report.is_healthy else FAILED
+
+
+def grant_list(arguments: Namespace) -> int:
+    found = commands_grants.list_grants(_load(arguments), only_open=arguments.open)
+    if arguments.json:
+        print_json({"grants": [to_json(grant) for grant in found]})
+    else:
+        commands_grants.draw_grants(_terminal(arguments), found)
+    return DONE
+
+
+def grant_add(arguments: Namespace) -> int:
+    request = GrantRequest(
+        tool_name=arguments.tool,
+        arguments=commands_grants.arguments_of(arguments.arg),
+        uses=arguments.uses,
+        expires_in_s=commands_grants.seconds_of(arguments.duration),
+        owner=arguments.owner,
+    )
+    terminal = _terminal(arguments)
+    made = commands_grants.add_grant(_load(arguments), terminal, request)
+    if made is None:
+        terminal.say("Nothing was allowed.")
+        return FAILED
+    if arguments.json:
+        print_json(to_json(made))
+    else:
+        commands_grants.draw_grants(terminal, (made,))
+    return DONE
+
+
+def grant_revoke(arguments: Namespace) -> int:
+    commands_grants.revoke_grant(_load(arguments), arguments.grant)
+    _terminal(arguments).say("The grant is over.")
+    return DONE
+
+
+def audit_show(arguments: Namespace) -> int:
+    settings = load_settings(home=_home(arguments))
+    page = commands_audit.show(settings, thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor)
+    if arguments.json:
+        print_json(to_json(page))
+    else:
+        commands_audit.draw_rows(_terminal(arguments), page)
+    return DONE
+
+
+def audit_verify(arguments: Namespace) -> int:
+    verdict = commands_audit.verify(load_settings(home=_home(arguments)), arguments.head)
+    if arguments.json:
+        print_json({"isWhole": verdict.is_whole, **to_json(verdict)})
+    else:
+        commands_audit.draw_verdict(_terminal(arguments), verdict)
+    return DONE if verdict.is_whole else FAILED
+
+
+def audit_export(arguments: Namespace) -> int:
+    settings = load_settings(home=_home(arguments))
+    if str(arguments.file) == "-":
+        verdict = commands_audit.export(settings, sys.stdout.write)
+    else:
+        verdict = commands_audit.export_to(settings, arguments.file.expanduser().absolute())
+    commands_audit.draw_verdict(Terminal(sys.stderr), verdict)
+    return DONE if verdict.is_whole else FAILED
 
 
 def prune(arguments: Namespace) -> int:

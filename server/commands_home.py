@@ -65,10 +65,14 @@ class Home:
             yield self._service(self._engine(store))
 
     @asynccontextmanager
-    async def acting(self) -> AsyncGenerator[Service]:
-        """Every verb, with a running engine. Raises `StoreError`."""
+    async def acting(self, *, follows: bool = True) -> AsyncGenerator[Service]:
+        """Every verb, with a running engine; without `follows` it records and leaves what follows to others.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
         async with AsyncExitStack() as stack:
-            engine = self._engine(await self._opened(stack))
+            engine = self._engine(await self._opened(stack), follows=follows)
             await stack.enter_async_context(engine)
             yield self._service(engine)
 
@@ -77,9 +81,9 @@ class Home:
         stack.push_async_callback(store.close)
         return store
 
-    def _engine(self, store: Store) -> Engine:
+    def _engine(self, store: Store, *, follows: bool = True) -> Engine:
         policy, limit = self.settings.policy, self.settings.max_steps
-        return Engine(store, self.tools, self.model, policy, max_steps=limit, adopts=False)
+        return Engine(store, self.tools, self.model, policy, max_steps=limit, adopts=False, follows=follows)
 
     def _service(self, engine: Engine) -> Service:
         return Service(engine, self.settings.options, max_steps=self.settings.max_steps)

@@ -4,11 +4,15 @@ import argparse
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from planwarden.server import commands_handlers as handlers
 from planwarden.server.clients import CLIENTS
 from planwarden.server.commands_home import USAGE
+
+if TYPE_CHECKING:
+    # The class is private in argparse, and generic only for type checkers.
+    Subparsers = argparse._SubParsersAction["Parser"]  # pyright: ignore[reportPrivateUsage]
 
 EXIT_CODES = """\
 exit codes:
@@ -88,6 +92,8 @@ def parser() -> Parser:
     tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
     tools.add_argument("--cursor", help="where the last page ended")
     command("doctor", handlers.doctor, "Check store, settings, model and tools.")
+    _grants(commands, shared)
+    _audit(commands, shared)
     prune = command("prune", handlers.prune, "Delete old finished executions.")
     prune.add_argument("--days", type=int, metavar="N", help="unchanged for so many days; default [retention] days")
     backup = command("backup", handlers.backup, "Copy the database while it is in use.")
@@ -100,6 +106,50 @@ def parser() -> Parser:
     client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(CLIENTS))
     client.set_defaults(run=handlers.config)
     return top
+
+
+def _grants(commands: "Subparsers", shared: Parser) -> None:
+    text = "Standing approvals: calls that a person allowed beforehand."
+    group = commands.add_parser("grant", help=text, description=text).add_subparsers(
+        metavar="list|add|revoke", required=True, parser_class=Parser
+    )
+    listed = group.add_parser("list", help="list them", parents=[shared], allow_abbrev=False)
+    listed.add_argument("--open", action="store_true", help="only those that a call may still use")
+    listed.add_argument("--json", action="store_true", help=_JSON)
+    listed.set_defaults(run=handlers.grant_list)
+    add = group.add_parser(
+        "add", help="allow calls of a tool, asked at the terminal", parents=[shared], allow_abbrev=False
+    )
+    add.add_argument("tool", metavar="TOOL")
+    add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
+    add.add_argument("--uses", type=int, required=True, metavar="N", help="how many calls, at most 1000")
+    add.add_argument("--for", dest="duration", required=True, metavar="TIME", help="how long: 30m, 2h; at most 8h")
+    add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
+    add.add_argument("--json", action="store_true", help=_JSON)
+    add.set_defaults(run=handlers.grant_add)
+    revoke = group.add_parser("revoke", help="end one now", parents=[shared], allow_abbrev=False)
+    revoke.add_argument("grant", metavar="GRANT")
+    revoke.set_defaults(run=handlers.grant_revoke, json=False)
+
+
+def _audit(commands: "Subparsers", shared: Parser) -> None:
+    text = "The record of every question, decision and grant."
+    group = commands.add_parser("audit", help=text, description=text).add_subparsers(
+        metavar="show|verify|export", required=True, parser_class=Parser
+    )
+    show = group.add_parser("show", help="show it, oldest first", parents=[shared], allow_abbrev=False)
+    show.add_argument("--thread", metavar="THREAD", help="only what belongs to this thread")
+    show.add_argument("--limit", type=int, default=50, metavar="N", help="at most 500; default %(default)s")
+    show.add_argument("--cursor", help="where the last page ended")
+    show.add_argument("--json", action="store_true", help=_JSON)
+    show.set_defaults(run=handlers.audit_show)
+    verify = group.add_parser("verify", help="prove that it is whole", parents=[shared], allow_abbrev=False)
+    verify.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
+    verify.add_argument("--json", action="store_true", help=_JSON)
+    verify.set_defaults(run=handlers.audit_verify)
+    export = group.add_parser("export", help="write it as JSON lines", parents=[shared], allow_abbrev=False)
+    export.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
+    export.set_defaults(run=handlers.audit_export, json=False)
 
 
 def _port(text: str) -> int:

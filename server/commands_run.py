@@ -5,7 +5,6 @@ While a person thinks, nothing is open here: no engine, no lease, no transaction
 whoever answers first has answered.
 """
 
-import getpass
 import math
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import anyio
 from pydantic import JsonValue
@@ -26,11 +26,11 @@ from planwarden.agent.plan import parse_plan
 from planwarden.agent.state import Execution, SuspensionState
 from planwarden.server import terminal_question, views
 from planwarden.server.commands_home import Home, find, watch
-from planwarden.server.facts import escape_text
+from planwarden.server.configuration import LOCAL, operator
+from planwarden.server.facts import escape_text, shown_digest
 from planwarden.server.service import Service
 from planwarden.server.terminal import Terminal
 from planwarden.server.terminal_lines import OUTCOMES, Line, outcome_lines
-from planwarden.server.warden import LOCAL
 
 CHANNEL = "terminal"
 UNASKED = "terminal --yes"
@@ -79,13 +79,25 @@ class Desk:
         """Ask each open question of a person as it comes up, until the execution is over or an answer stays out."""
         while (asked := _next_question(execution)) is not None:
             suspension = self.view(execution, asked)
+            if not self.counts(suspension, LOCAL):
+                return execution
             decision, channel = self._decision(suspension)
             if decision is None:
                 return execution
             execution = self.answer(suspension, decision, channel)
             if asked.question.suspension_id in {found.question.suspension_id for found in execution.open_suspensions}:
-                raise UsageError(f"suspension {suspension.suspension_id!r} needs more than a terminal can prove")
+                return execution
         return execution
+
+    def counts(self, suspension: views.Suspension, owner: str) -> bool:
+        """Whether an approval at this terminal is worth anything; says what is needed when it is not."""
+        needs = cast("ev.Needs | None", suspension.needs)
+        if self.home.settings.policy.worth("human", operator(), owner, needs) is not None:
+            return True
+        terminal_question.show(self.terminal, suspension)
+        text = "Your approval at this terminal does not suffice for it; you can reject it."
+        self.terminal.say(Line(((text, "warn"),), "note"))
+        return False
 
     def view(self, execution: Execution, asked: SuspensionState) -> views.Suspension:
         return views.suspension_view(execution, asked, self.home.tools)
@@ -172,6 +184,8 @@ def approve(desk: Desk, suspension_id: str) -> Execution:
         )
     _check_tools(desk.home, execution)
     suspension = desk.view(execution, asked)
+    if not desk.counts(suspension, anyio.run(_owner_of, desk.home, suspension_id)):
+        return execution
     terminal_question.show(desk.terminal, suspension)
     decision = terminal_question.ask(desk.terminal, suspension)
     if decision is None:
@@ -182,20 +196,38 @@ def approve(desk: Desk, suspension_id: str) -> Execution:
 
 
 def reject(desk: Desk, suspension_id: str, reason: str | None) -> Execution:
-    """Reject one question, which needs no authority beyond being the operator, and go on with its execution."""
+    """Reject one question, which needs no authority beyond being the operator, and go on with its execution.
+
+    Where tools of the execution are not known the rejection is recorded and whoever has them goes on.
+    """
     execution, asked = anyio.run(_look_up, desk.home, suspension_id)
     if not asked.is_open:
         return _go_on(desk, execution, asked, approved=False)
     suspension = desk.view(execution, asked)
     decision = Decision(approved=False, reason=reason)
     _hide_settled(desk.terminal, execution)
+    try:
+        _check_tools(desk.home, execution)
+    except UsageError:
+        return anyio.run(_only_record, desk.home, suspension, decision)
     return desk.answer(suspension, decision)
+
+
+async def _only_record(home: Home, suspension: views.Suspension, decision: Decision) -> Execution:
+    async with home.acting(follows=False) as service:
+        return await _decide(service, suspension, decision, CHANNEL)
 
 
 async def _decide(service: Service, suspension: views.Suspension, decision: Decision, channel: str) -> Execution:
     """Record the decision; the digest makes sure that it is about the question that was shown."""
     row, _ = await find(service, suspension.suspension_id)
-    authority = Authority(assurance="human", channel=channel, principal=operator(), digest=suspension.digest)
+    authority = Authority(
+        assurance="human",
+        channel=channel,
+        principal=operator(),
+        digest=suspension.digest,
+        rendered=shown_digest(suspension),
+    )
     view = await service.answer(
         row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
     )
@@ -208,15 +240,6 @@ async def _time_out(service: Service, suspension_id: str) -> Execution:
     await find(service, suspension_id)
     await service.engine.tick()
     return (await find(service, suspension_id))[1]
-
-
-def operator() -> str:
-    """The name of the operating system's user."""
-    try:
-        return getpass.getuser()
-    # Raises KeyError, ImportError or OSError, depending on version and platform, when the user has no name.
-    except (KeyError, ImportError, OSError):
-        return "operator"
 
 
 def conclude(desk: Desk, execution: Execution) -> None:
@@ -254,6 +277,11 @@ async def _look_up(home: Home, suspension_id: str) -> tuple[Execution, Suspensio
     async with home.looking() as service:
         row, execution = await find(service, suspension_id)
         return execution, execution.suspensions[row.suspension_id]
+
+
+async def _owner_of(home: Home, suspension_id: str) -> str:
+    async with home.looking() as service:
+        return (await find(service, suspension_id))[0].principal
 
 
 def _go_on(desk: Desk, execution: Execution, asked: SuspensionState, *, approved: bool) -> Execution:

@@ -4,6 +4,7 @@ Unknown keys and wrong values are refused with the file and the key, so that no 
 comes from the file alone and cannot be changed through MCP.
 """
 
+import getpass
 import os
 import tomllib
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ from planwarden.server.policy import Policy
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
 RETENTION_DAYS = 90
+LOCAL = "local"
+"""The principal when nobody says otherwise: whoever can read the home directory."""
 
 
 class ToolSettings(BaseModel):
@@ -41,6 +44,11 @@ class ToolSettings(BaseModel):
 class _Approvals(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     trust_caller: bool = False
+    critical: Literal["signed", "second"] = "signed"
+    quorum: Annotated[int, Field(ge=1, le=20)] = 1
+    approvers: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)] = Field(
+        default_factory=list[str]
+    )
     open_inbox: Literal["auto", "never"] = "auto"
 
 
@@ -123,12 +131,36 @@ def load_settings(
         model=model or env.get("PLANWARDEN_MODEL") or parsed.model or "caller",
         options=replace(ev.Options(), **changes),
         max_steps=execution.maxSteps,
-        policy=Policy(trust_caller=parsed.approvals.trust_caller, facts=facts if text else {}),
+        policy=_policy(parsed.approvals, facts if text else {}),
         tools=by_name,
         python_files=listed,
         retention_days=parsed.retention.days,
         environment=dict(env),
     )
+
+
+def _policy(approvals: _Approvals, facts: dict[str, JsonValue]) -> Policy:
+    if approvals.approvers and len(set(approvals.approvers)) < approvals.quorum:
+        raise InvalidArguments(
+            f"{FILE}: approvals.quorum is {approvals.quorum}, but approvers names {len(set(approvals.approvers))}"
+        )
+    return Policy(
+        trust_caller=approvals.trust_caller,
+        critical=approvals.critical,
+        quorum=approvals.quorum,
+        approvers=tuple(approvals.approvers),
+        same_person=frozenset({LOCAL, operator()}),
+        facts=facts,
+    )
+
+
+def operator() -> str:
+    """The name of the operating system's user."""
+    try:
+        return getpass.getuser()
+    # Raises KeyError, ImportError or OSError, depending on version and platform, when the user has no name.
+    except (KeyError, ImportError, OSError):
+        return "operator"
 
 
 def home_folder(home: Path | None, environment: Mapping[str, str]) -> Path:

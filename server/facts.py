@@ -53,6 +53,9 @@ def facts_lines(suspension: Suspension) -> list[str]:
             lines.extend(_argument_lines(covered.arguments, "    "))
     if suspension.risk is not None:
         lines.append(f"Risk: {suspension.risk}")
+    if suspension.quorum > 1:
+        given = ", ".join(escape_text(vote.principal) for vote in suspension.endorsements) or "nobody yet"
+        lines.append(f"Needs {suspension.quorum} different people; approved by: {given}")
     if suspension.revision > 1:
         lines.append(f"Revision {suspension.revision}: the arguments were edited since it was first asked")
     if suspension.expires_at is not None:
@@ -71,6 +74,12 @@ def agent_lines(suspension: Suspension) -> list[str]:
         note = f"... [{len(suspension.message)} characters]"
         said = said[: AGENT_CHARS - len(note)] + note
     return [f"The agent says (unverified): {said}"]
+
+
+def shown_digest(suspension: Suspension) -> str:
+    """SHA-256 of the question as every channel shows it, to be recorded with the decision."""
+    text = "\n".join([*facts_lines(suspension), *agent_lines(suspension)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_shown_whole(value: JsonValue) -> bool:

@@ -19,7 +19,7 @@ def observations(recorded: Iterable[ev.Recorded], execution: Execution) -> Itera
         if shown is None:
             continue
         kind, step_id, data = shown
-        if isinstance(entry.event, ev.SuspensionDecided | ev.SuspensionTimedOut):
+        if isinstance(entry.event, ev.SuspensionDecided | ev.SuspensionEndorsed | ev.SuspensionTimedOut):
             step_id = execution.suspensions[entry.event.suspension_id].question.step_id
         at = datetime.fromtimestamp(entry.at, UTC)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
@@ -92,6 +92,17 @@ def _of_question(event: ev.Event) -> Shown | None:
                     "assurance": event.assurance,
                     "channel": event.channel,
                     "principal": event.principal,
+                },
+            )
+        case ev.SuspensionEndorsed():
+            return (
+                "AGENT_SUSPENDED",
+                None,
+                {
+                    "suspensionId": event.suspension_id,
+                    "endorsedBy": event.principal,
+                    "assurance": event.assurance,
+                    "channel": event.channel,
                 },
             )
         case ev.SuspensionTimedOut():

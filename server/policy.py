@@ -1,11 +1,12 @@
-"""The operator's policy: what a call of a given risk needs, and whose decision is enough.
+"""The operator's policy: what a call of a given risk needs, and what whose decision is worth.
 
 Levels of assurance and risks are those of docs/security.md. The policy comes from the operator's file and from nowhere
-else; its digest is part of every approval digest.
+else; its digest is part of every approval digest and of every row of the audit.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -27,13 +28,13 @@ _STRENGTH: dict[ev.Assurance, int] = {
     "timeout": 0,
     "client": 1,
     "human": 2,
-    "embedder": 4,
     "signed": 3,
-    "second": 3,
+    "second": 4,
+    "embedder": 5,
 }
 """A program that embeds planwarden is the operator; it decides about everything."""
 
-_REQUIRED: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second": 3}
+_REQUIRED: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second": 4}
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,14 @@ class Policy:
 
     trust_caller: bool = False
     """The operator lets the calling model's own word count; audited as `claimed`."""
-    terminal_decides_critical: bool = True
-    """Until signatures and second approvers exist, the command line is the only door to critical calls."""
+    critical: Literal["signed", "second"] = "signed"
+    """What a critical call needs: a signature or somebody other than the owner, or only the latter."""
+    quorum: int = 1
+    """How many different people have to approve a critical call."""
+    approvers: tuple[str, ...] = ()
+    """Who may approve critical calls; empty for anybody of sufficient assurance."""
+    same_person: frozenset[str] = frozenset()
+    """Names of one person: the owner of what runs here, and the operating system's user at the terminal."""
     facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """What the operator's file says, for the digest."""
     _digest: str = field(init=False, repr=False, compare=False, default="")
@@ -53,17 +60,35 @@ class Policy:
         return self.for_risk(definition.risk)
 
     def for_risk(self, risk: Risk) -> Requirement:
+        if risk == "critical":
+            return Requirement(risk, self.critical, self.quorum)
         return Requirement(risk, _NEEDS[risk])
 
-    def suffices(self, assurance: ev.Assurance, needs: ev.Needs | None) -> bool:
-        if needs is None or (self.trust_caller and assurance == "claimed"):
-            return True
-        if self.terminal_decides_critical and assurance == "human":
-            return True
-        return _STRENGTH[assurance] >= _REQUIRED[needs]
+    def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
+        """See the port. A person other than the owner is a `second`, where a second or a signature is needed."""
+        if needs is None or assurance == "embedder" or (self.trust_caller and assurance == "claimed"):
+            return assurance
+        if needs in ("signed", "second"):
+            if self.approvers and principal not in self.approvers:
+                return None
+            if assurance in ("human", "signed") and self.person(principal) != self.person(owner):
+                assurance = "second"
+        return assurance if _STRENGTH[assurance] >= _REQUIRED[needs] else None
+
+    def person(self, principal: str) -> str:
+        return min(self.same_person) if principal in self.same_person else principal
 
     def __post_init__(self) -> None:
-        found = digest({"trustCaller": self.trust_caller, **self.facts}, context="policy/v1")
+        found = digest(
+            {
+                "trustCaller": self.trust_caller,
+                "critical": self.critical,
+                "quorum": self.quorum,
+                "approvers": list[JsonValue](sorted(self.approvers)),
+                **self.facts,
+            },
+            context="policy/v1",
+        )
         object.__setattr__(self, "_digest", found)
 
     @property

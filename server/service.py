@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.audit import Entry
 from planwarden.agent.decide import spent_budget
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import (
@@ -26,6 +27,8 @@ from planwarden.agent.ports import Header
 from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
+from planwarden.server.audits import Audit
+from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
 
@@ -45,6 +48,8 @@ class Service:
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[str, deque[float]] = OrderedDict()
+        self.grants = Grants(engine)
+        self.audit = Audit(engine.store)
         self.inbox: str | None = None
         """Address of the inbox page while one runs."""
 
@@ -144,13 +149,16 @@ class Service:
         authority: Authority,
         *,
         wait_seconds: float | None = None,
-        principal: str,
+        principal: str | None,
         caller_only: bool = False,
     ) -> views.Execution:
-        """Answer a question; when the authority does not suffice, nothing runs and the view says who is awaited."""
+        """Answer a question; when the authority does not suffice, nothing runs and the view says who is awaited.
+
+        `principal` is the owner whose executions the door may see; None for the operator's doors, which see all.
+        """
         execution, owner = await self.engine.holding(thread_id, suspension_id)
         asked = execution.suspensions.get(suspension_id)
-        if owner != principal:
+        if principal not in (None, owner):
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         if caller_only and asked is not None and asked.question.addressee != "caller":
             raise InvalidArguments(
@@ -162,9 +170,23 @@ class Service:
         execution, accepted = await self.engine.answer(execution, owner, suspension_id, decision, authority)
         if accepted:
             return await self._waited(execution, wait_seconds)
+        if authority.assurance == "claimed":
+            await self._note_claim(execution, suspension_id, authority)
         return self._awaiting(execution, suspension_id)
 
-    async def question(self, thread_id: str, suspension_id: str, *, principal: str) -> tuple[views.Suspension, bool]:
+    async def _note_claim(self, execution: Execution, suspension_id: str, authority: Authority) -> None:
+        """The calling model tried to approve for a person: that stands in the audit too."""
+        facts: dict[str, JsonValue] = {
+            "assurance": authority.assurance,
+            "channel": authority.channel,
+            "principal": authority.principal,
+        }
+        entry = Entry(kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id)
+        await self.engine.store.audit((entry,))
+
+    async def question(
+        self, thread_id: str, suspension_id: str, *, principal: str | None
+    ) -> tuple[views.Suspension, bool]:
         """The question as it stands now, and whether it is still open.
 
         Raises:
@@ -228,20 +250,26 @@ class Service:
         """The folded state of the thread's newest execution."""
         return await self._newest(thread_id, principal)
 
-    async def _question(self, thread_id: str, suspension_id: str, principal: str) -> tuple[Execution, SuspensionState]:
+    async def _question(
+        self, thread_id: str, suspension_id: str, principal: str | None
+    ) -> tuple[Execution, SuspensionState]:
         held, owner = await self.engine.holding(thread_id, suspension_id)
         execution, _ = await self.engine.current(held.execution_id)
         found = execution.suspensions.get(suspension_id)
-        if owner != principal or found is None or found.question.addressee == "clock":
+        if principal not in (None, owner) or found is None or found.question.addressee == "clock":
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return execution, found
 
     def _awaiting(self, execution: Execution, suspension_id: str) -> views.Execution:
-        command = f"planwarden approve {suspension_id}"
+        view = self.view(execution)
+        found = next((asked for asked in view.suspensions if asked.suspension_id == suspension_id), None)
+        where = [f"to run `planwarden approve {suspension_id}`"]
+        if found is not None and found.how_to_answer.inbox_url is not None:
+            where.insert(0, f"to open {found.how_to_answer.inbox_url}")
         return replace(
-            self.view(execution),
+            view,
             awaiting="human",
-            next_action=f"A person must decide, do not retry: ask them to run `{command}`, then call get_execution.",
+            next_action=f"{_who(found)}, do not retry: ask them {' or '.join(where)}, then call get_execution.",
         )
 
     async def _run_planned(
@@ -318,6 +346,17 @@ class Service:
         times.append(now)
         if len(self._attempts) > 10_000:
             self._attempts.popitem(last=False)
+
+
+def _who(asked: views.Suspension | None) -> str:
+    """Who has to decide, as the beginning of a sentence."""
+    if asked is not None and asked.quorum > 1:
+        return f"{asked.quorum} different people must decide ({len(asked.endorsements)} did)"
+    if asked is not None and asked.needs == "second":
+        return "A person other than the owner must decide"
+    if asked is not None and asked.needs == "signed":
+        return "A person must decide with a signature, or a person other than the owner"
+    return "A person must decide"
 
 
 def _waits_for_a_person(suspension: SuspensionState | None) -> bool:

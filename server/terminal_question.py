@@ -23,8 +23,8 @@ YES, NO = ("y", "yes"), ("n", "no")
 _NEEDS = {
     "client": "a person, asked by the client",
     "human": "a person, here or in the inbox",
-    "signed": "a signature; until there is one, a person in the terminal",
-    "second": "a second person; until there is one, a person in the terminal",
+    "signed": "a signature in the inbox, or a person other than the owner",
+    "second": "a person other than the owner",
 }
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 

@@ -105,6 +105,18 @@ class Suspension:
     confirms: tuple[Covered, ...]
     """Later calls that the same decision covers, exactly as they will run."""
     how_to_answer: HowToAnswer
+    quorum: int = 1
+    """How many different people have to approve."""
+    endorsements: "tuple[Endorsement, ...]" = ()
+    """Who has approved so far, while more have to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endorsement:
+    principal: str
+    assurance: str
+    channel: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +261,11 @@ def suspension_view(state: State, found: SuspensionState, tools: Toolbox, *, inb
             inbox_url=f"{inbox}/suspensions/{question.suspension_id}" if inbox else None,
             command=f"planwarden approve {question.suspension_id}",
         ),
+        quorum=question.quorum,
+        endorsements=tuple(
+            Endorsement(principal=vote.principal, assurance=vote.assurance, channel=vote.channel, at=_time(vote.at))
+            for vote in found.endorsements
+        ),
     )
 
 
@@ -376,7 +393,9 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-_OPTIONAL = frozenset({"observations", "awaiting", "status", "unavailable", "warnings", "confirms"})
+_OPTIONAL = frozenset(
+    {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements"}
+)
 """Left out when empty: parts beyond the contract, and those that are only there when asked for."""
 
 
@@ -401,7 +420,7 @@ def _json(value: Any) -> Any:
     found: dict[str, Any] = {}
     for name, key, is_optional in _names(kind):
         held = getattr(value, name)
-        if is_optional and (held is None or held == ()):
+        if is_optional and (held is None or held == () or (name == "quorum" and held == 1)):
             continue
         found[key] = _json(held)
     extra = found.pop("extra", None)

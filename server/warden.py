@@ -19,13 +19,10 @@ from planwarden.agent.errors import StoreError
 from planwarden.agent.ports import Model, Store
 from planwarden.server import views
 from planwarden.server.catalogue import build_registry
-from planwarden.server.configuration import Settings, load_settings
+from planwarden.server.configuration import LOCAL, Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.service import Service
 from planwarden.storage.sqlite import SqliteStore
-
-LOCAL = "local"
-"""The principal when nobody says otherwise: whoever can read the home directory."""
 
 
 class Warden:

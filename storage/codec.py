@@ -51,6 +51,7 @@ CODES: dict[str, type[ev.Event]] = {
     "QA": ev.Suspended,
     "QR": ev.SuspensionRevised,
     "QD": ev.SuspensionDecided,
+    "QE": ev.SuspensionEndorsed,
     "QT": ev.SuspensionTimedOut,
 }
 """First letter: Execution, its eXit, Plan, Step, Model, Tool call, Question."""

@@ -1,13 +1,18 @@
 """The store without a disk: every law of the port except durability. For tests and throw-away use."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from planwarden.agent import events as ev
-from planwarden.agent.errors import GuardFailed, InvalidArguments, LeaseLost, ThreadBusy, VersionConflict
-from planwarden.agent.ports import Append, Clock, Guard, Header, Lease, Page, SuspensionRow
+from planwarden.agent.audit import GENESIS, AuditRow, Entry, chained
+from planwarden.agent.audit import entries as audited
+from planwarden.agent.errors import GrantSpent, GuardFailed, InvalidArguments, LeaseLost, ThreadBusy, VersionConflict
+from planwarden.agent.grants import is_open
+from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
-from planwarden.storage.projection import Answered, Opened, Revised, projection
+from planwarden.storage.projection import Answered, GrantUsed, Opened, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_memory import MemorySessions
 
@@ -28,6 +33,8 @@ class MemoryStore:
         self._lease_s = lease_s
         self._rows: dict[str, _Row] = {}
         self._suspensions: dict[str, SuspensionRow] = {}
+        self._grants: dict[str, Grant] = {}
+        self._audit: list[AuditRow] = []
         self._changes = 0
         self._sessions = MemorySessions()
 
@@ -45,12 +52,19 @@ class MemoryStore:
         row = self._rows.get(execution_id)
         for guard in append.guards:
             self._check(guard, now)
+        for grant_id, wanted in grant_uses(projection(append)).items():
+            grant = self._grants.get(grant_id)
+            if grant is None or not is_open(grant, now) or grant.uses - grant.used < wanted:
+                raise GrantSpent(grant_id)
         if append.expected_version == 0:
             held = self._create(append, row, now)
         else:
             held = self._extend(append, row, now)
         self._rows[execution_id].log.extend(append.recorded)
         self._project(append)
+        entries = tuple(audited(append.recorded, append.execution, append.policy))
+        if entries:
+            self._add_entries(entries, append.recorded[0].at, append.policy)
         self._changes += 1
         return held
 
@@ -130,6 +144,9 @@ class MemoryStore:
             elif isinstance(change, Answered):
                 row = self._suspensions[change.suspension_id]
                 self._suspensions[change.suspension_id] = replace(row, status=change.status)
+            elif isinstance(change, GrantUsed):
+                grant = self._grants[change.grant_id]
+                self._grants[change.grant_id] = replace(grant, used=grant.used + 1)
             else:
                 for suspension_id, row in self._suspensions.items():
                     if row.execution_id == execution.execution_id and row.status == "pending":
@@ -253,6 +270,47 @@ class MemoryStore:
             suspension_id: row for suspension_id, row in self._suspensions.items() if row.execution_id in self._rows
         }
         return len(old)
+
+    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+        self._grants[grant.grant_id] = grant
+        await self.audit((entry,))
+
+    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+        grant = self._grants.get(grant_id)
+        if grant is None or grant.revoked_at is not None:
+            return False
+        self._grants[grant_id] = replace(grant, revoked_at=self._clock.now())
+        await self.audit((entry,))
+        return True
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        now = self._clock.now()
+        found = [grant for grant in self._grants.values() if not only_open or is_open(grant, now)]
+        return tuple(found[::-1][:limit])
+
+    async def audit(self, entries: Sequence[Entry]) -> None:
+        self._add_entries(entries, self._clock.now(), "")
+        self._changes += 1
+
+    def _add_entries(self, entries: Sequence[Entry], at: float, policy: str) -> None:
+        known = [row.entry.facts.get("digest") for row in self._audit if row.entry.kind == "policy"]
+        if policy and (not known or known[-1] != policy):
+            entries = (Entry(kind="policy", facts={"digest": policy}), *entries)
+        for entry in entries:
+            sequence = len(self._audit) + 1
+            before = self._audit[-1].hash if self._audit else GENESIS
+            hash_ = chained(before, sequence, at, entry)
+            self._audit.append(AuditRow(sequence=sequence, at=at, entry=entry, hash=hash_))
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        rows = (row for row in self._audit if row.sequence > after)
+        wanted = (row for row in rows if execution_id is None or row.entry.execution_id == execution_id)
+        return tuple(islice(wanted, limit))
+
+    async def audit_end(self) -> int:
+        return len(self._audit)
 
     async def close(self) -> None:
         """Nothing to close; the content stays for the next user of the instance."""

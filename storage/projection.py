@@ -1,6 +1,7 @@
 """What the tables keep beside the log: rows derived from the events of one transaction, the same for every store."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,11 +32,16 @@ class Withdrawn:
     """Every question still pending when the execution ended."""
 
 
-Change = Opened | Revised | Answered | Withdrawn
+@dataclass(frozen=True, slots=True)
+class GrantUsed:
+    grant_id: str
+
+
+Change = Opened | Revised | Answered | Withdrawn | GrantUsed
 
 
 def projection(append: Append) -> Iterator[Change]:
-    """Changes to the suspension rows, in the order of the events."""
+    """Changes to the rows of suspensions and grants, in the order of the events."""
     for recorded in append.recorded:
         match recorded.event:
             case ev.Suspended(question=question):
@@ -46,7 +52,14 @@ def projection(append: Append) -> Iterator[Change]:
                 yield Answered(suspension_id, "decided")
             case ev.SuspensionTimedOut(suspension_id=suspension_id):
                 yield Answered(suspension_id, "timed_out")
+            case ev.ToolCallIntended(grant_id=str() as grant_id):
+                yield GrantUsed(grant_id)
             case _:
                 pass
     if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
         yield Withdrawn()
+
+
+def grant_uses(changes: Iterable[Change]) -> Counter[str]:
+    """How often each grant is used."""
+    return Counter(change.grant_id for change in changes if isinstance(change, GrantUsed))

@@ -12,15 +12,17 @@ from typing import Any
 from zlib import crc32
 
 from planwarden.agent import events as ev
+from planwarden.agent.audit import AuditRow, Entry
+from planwarden.agent.audit import entries as audited
 from planwarden.agent.errors import GuardFailed, InvalidArguments, LeaseLost, StoreError, ThreadBusy, VersionConflict
-from planwarden.agent.ports import Append, Clock, Guard, Header, Lease, Page, SuspensionRow
+from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import TRANSITIONS
-from planwarden.storage import database
+from planwarden.storage import database, sqlite_audit, sqlite_grants
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
-from planwarden.storage.projection import Answered, Change, Opened, Revised, projection
+from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_sqlite import SqliteSessions
 from planwarden.storage.statements import SQL
@@ -85,14 +87,21 @@ class SqliteStore:
             self._life.announce(append.owner)
         body = encode_events(recorded.event for recorded in append.recorded)
         changes = tuple(projection(append))
-        return await self._writer.run(lambda connection: self._append(connection, append, body, changes))
+        entries = tuple(audited(append.recorded, append.execution, append.policy))
+        return await self._writer.run(lambda connection: self._append(connection, append, body, changes, entries))
 
     def _append(
-        self, connection: sqlite3.Connection, append: Append, body: str, changes: tuple[Change, ...]
+        self,
+        connection: sqlite3.Connection,
+        append: Append,
+        body: str,
+        changes: tuple[Change, ...],
+        entries: tuple[Entry, ...],
     ) -> Lease | None:
         now = self._clock.now()
         for guard in append.guards:
             _check(connection, guard, now)
+        sqlite_grants.check_uses(connection, grant_uses(changes), now)
         try:
             number, lease = self._advance(connection, append, now)
         except sqlite3.IntegrityError as error:
@@ -102,6 +111,8 @@ class SqliteStore:
         connection.execute(SQL["add_events"], (number, first, at, body, checksum))
         for change in changes:
             _project(connection, number, append, change)
+        if entries:
+            sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
         return lease
 
     def _advance(self, connection: sqlite3.Connection, append: Append, now: float) -> tuple[int, Lease | None]:
@@ -296,6 +307,39 @@ class SqliteStore:
             if pruned == 0:
                 return total
 
+    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+        def add(connection: sqlite3.Connection) -> None:
+            sqlite_grants.add_grant(connection, grant)
+            sqlite_audit.add_entries(connection, (entry,), self._clock.now())
+
+        await self._writer.run(add)
+
+    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+        def revoke(connection: sqlite3.Connection) -> bool:
+            now = self._clock.now()
+            is_revoked = sqlite_grants.revoke_grant(connection, grant_id, now)
+            if is_revoked:
+                sqlite_audit.add_entries(connection, (entry,), now)
+            return is_revoked
+
+        return await self._writer.run(revoke)
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        open_at = self._clock.now() if only_open else None
+        return await self._reader.run(lambda connection: sqlite_grants.read_grants(connection, open_at, limit))
+
+    async def audit(self, entries: Sequence[Entry]) -> None:
+        now = self._clock.now()
+        await self._writer.run(lambda connection: sqlite_audit.add_entries(connection, entries, now))
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        return await self._reader.run(lambda connection: sqlite_audit.read_rows(connection, after, execution_id, limit))
+
+    async def audit_end(self) -> int:
+        return await self._reader.run(sqlite_audit.end)
+
     async def backup(self, target: Path) -> None:
         """A consistent copy at `target` while others go on writing. Raises `StoreError` when it exists."""
         await self._reader.run(lambda connection: database.backup(connection, target))
@@ -364,6 +408,8 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
         connection.execute(SQL["revise_suspension"], (question.digest, question.expires_at, question.suspension_id))
     elif isinstance(change, Answered):
         connection.execute(SQL["answer_suspension"], (change.status, change.suspension_id))
+    elif isinstance(change, GrantUsed):
+        sqlite_grants.use_grant(connection, change.grant_id)
     else:
         connection.execute(SQL["withdraw_suspensions"], (number,))
 

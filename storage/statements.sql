@@ -238,3 +238,48 @@ DELETE FROM inboxes WHERE owner = ?;
 -- name: inboxes
 -- Where inboxes said that they listen, newest first.
 SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
+
+-- name: last_audit
+-- The end of the chain.
+SELECT sequence, hash FROM audit ORDER BY sequence DESC LIMIT 1;
+
+-- name: last_policy
+-- The policy that the newest rows were written under.
+SELECT facts FROM audit WHERE kind = 'policy' ORDER BY sequence DESC LIMIT 1;
+
+-- name: add_audit
+-- One row of the audit; the number is given, so that the hash can cover it.
+INSERT INTO audit (sequence, at, kind, execution_id, suspension_id, facts, hash) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: audit_rows
+-- A page of the audit, oldest first, of one execution or of all.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE sequence > ?1 AND (?2 IS NULL OR execution_id = ?2) ORDER BY sequence LIMIT ?3;
+
+-- name: audit_end
+-- The highest number that was ever given.
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit';
+
+-- name: add_grant
+-- A standing approval.
+INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by,
+                    assurance, channel, created_at, revoked_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: uses_left
+-- How often a grant can still be used; no row when it is over or revoked.
+SELECT uses - used FROM grants WHERE grant_id = ? AND expires_at > ? AND revoked_at IS NULL;
+
+-- name: use_grant
+-- One use, checked before in the same transaction.
+UPDATE grants SET used = used + 1 WHERE grant_id = ?;
+
+-- name: revoke_grant
+-- The end of a grant: nothing is updated when it was revoked before.
+UPDATE grants SET revoked_at = ? WHERE grant_id = ? AND revoked_at IS NULL;
+
+-- name: grants
+-- Newest grants first; with ?1 only those that can still be used at that time.
+SELECT grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by, assurance, channel,
+       created_at, revoked_at FROM grants
+WHERE ?1 IS NULL OR (revoked_at IS NULL AND used < uses AND expires_at > ?1) ORDER BY number DESC LIMIT ?2;

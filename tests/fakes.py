@@ -7,7 +7,7 @@ None of them is told what to answer; each does a small, real thing. The clock th
 import json
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,8 +16,10 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.audit import AuditRow
+from planwarden.agent.audit import Entry as AuditEntry
 from planwarden.agent.errors import StoreError
-from planwarden.agent.ports import Append, Clock, Header, Lease, Page, Store, SuspensionRow
+from planwarden.agent.ports import Append, Clock, Grant, Header, Lease, Page, Store, SuspensionRow
 from planwarden.agent.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.tools.base import Tool, define
 
@@ -204,6 +206,28 @@ class WatchedStore:
 
     async def prune(self, before: float) -> int:
         return await self._watched("prune", lambda: self.inner.prune(before))
+
+    async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
+        await self._watched("add_grant", lambda: self.inner.add_grant(grant, entry))
+
+    async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
+        return await self._watched("revoke_grant", lambda: self.inner.revoke_grant(grant_id, entry))
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        return await self._watched("grants", lambda: self.inner.grants(only_open=only_open, limit=limit))
+
+    async def audit(self, entries: Sequence[AuditEntry]) -> None:
+        await self._watched("audit", lambda: self.inner.audit(entries))
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        return await self._watched(
+            "audit_rows", lambda: self.inner.audit_rows(after=after, execution_id=execution_id, limit=limit)
+        )
+
+    async def audit_end(self) -> int:
+        return await self._watched("audit_end", self.inner.audit_end)
 
     async def close(self) -> None:
         await self.inner.close()

@@ -35,6 +35,27 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:guard": Requirement(
         "approvals, law 3", "An answer is stored only while the question is pending, in that revision, at that time."
     ),
+    "store:grants": Requirement(
+        "approvals, standing grants",
+        "A use of a grant is counted with the intent it lets through, never more than it says.",
+    ),
+    "store:audit": Requirement(
+        "ports.Store", "The audit grows in the transaction of what it tells, chained, and outlives pruning."
+    ),
+    "audit:names-the-row": Requirement(
+        "issue: audit", "An edited, removed or reordered row of the audit is named by verification."
+    ),
+    "approval:critical": Requirement(
+        "approvals, risk", "A critical call runs only after a signature or after people other than its owner said so."
+    ),
+    "approval:quorum": Requirement("approvals, assurance second", "n of m different people, each counted once."),
+    "approval:grants": Requirement(
+        "approvals, standing grants",
+        "A grant lets through exactly the pinned tool, the named values, so often, until then.",
+    ),
+    "approval:stale": Requirement(
+        "approvals, law 6", "What changed since it was shown is asked again with the new digest; never run."
+    ),
     "store:one-winner": Requirement("approvals, law 3", "Of racing answers to one question exactly one is stored."),
     "store:thread-busy": Requirement("ports.Store", "At most one unfinished execution per thread."),
     "store:paging": Requirement("ports.Store", "Open questions page oldest first; an unknown cursor is refused."),
