@@ -87,6 +87,7 @@ def parser() -> Parser:
     reject = command("reject", handlers.reject, "Reject a question and go on with what is left to do.")
     reject.add_argument("suspension", metavar="SUSPENSION")
     reject.add_argument("--reason", metavar="R", help="told to the model")
+    _inbox(command("inbox", handlers.inbox, "Open the inbox in the browser, with a one-time code."))
     tools = command("tools", handlers.tools, "List the tools that plans may name.")
     tools.add_argument("query", nargs="*", metavar="QUERY", help="words to look for; best matches first")
     tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
@@ -106,6 +107,16 @@ def parser() -> Parser:
     client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(CLIENTS))
     client.set_defaults(run=handlers.config)
     return top
+
+
+def _inbox(inbox: Parser) -> None:
+    inbox.add_argument("--as", dest="name", metavar="NAME", help="who decides; default the name of the user")
+    inbox.add_argument("--no-open", action="store_true", help="only print the link and the code")
+    other = inbox.add_mutually_exclusive_group()
+    other.add_argument("--end-sessions", action="store_true", help="log every browser out and void every code")
+    other.add_argument(
+        "--set-passphrase", action="store_true", help="ask for the passphrase of [inbox] and keep its hash"
+    )
 
 
 def _grants(commands: "Subparsers", shared: Parser) -> None:

@@ -52,6 +52,11 @@ class _Approvals(BaseModel):
     open_inbox: Literal["auto", "never"] = "auto"
 
 
+class _Inbox(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    passphrase_file: Annotated[str, Field(min_length=1)] | None = None
+
+
 class _Execution(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
@@ -70,6 +75,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     tools: dict[str, Any] = Field(default_factory=dict[str, Any])
     approvals: _Approvals = Field(default_factory=_Approvals)
+    inbox: _Inbox = Field(default_factory=_Inbox)
     execution: _Execution = Field(default_factory=_Execution)
     retention: _Retention = Field(default_factory=_Retention)
     model: str | None = None
@@ -87,6 +93,10 @@ class Settings:
     tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     python_files: tuple[Path, ...] = ()
     retention_days: int = RETENTION_DAYS
+    opens_inbox: bool = True
+    """Whether a browser may be opened when a person is needed."""
+    passphrase_file: Path | None = None
+    """Holds the hash of what has to be typed besides a one-time code."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
 
@@ -135,6 +145,8 @@ def load_settings(
         tools=by_name,
         python_files=listed,
         retention_days=parsed.retention.days,
+        opens_inbox=parsed.approvals.open_inbox == "auto",
+        passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
         environment=dict(env),
     )
 

@@ -1,4 +1,4 @@
-"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, on loopback addresses only.
+"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, and the inbox at `/inbox`, on loopback addresses only.
 
 Requests must name this server in `Host` and, when a browser sends one, in `Origin`, so that no web page can reach it by
 rebinding its name (https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). What is
@@ -8,18 +8,23 @@ assistant, though never as a person who approves.
 
 import ipaddress
 import socket
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
 
 import anyio
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from planwarden.agent.errors import UsageError
 from planwarden.server.configuration import Settings
-from planwarden.server.mcp_desk import opening
+from planwarden.server.inbox import inbox_app
+from planwarden.server.inbox_door import BASE, announced
+from planwarden.server.inbox_site import Site
+from planwarden.server.mcp_desk import Opening, opening
 from planwarden.server.mcp_server import PlanwardenServer, build_server
+from planwarden.server.service import Service
 from planwarden.server.stdio import log_to_stderr
 from planwarden.server.warden import Warden
 
@@ -46,15 +51,18 @@ async def serve_http(
     warden = Warden(settings=settings)
     with closing(_listening(host, port)) as listener:
         taken = int(listener.getsockname()[1])
-        app = http_app(build_server(opening(warden), settings.home), host, taken)
+        address = f"http://{_in_url(host)}:{taken}"
+        app = http_app(build_server(_with_inbox(warden, f"{address}{BASE}"), settings.home), host, taken)
+        site = Site(service=lambda: warden.service, home=settings.home, passphrase_file=settings.passphrase_file)
+        hosts = _names(host, taken)
         if started is not None:
-            started(f"http://{_in_url(host)}:{taken}{PATH}")
-        await _serve(app, listener)
+            started(f"{address}{PATH}")
+        await _serve(_beside(app, inbox_app(site, lambda: hosts)), listener)
 
 
 def http_app(server: PlanwardenServer, host: str, port: int) -> Starlette:
     """The server as an ASGI application that answers only to its own names."""
-    names = [f"{name}:{port}" for name in dict.fromkeys(("127.0.0.1", "localhost", "[::1]", _in_url(host)))]
+    names = _names(host, port)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=names,
@@ -65,7 +73,35 @@ def http_app(server: PlanwardenServer, host: str, port: int) -> Starlette:
     )
 
 
-async def _serve(app: Starlette, listener: socket.socket) -> None:
+def _names(host: str, port: int) -> list[str]:
+    """The `Host` headers of this server."""
+    return [f"{name}:{port}" for name in dict.fromkeys(("127.0.0.1", "localhost", "[::1]", _in_url(host)))]
+
+
+def _with_inbox(warden: Warden, url: str) -> Opening:
+    """As `opening`, with the inbox announced while the store is open."""
+    open_warden = opening(warden)
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Service]:
+        async with open_warden() as service, announced(service, url):
+            yield service
+
+    return opened
+
+
+def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
+    """The inbox under its own path; everything else, the life of the server too, is the first application's."""
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope.get("path", "")
+        is_inbox = scope["type"] == "http" and (path == BASE or path.startswith(f"{BASE}/"))
+        await (inbox if is_inbox else app)(scope, receive, send)
+
+    return dispatch
+
+
+async def _serve(app: ASGIApp, listener: socket.socket) -> None:
     """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSING_S)
     server = uvicorn.Server(config)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from planwarden.server.inbox_execution import execution_routes
+from planwarden.server.inbox_grants import grant_routes
 from planwarden.server.inbox_lists import list_routes
 from planwarden.server.inbox_pairing import pairing_routes
 from planwarden.server.inbox_question import question_routes
@@ -28,6 +29,7 @@ def inbox_app(site: Site, hosts: Hosts) -> Starlette:
             *question_routes(site),
             *list_routes(site),
             *execution_routes(site),
+            *grant_routes(site),
         ],
         middleware=[Middleware(Shield, hosts=hosts)],
         exception_handlers={404: _missing, 405: _missing},

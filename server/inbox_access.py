@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import anyio.to_thread
 
+from planwarden.agent.audit import Entry, Kind
 from planwarden.agent.errors import RateLimited, UsageError
-from planwarden.agent.ports import Clock
+from planwarden.agent.ports import Store
 from planwarden.server.inbox_passphrase import Passphrase
-from planwarden.storage.sessions import Code, Session, Sessions
+from planwarden.storage.sessions import Code, Session, sessions_of
 
 CODE_S = 600.0
 """How long a code can be used."""
@@ -27,6 +28,8 @@ ATTEMPTS, ATTEMPTS_S = 5, 900.0
 """Wrong codes in so many seconds before typed codes are refused, right or wrong."""
 PASSPHRASE_ATTEMPTS = 5
 MAX_PRINCIPAL_CHARS = 128
+NAMED_DIGITS = 16
+"""Of a session's hash, to name it in the audit."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base 32: nothing in it is mistaken for something else (https://www.crockford.com/base32.html)."""
@@ -66,17 +69,22 @@ class Opened:
 class Access:
     """Makes codes, takes codes, knows sessions."""
 
-    def __init__(self, sessions: Sessions, clock: Clock, passphrase: Passphrase | None = None) -> None:
-        self._sessions = sessions
-        self._clock = clock
+    def __init__(self, store: Store, passphrase: Passphrase | None = None) -> None:
+        """Raises `UsageError` when the store keeps no sessions."""
+        self._sessions = sessions_of(store)
+        self._clock = store.clock
         self._passphrase = passphrase
 
     @property
     def asks_passphrase(self) -> bool:
         return self._passphrase is not None
 
-    async def make_codes(self, principal: str) -> Codes:
-        """Codes that open a session as `principal`. Raises `UsageError` for a name that is empty or too long."""
+    async def make_codes(self, principal: str, channel: str) -> Codes:
+        """Codes that open a session as `principal`; `channel` says who asked for them.
+
+        Raises:
+            UsageError: the name is empty, too long or not printable.
+        """
         name = principal.strip()
         if not name or len(name) > MAX_PRINCIPAL_CHARS or not name.isprintable():
             raise UsageError(f"a name has 1 to {MAX_PRINCIPAL_CHARS} printable characters")
@@ -95,7 +103,8 @@ class Access:
                 expires_at=now + CODE_S,
             )
 
-        await self._sessions.add_codes(kept(link, is_typed=False), kept(typed, is_typed=True))
+        entry = _entry("code_made", principal=name, channel=channel)
+        await self._sessions.add_codes((kept(link, is_typed=False), kept(typed, is_typed=True)), entry)
         return Codes(link=link, typed=_dashed(typed), expires_at=now + CODE_S)
 
     async def redeem(self, text: str, passphrase: str = "") -> Opened:
@@ -114,16 +123,18 @@ class Access:
         if found is None or found.is_typed:
             await self._check_lockout(now)
         if found is None:
-            await self._sessions.refuse(now, now - ATTEMPTS_S)
+            await self._sessions.refuse(now, now - ATTEMPTS_S, _entry("code_refused", why="code"))
             raise CodeRefused
         if self._passphrase is not None and not await anyio.to_thread.run_sync(self._passphrase.matches, passphrase):
-            await self._sessions.spoil(found.hash, PASSPHRASE_ATTEMPTS, now)
+            entry = _entry("code_refused", why="passphrase", principal=found.principal)
+            await self._sessions.spoil(found.hash, PASSPHRASE_ATTEMPTS, now, entry)
             raise PassphraseRefused
         token = secrets.token_urlsafe(32)
         session = Session(
             hash=_hash("session", token), principal=found.principal, created_at=now, expires_at=now + SESSION_S
         )
-        if not await self._sessions.redeem(found.hash, session):
+        entry = _entry("session_opened", principal=found.principal, session=session.hash[:NAMED_DIGITS])
+        if not await self._sessions.redeem(found.hash, session, entry):
             raise CodeRefused
         return Opened(token=token, session=session)
 
@@ -143,17 +154,25 @@ class Access:
         found = await self._sessions.session(wanted, self._clock.now())
         return found if found is not None and hmac.compare_digest(found.hash, wanted) else None
 
-    async def end(self, token: str) -> bool:
-        return await self._sessions.end(_hash("session", token), self._clock.now())
+    async def end(self, token: str, principal: str) -> bool:
+        """End one session; False when it was over."""
+        ended = _hash("session", token)
+        entry = _entry("session_ended", principal=principal, session=ended[:NAMED_DIGITS])
+        return await self._sessions.end(ended, self._clock.now(), entry)
 
-    async def end_all(self) -> int:
-        """Ends every session of this home and voids every code; gives the number of sessions."""
-        return await self._sessions.end_all(self._clock.now())
+    async def end_all(self, principal: str) -> int:
+        """End every session of this home and void every code; gives the number of sessions."""
+        entry = _entry("session_ended", principal=principal, session="all")
+        return await self._sessions.end_all(self._clock.now(), entry)
 
 
 def csrf_token(token: str) -> str:
     """Proves that a form was made for this session; nothing about the cookie can be learned from it."""
     return hmac.new(token.encode(), b"planwarden csrf/v1", hashlib.sha256).hexdigest()
+
+
+def _entry(kind: Kind, **facts: str) -> Entry:
+    return Entry(kind=kind, facts={**facts, "channel": facts.get("channel", "inbox")})
 
 
 def _hash(use: str, text: str) -> str:

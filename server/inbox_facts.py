@@ -4,7 +4,6 @@ The same rules as `planwarden.server.facts`, which gives the text whose digest i
 room for whole values, and for where each of them came from.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from planwarden.server.facts import (
     agent_lines,
     count_hidden,
     escape_text,
-    facts_lines,
+    shown_digest,
     value_text,
 )
 
@@ -110,6 +109,13 @@ class Shown:
     """Characters of the agent's words that had to be escaped."""
     changes: tuple[Change, ...]
     """What is different from the revision that was asked first."""
+    reasons: tuple[str, ...]
+    """Why it was revised, oldest first."""
+    risk_before: str | None
+    """When the risk is not what it was at first."""
+    quorum: int
+    votes: "tuple[Vote, ...]"
+    """Who has approved so far, while more have to."""
     rendered: str
     """Hex SHA-256 of the facts as text."""
     is_open: bool
@@ -119,6 +125,29 @@ class Shown:
     def is_plain(self) -> bool:
         """Yes or no is a whole answer, so it can be decided together with others."""
         return self.kind in ("approval", "confirmation")
+
+    @property
+    def may_be_granted(self) -> bool:
+        """Calls like this one may be allowed beforehand, by whoever may approve this one."""
+        return self.kind == "approval" and self.needs == "human"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One person's approval of a question that needs several."""
+
+    principal: str
+    assurance: str
+    channel: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revised:
+    """A question's first revision, and the reason of each later one."""
+
+    first: ev.Question
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +169,12 @@ def shown(
     found: SuspensionState,
     tools: Toolbox,
     owner: str,
-    first: Mapping[str, JsonValue] | None = None,
+    history: Revised | None = None,
 ) -> Shown:
-    """The question of an execution. `first` are the arguments of its first revision, when there were several."""
+    """The question of an execution, with what is different from its first revision."""
     view = views.suspension_view(execution, found, tools)
     question = found.question
+    first = None if history is None else history.first.arguments or {}
     call = None
     if view.tool_call is not None:
         step = escape_text(question.step_id or "")
@@ -175,24 +205,30 @@ def shown(
         agent=agent_lines(view)[0].partition(": ")[2],
         hidden=count_hidden(view.message),
         changes=() if first is None else changes(first, question.arguments or {}),
-        rendered=rendered(view),
+        reasons=() if history is None else history.reasons,
+        risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
+        quorum=view.quorum,
+        votes=tuple(
+            Vote(principal=escape_text(v.principal), assurance=v.assurance, channel=escape_text(v.channel), at=v.at)
+            for v in view.endorsements
+        ),
+        rendered=shown_digest(view),
         is_open=found.is_open and not execution.is_finished,
         decided=decided(found),
     )
 
 
-def rendered(view: views.Suspension) -> str:
-    """Hex SHA-256 of what every door shows of a question, facts and agent's words."""
-    text = "\n".join([*facts_lines(view), *agent_lines(view)])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def first_arguments(log: Iterable[ev.Recorded], suspension_id: str) -> dict[str, JsonValue] | None:
-    """The arguments of a question as it was asked first."""
+def revised(log: Iterable[ev.Recorded], suspension_id: str) -> Revised | None:
+    """How a question began and why it is not the same any more; None for one that was never revised."""
+    first: ev.Question | None = None
+    reasons: list[str] = []
     for entry in log:
-        if isinstance(entry.event, ev.Suspended) and entry.event.question.suspension_id == suspension_id:
-            return entry.event.question.arguments or {}
-    return None
+        event = entry.event
+        if isinstance(event, ev.Suspended) and event.question.suspension_id == suspension_id:
+            first = event.question
+        elif isinstance(event, ev.SuspensionRevised) and event.question.suspension_id == suspension_id:
+            reasons.append(escape_text(event.reason))
+    return None if first is None or not reasons else Revised(first=first, reasons=tuple(reasons))
 
 
 def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[Change, ...]:

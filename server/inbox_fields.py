@@ -118,6 +118,11 @@ def answer_of(fields: Sequence[Field], filled: Filled) -> JsonValue:
     return filled.values
 
 
+def key_of(name: str) -> str:
+    """A name for an input that is always fit to be one, whatever the tool calls its argument."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+
+
 def texts_of(fields: Sequence[Field], values: Mapping[str, JsonValue]) -> dict[str, str]:
     """What the inputs hold for other values than those that the fields were made with, by key."""
     return {found.key: _text(found.kind, values[found.name]) if found.name in values else "" for found in fields}
@@ -140,7 +145,7 @@ def _field(name: str, schema: JsonValue, values: Mapping[str, JsonValue], *, is_
     options = _options(entry, value, is_present=is_present)
     kind = "choice" if options else _kind(entry, value, is_present=is_present)
     return Field(
-        key="arg." + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:20],
+        key=f"arg.{key_of(name)}",
         name=name,
         label=escape_text(name)[:HINT_CHARS] or '""',
         kind=kind,

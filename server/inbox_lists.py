@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.answers import Decision
 from planwarden.agent.errors import PlanwardenError, UnknownSuspension
+from planwarden.server.inbox_answer import answer
 from planwarden.server.inbox_facts import Shown
 from planwarden.server.inbox_lookup import decided, find_asked, waiting, waiting_token
-from planwarden.server.inbox_question import CHANNEL
 from planwarden.server.inbox_site import BASE, Site
 from planwarden.server.inbox_visit import BadForm, Visit, change, page
 
@@ -95,19 +95,14 @@ async def _decide_one(visit: Visit, item: str, decision: Decision) -> Outcome:
         tool = asked.shown.call.tool if asked.shown.call is not None else asked.shown.kind
         if not asked.shown.is_plain:
             raise BadForm("this question is answered on its own page")
-        view = await visit.service.answer(
-            asked.row.thread_id,
-            suspension_id,
-            decision,
-            Authority(assurance="human", channel=CHANNEL, principal=visit.session.principal, digest=digest),
-            wait_seconds=0,
-            principal=asked.row.principal,
-        )
+        view = await answer(visit, asked, decision, digest, wait_s=0)
     except PlanwardenError as error:
         return Outcome(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
-    if any(found.suspension_id == suspension_id for found in view.suspensions):
-        text = "takes more than you can prove here; it stays open"
-        return Outcome(suspension_id=suspension_id, tool=tool, text=text, tone="bad")
+    still_open = next((found for found in view.suspensions if found.suspension_id == suspension_id), None)
+    if still_open is not None:
+        has_voted = any(vote.principal == visit.session.principal for vote in still_open.endorsements)
+        text = "approved by you, others have to agree" if has_voted else "your approval does not suffice; it stays open"
+        return Outcome(suspension_id=suspension_id, tool=tool, text=text, tone="good" if has_voted else "bad")
     return Outcome(
         suspension_id=suspension_id, tool=tool, text="approved" if decision.approved else "rejected", tone="good"
     )

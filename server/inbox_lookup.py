@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from planwarden.agent.errors import StoreError, UnknownSuspension
 from planwarden.agent.ports import Page, SuspensionRow
 from planwarden.agent.state import Execution, SuspensionState
-from planwarden.server.inbox_facts import Shown, first_arguments, shown
+from planwarden.server.inbox_facts import Shown, revised, shown
 from planwarden.server.service import Service
 
 PAGE = 25
@@ -86,16 +86,18 @@ async def _listed(service: Service, page: Page, total: int) -> Listed:
 
 
 async def _shown(service: Service, execution: Execution, found: SuspensionState, owner: str) -> Shown:
-    first = None
+    history = None
     if found.question.revision > 1:
         log = await service.engine.store.read(execution.execution_id)
-        first = first_arguments(log, found.question.suspension_id)
-    return shown(execution, found, service.engine.tools, owner, first)
+        history = revised(log, found.question.suspension_id)
+    return shown(execution, found, service.engine.tools, owner, history)
 
 
 def waiting_token(listed: Listed) -> str:
     """Changes whenever the page of questions would look different."""
-    return _token([str(listed.total), *(f"{q.suspension_id}{q.digest}{q.is_open}" for q in listed.questions)])
+    return _token(
+        [str(listed.total), *(f"{q.suspension_id}{q.digest}{q.is_open}{len(q.votes)}" for q in listed.questions)]
+    )
 
 
 def standing_token(asked: Asked) -> str:

@@ -68,9 +68,9 @@ async def _end(visit: Visit) -> Response:
     everywhere = visit.given("everywhere") == "yes"
     access = visit.site.access()
     if everywhere:
-        await access.end_all()
+        await access.end_all(visit.session.principal)
     else:
-        await access.end(visit.token)
+        await access.end(visit.token, visit.session.principal)
     response = visit.to("/pair")
     response.delete_cookie(visit.site.cookie, path=BASE, httponly=True, samesite="strict")
     return response

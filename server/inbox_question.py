@@ -13,10 +13,18 @@ from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.answers import Decision
 from planwarden.agent.canonical import canonical_json, read_json
-from planwarden.agent.errors import AlreadyDecided, Expired, InvalidArguments, LimitExceeded, StaleRevision
+from planwarden.agent.errors import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    LimitExceeded,
+    StaleDefinition,
+    StaleRevision,
+)
 from planwarden.server.facts import escape_text
+from planwarden.server.inbox_answer import answer, missing_tools
 from planwarden.server.inbox_facts import changes
 from planwarden.server.inbox_fields import (
     Field,
@@ -32,12 +40,11 @@ from planwarden.server.inbox_lookup import Asked, find_asked, next_waiting, stan
 from planwarden.server.inbox_site import BASE, Site
 from planwarden.server.inbox_visit import BadForm, Visit, change, page, status_of
 
-CHANNEL = "inbox"
 WAIT_S = 1.0
 """How long a decision waits to show what came of it."""
 
 _NOTHING_CHANGED = "No argument was changed."
-_TOO_LATE = (AlreadyDecided, Expired, StaleRevision)
+_TOO_LATE = (AlreadyDecided, Expired, StaleDefinition, StaleRevision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,31 +161,15 @@ async def _reconciled(visit: Visit, asked: Asked) -> Response:
 async def _decided(visit: Visit, asked: Asked, decision: Decision) -> Response:
     """Record the decision; whoever was first has decided."""
     try:
-        view = await visit.service.answer(
-            asked.row.thread_id,
-            asked.row.suspension_id,
-            decision,
-            authority_of(visit, asked),
-            wait_seconds=WAIT_S,
-            principal=asked.row.principal,
-        )
+        view = await answer(visit, asked, decision, visit.given("digest"), wait_s=WAIT_S)
     except _TOO_LATE as error:
         fresh = await _asked(visit)
         return await _page(visit, fresh, Remark(text=_sentence(error.message)), status=status_of(error))
-    if any(found.suspension_id == asked.row.suspension_id for found in view.suspensions):
-        text = "This takes more than you can prove here; the question stays open."
+    still_open = next((found for found in view.suspensions if found.suspension_id == asked.row.suspension_id), None)
+    if still_open is not None and all(v.principal != visit.session.principal for v in still_open.endorsements):
+        text = "Your approval does not suffice for this call; the question stays open."
         return await _page(visit, await _asked(visit), Remark(text=text), status=409)
     return visit.to(f"/suspensions/{asked.row.suspension_id}")
-
-
-def authority_of(visit: Visit, asked: Asked) -> Authority:
-    """A person in a session that was opened with a one-time code, about the revision that was shown."""
-    return Authority(
-        assurance="human",
-        channel=CHANNEL,
-        principal=visit.session.principal,
-        digest=visit.given("digest") or asked.shown.digest,
-    )
 
 
 async def _asked(visit: Visit) -> Asked:
@@ -198,6 +189,8 @@ async def _page(
         filled=filled,
         is_editing=filled is not None,
         is_form=asked.found.question.form is not None,
+        suffices=_suffices(visit, asked),
+        missing=tuple(map(escape_text, missing_tools(visit.service, asked.execution))) if asked.shown.is_open else (),
         is_news=False,
         **_standing(asked),
         **await _following(visit, asked),
@@ -211,6 +204,14 @@ def _standing(asked: Asked) -> dict[str, Any]:
 async def _following(visit: Visit, asked: Asked) -> dict[str, Any]:
     following, total = await next_waiting(visit.service, asked.row.suspension_id)
     return {"following": following, "others": total}
+
+
+def _suffices(visit: Visit, asked: Asked) -> bool:
+    """Whether this person's approval counts, so that nobody presses a button in vain."""
+    gate, question = visit.service.engine.grants.gate, asked.found.question
+    name, owner = visit.session.principal, asked.row.principal
+    has_voted = any(gate.person(vote.principal) == gate.person(name) for vote in asked.found.endorsements)
+    return not has_voted and gate.worth("human", name, owner, question.needs) is not None
 
 
 def _fields(visit: Visit, asked: Asked) -> tuple[Field, ...]:

@@ -10,11 +10,10 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from planwarden.server.inbox_access import Access
+from planwarden.server.inbox_door import BASE
 from planwarden.server.inbox_passphrase import Passphrase
 from planwarden.server.service import Service
-from planwarden.storage.sessions import sessions_of
 
-BASE = "/inbox"
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "icon.svg")
 
@@ -28,6 +27,8 @@ class Site:
     home: Path
     """Which home it is, so that cookies of several homes on one host do not mix."""
     passphrase_file: Path | None = None
+    visited: Callable[[], None] | None = None
+    """Told whenever somebody who was let in looks at something."""
 
     @property
     def cookie(self) -> str:
@@ -39,7 +40,7 @@ class Site:
         passphrase = None
         if pairing and self.passphrase_file is not None:
             passphrase = Passphrase.read(self.passphrase_file)
-        return Access(sessions_of(store), store.clock, passphrase)
+        return Access(store, passphrase)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,8 @@ async def _visit(site: Site, request: Request, form: Mapping[str, tuple[str, ...
     session = await site.access().session(token)
     if session is None or token is None:
         return None
+    if site.visited is not None:
+        site.visited()
     return Visit(site=site, request=request, session=session, token=token, form=form or {})
 
 

@@ -110,6 +110,7 @@ async def resume_execution(request: Request) -> CallToolResult | InputRequiredRe
         return await _watched(request, view)
     form = form_for(waiting) if can_be_asked(request.context) else None
     if form is None:
+        request.service.call_person(waiting.suspension_id)
         return view_result(view, execution_text)
     asked = await ask(request.service, waiting, form, request.context)
     if isinstance(asked, InputRequiredResult):

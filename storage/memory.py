@@ -36,7 +36,7 @@ class MemoryStore:
         self._grants: dict[str, Grant] = {}
         self._audit: list[AuditRow] = []
         self._changes = 0
-        self._sessions = MemorySessions()
+        self._sessions = MemorySessions(self.audit)
 
     @property
     def clock(self) -> Clock:

@@ -4,9 +4,11 @@ Only hashes are kept, so whoever reads the rows can neither pair nor go on with 
 home directory share them. Times are Unix seconds by the store's clock and come in as arguments.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from planwarden.agent.audit import Entry
 from planwarden.agent.errors import UsageError
 from planwarden.agent.ports import Store
 
@@ -47,10 +49,11 @@ class Sessions(Protocol):
     Laws:
     * `redeem` is atomic: of racing calls with codes of one pairing exactly one gives True; the others change nothing.
     * A code that was used, voided or has expired, and a session that was ended or has expired, look as if they had never been.
+    * What lets somebody in, keeps somebody out or ends a session is stored together with its row of the audit, or not at all.
     * Acknowledged means committed.
     """
 
-    async def add_codes(self, *codes: Code) -> None:
+    async def add_codes(self, codes: Sequence[Code], entry: Entry) -> None:
         """Keep new codes; rows that expired `KEPT_S` ago go."""
         ...
 
@@ -58,15 +61,15 @@ class Sessions(Protocol):
         """The code if it can still be used."""
         ...
 
-    async def redeem(self, code_hash: str, session: Session) -> bool:
+    async def redeem(self, code_hash: str, session: Session, entry: Entry) -> bool:
         """Use the code up and open the session in one transaction; False when the code can no longer be used."""
         ...
 
-    async def spoil(self, code_hash: str, limit: int, now: float) -> None:
+    async def spoil(self, code_hash: str, limit: int, now: float, entry: Entry) -> None:
         """Count a wrong passphrase; with the `limit`-th one every code of the pairing is void."""
         ...
 
-    async def refuse(self, at: float, since: float) -> None:
+    async def refuse(self, at: float, since: float, entry: Entry) -> None:
         """Count a wrong code; older refusals than `since` are forgotten."""
         ...
 
@@ -78,11 +81,11 @@ class Sessions(Protocol):
         """The session if it is still open."""
         ...
 
-    async def end(self, session_hash: str, now: float) -> bool:
+    async def end(self, session_hash: str, now: float, entry: Entry) -> bool:
         """End one session; False when it was not open."""
         ...
 
-    async def end_all(self, now: float) -> int:
+    async def end_all(self, now: float, entry: Entry) -> int:
         """End every open session and void every unused code; gives the number of sessions."""
         ...
 
