@@ -79,6 +79,8 @@ class Engine:
         self._threads: dict[str, str] = {}
         """The newest execution that rested here, by thread."""
         self._watches: dict[str, asyncio.Event] = {}
+        self.asks: Callable[[Execution], None] | None = None
+        """Told of an execution of this process after each commit, once it has asked anything; must not raise or block."""
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -407,6 +409,8 @@ class Engine:
             if run.execution.version:
                 self._rest(run.execution, run.principal)
         self._wake(run)
+        if self.asks is not None and run.execution.suspensions and not run.is_foreign:
+            self.asks(run.execution)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 

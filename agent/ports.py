@@ -181,6 +181,13 @@ class Store(Protocol):
         """Pending questions to people and callers, oldest first. Raises `InvalidArguments` for a foreign cursor."""
         ...
 
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+        """Questions to people that are no longer open, the newest first; `total` is the number of rows of this page.
+
+        Raises `InvalidArguments` for a foreign cursor.
+        """
+        ...
+
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         """Pending suspensions whose deadline has passed."""
         ...

@@ -61,7 +61,8 @@ def serve(arguments: Namespace) -> int:
 
 
 def _say_where(url: str) -> None:
-    print(f"planwarden listens on {url}", file=sys.stderr)
+    where = url.removesuffix("/mcp")
+    print(f"planwarden listens on {url}; its inbox is {where}/inbox, `planwarden inbox` lets you in", file=sys.stderr)
 
 
 def demo(arguments: Namespace) -> int:
@@ -116,6 +117,26 @@ def show(arguments: Namespace) -> int:
     view = show_thread(_load(arguments), terminal, arguments.thread, observations_after=arguments.observations)
     if arguments.json:
         print_json(to_json(view))
+    return DONE
+
+
+def inbox(arguments: Namespace) -> int:
+    from planwarden.server import inbox_command
+
+    if arguments.end_sessions:
+        ended = inbox_command.end_sessions(_load(arguments))
+        if arguments.json:
+            print_json({"sessionsEnded": ended})
+        else:
+            _terminal(arguments).say(inbox_command.ended_text(ended))
+        return DONE
+    if arguments.json:
+        raise UsageError("--json goes with --end-sessions only; a code is never part of a document")
+    if arguments.set_passphrase:
+        path = inbox_command.set_passphrase(_load(arguments), _terminal(arguments))
+        _terminal(arguments).say(f"{path}: written; it is asked for from now on")
+        return DONE
+    inbox_command.open_inbox(_load(arguments), _terminal(arguments), arguments.name, opens=not arguments.no_open)
     return DONE
 
 

@@ -96,6 +96,7 @@ def parser() -> Parser:
     reject = command("reject", handlers.reject, "Reject a question and go on with what is left to do.")
     reject.add_argument("suspension", metavar="SUSPENSION")
     reject.add_argument("--reason", metavar="R", help="told to the model")
+    _inbox(command("inbox", handlers.inbox, "Open the inbox in the browser, with a one-time code."))
     tools = command("tools", handlers.tools, "List the tools that plans may name.")
     tools.add_argument("query", nargs="*", metavar="QUERY", help="words to look for; best matches first")
     tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
@@ -140,6 +141,16 @@ def _add_tokens(tokens: Parser, shared: Parser) -> None:
     verb("list", handlers.token_list, "List tokens, without their secrets.")
     revoke = verb("revoke", handlers.token_revoke, "End a token, or all tokens of a name.")
     revoke.add_argument("name", metavar="NAME|ID")
+
+
+def _inbox(inbox: Parser) -> None:
+    inbox.add_argument("--as", dest="name", metavar="NAME", help="who decides; default the name of the user")
+    inbox.add_argument("--no-open", action="store_true", help="only print the link and the code")
+    other = inbox.add_mutually_exclusive_group()
+    other.add_argument("--end-sessions", action="store_true", help="log every browser out and void every code")
+    other.add_argument(
+        "--set-passphrase", action="store_true", help="ask for the passphrase of [inbox] and keep its hash"
+    )
 
 
 def _grants(commands: "Subparsers", shared: Parser) -> None:

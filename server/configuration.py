@@ -54,6 +54,11 @@ class _Approvals(BaseModel):
     open_inbox: Literal["auto", "never"] = "auto"
 
 
+class _Inbox(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    passphrase_file: Annotated[str, Field(min_length=1)] | None = None
+
+
 class _Execution(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
@@ -72,6 +77,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     tools: dict[str, Any] = Field(default_factory=dict[str, Any])
     approvals: _Approvals = Field(default_factory=_Approvals)
+    inbox: _Inbox = Field(default_factory=_Inbox)
     execution: _Execution = Field(default_factory=_Execution)
     retention: _Retention = Field(default_factory=_Retention)
     http: HttpSettings = Field(default_factory=HttpSettings)
@@ -93,6 +99,10 @@ class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     trust_caller_over_network: bool = False
     """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
+    opens_inbox: bool = True
+    """Whether a browser may be opened when a person is needed."""
+    passphrase_file: Path | None = None
+    """Holds the hash of what has to be typed besides a one-time code."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
 
@@ -143,6 +153,8 @@ def load_settings(
         retention_days=parsed.retention.days,
         http=parsed.http,
         trust_caller_over_network=parsed.approvals.trust_caller_over_network,
+        opens_inbox=parsed.approvals.open_inbox == "auto",
+        passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
         environment=dict(env),
     )
 

@@ -1,4 +1,4 @@
-"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol.
+"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, and the inbox at `/inbox`.
 
 On a loopback address everybody who can open a local connection is the operator's assistant, though never a person who
 approves, until there are tokens. Any other address needs tokens and a list of names. Requests must name this server in
@@ -19,6 +19,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from planwarden.agent.errors import StoreError, UsageError
 from planwarden.agent.ports import Clock
@@ -27,6 +28,9 @@ from planwarden.server.access_network import Names, NamesCheck, check_access, ch
 from planwarden.server.access_settings import HttpSettings, is_loopback
 from planwarden.server.access_tokens import TokenCheck
 from planwarden.server.configuration import Settings
+from planwarden.server.inbox import inbox_app
+from planwarden.server.inbox_door import BASE, announced
+from planwarden.server.inbox_site import Site
 from planwarden.server.mcp_desk import Opening
 from planwarden.server.mcp_server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.service import Service
@@ -63,13 +67,19 @@ async def serve_http(
     warden = Warden(settings=settings)
     with closing(_listening(host, port)) as listener:
         taken = int(listener.getsockname()[1])
-        async with warden, _authentication(warden, host, taken) as auth:
+        address = settings.http.public_url or f"http://{in_url(host)}:{taken}"
+        async with (
+            warden,
+            _authentication(warden, host, taken) as auth,
+            announced(warden.service, f"{address}{BASE}"),
+        ):
             names = Names.of(settings.http, host, taken)
             server = build_server(_opened(warden), settings.home, auth=auth)
             app = http_app(server, names, clock=warden.service.engine.store.clock)
+            site = Site(service=lambda: warden.service, home=settings.home, passphrase_file=settings.passphrase_file)
             if started is not None:
                 started(f"http://{in_url(host)}:{taken}{PATH}")
-            await _serve(app, listener)
+            await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listener)
 
 
 def http_app(server: PlanwardenServer, names: Names, *, clock: Clock) -> Starlette:
@@ -152,7 +162,18 @@ def _opened(warden: Warden) -> Opening:
     return opened
 
 
-async def _serve(app: Starlette, listener: socket.socket) -> None:
+def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
+    """The inbox under its own path; everything else, the life of the server too, is the first application's."""
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope.get("path", "")
+        is_inbox = scope["type"] == "http" and (path == BASE or path.startswith(f"{BASE}/"))
+        await (inbox if is_inbox else app)(scope, receive, send)
+
+    return dispatch
+
+
+async def _serve(app: ASGIApp, listener: socket.socket) -> None:
     """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
     config = uvicorn.Config(
         app,

@@ -129,12 +129,10 @@ async def resume_execution(request: Request) -> CallToolResult | InputRequiredRe
     form = form_for(waiting)
     if form is not None and can_show_forms(request.context):
         return await _asked(request, waiting, form)
-    # Everything else is decided on the page, which may have to be started first.
-    await request.service.inbox_address()
-    view = await _still_open(request)
-    waiting = _waiting(request, view)
-    link = link_for(waiting) if waiting is not None else None
-    if waiting is None or link is None or not can_open_links(request.context):
+    # Everything else is decided on the page.
+    link = link_for(waiting)
+    if link is None or not can_open_links(request.context):
+        request.service.call_person(waiting.suspension_id)
         return await shown(request, view)
     return await _asked(request, waiting, link)
 

@@ -4,9 +4,9 @@ Everything is keyed by principal; what belongs to another principal looks as if 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
@@ -44,6 +44,18 @@ ATTEMPTS, ATTEMPTS_S = 5, 600.0
 """Approvals without authority that one suspension takes before the caller is told to stop."""
 
 
+class Door(Protocol):
+    """An inbox that is opened when somebody is needed."""
+
+    def address(self) -> str | None:
+        """Where the inbox is, opened now if it was not; None when it cannot be."""
+        ...
+
+    def call_person(self, suspension_id: str) -> None:
+        """Nobody could be asked through the client: show the question to the person if there is a way."""
+        ...
+
+
 class Service:
     """One engine's verbs. Each gives a view; each raises `PlanwardenError` with a code of the contract."""
 
@@ -56,8 +68,8 @@ class Service:
         self.audit = Audit(engine.store)
         self.inbox: str | None = None
         """Address of the inbox page while one runs."""
-        self.open_inbox: Callable[[], Awaitable[str | None]] | None = None
-        """Starts the inbox page when the first question needs it; gives its address, or None when it cannot."""
+        self.door: Door | None = None
+        """Opens an inbox when a question to a person is first shown."""
 
     async def run_goal(
         self,
@@ -123,7 +135,7 @@ class Service:
         recorded = await self.engine.store.read(execution.execution_id, observations_after)
         shown = [entry for entry in recorded if entry.sequence <= execution.version]
         return views.execution_view(
-            execution, self.engine.tools, list(observations(shown, execution)), inbox=self.inbox
+            execution, self.engine.tools, list(observations(shown, execution)), inbox=self.address(execution)
         )
 
     async def artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
@@ -161,7 +173,8 @@ class Service:
             execution, _ = await self.engine.current(row.execution_id)
             suspension = execution.suspensions.get(row.suspension_id)
             if suspension is not None and suspension.is_open:
-                found.append(views.suspension_view(execution, suspension, self.engine.tools, inbox=self.inbox))
+                inbox = self.address(execution)
+                found.append(views.suspension_view(execution, suspension, self.engine.tools, inbox=inbox))
         return views.SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)
 
     async def answer(
@@ -215,7 +228,8 @@ class Service:
             UnknownSuspension: there is none in this thread of the principal's.
         """
         execution, found = await self._question(thread_id, suspension_id, principal)
-        return views.suspension_view(execution, found, self.engine.tools, inbox=self.inbox), found.is_open
+        view = views.suspension_view(execution, found, self.engine.tools, inbox=self.address(execution))
+        return view, found.is_open
 
     async def awaiting(
         self,
@@ -235,12 +249,6 @@ class Service:
         if attempt is not None:
             self._count_attempt(suspension_id, attempt)
         return self._awaiting(execution, suspension_id)
-
-    async def inbox_address(self) -> str | None:
-        """Where a person can decide in a browser; starts the page if it can be started and is not running yet."""
-        if self.inbox is None and self.open_inbox is not None:
-            self.inbox = await self.open_inbox()
-        return self.inbox
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> views.Execution:
         """Stop the thread's execution; a finished one is given back as it is."""
@@ -277,7 +285,18 @@ class Service:
         )
 
     def view(self, execution: Execution) -> views.Execution:
-        return views.execution_view(execution, self.engine.tools, inbox=self.inbox)
+        return views.execution_view(execution, self.engine.tools, inbox=self.address(execution))
+
+    def address(self, execution: Execution) -> str | None:
+        """Where the inbox is; when the execution waits for a person and there is a door, it is opened now."""
+        if self.inbox is None and self.door is not None and any(map(_waits_for_a_person, execution.open_suspensions)):
+            self.inbox = self.door.address()
+        return self.inbox
+
+    def call_person(self, suspension_id: str) -> None:
+        """Nobody could be asked through the client."""
+        if self.door is not None:
+            self.door.call_person(suspension_id)
 
     async def newest(self, thread_id: str, principal: str) -> Execution:
         """The folded state of the thread's newest execution."""

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from planwarden.server.configuration import Settings
+from planwarden.server.inbox_door import with_door
 from planwarden.server.service import Service
 from planwarden.server.warden import Warden
 
@@ -39,7 +40,7 @@ async def serve_stdio(settings: Settings) -> None:
         @asynccontextmanager
         async def opening() -> AsyncGenerator[Service]:
             try:
-                async with warden:
+                async with warden, with_door(settings, warden.service):
                     yield warden.service
             finally:
                 closed.set()

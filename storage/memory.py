@@ -14,6 +14,8 @@ from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, P
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.projection import Answered, GrantUsed, Opened, Revised, grant_uses, projection
+from planwarden.storage.sessions import Sessions
+from planwarden.storage.sessions_memory import MemorySessions
 from planwarden.storage.tokens import MemoryTokens
 
 LEASE_S = 15.0
@@ -38,6 +40,7 @@ class MemoryStore:
         self._audit: list[AuditRow] = []
         self._changes = 0
         self._tokens = MemoryTokens()
+        self._sessions = MemorySessions(self.audit)
 
     @property
     def clock(self) -> Clock:
@@ -46,6 +49,10 @@ class MemoryStore:
     @property
     def tokens(self) -> MemoryTokens:
         return self._tokens
+
+    @property
+    def sessions(self) -> Sessions:
+        return self._sessions
 
     async def append(self, append: Append) -> Lease | None:
         now = self._clock.now()
@@ -205,6 +212,17 @@ class MemoryStore:
         page = found[start : start + limit]
         more = start + limit < len(found)
         return Page(tuple(page), len(found), page[-1].suspension_id if more else None)
+
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+        found = [row for row in self._suspensions.values() if row.status != "pending" and row.addressee == "human"]
+        found.reverse()
+        if cursor is not None:
+            ids = list(self._suspensions)
+            if cursor not in ids:
+                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+            found = [row for row in found if ids.index(row.suspension_id) < ids.index(cursor)]
+        page = tuple(found[:limit])
+        return Page(page, len(page), page[-1].suspension_id if len(found) > limit else None)
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         now = self._clock.now()

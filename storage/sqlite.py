@@ -24,6 +24,8 @@ from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
 from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Revised, grant_uses, projection
+from planwarden.storage.sessions import Sessions
+from planwarden.storage.sessions_sqlite import SqliteSessions
 from planwarden.storage.statements import SQL
 from planwarden.storage.tokens import SqliteTokens
 from planwarden.storage.worker import Worker
@@ -50,6 +52,7 @@ class SqliteStore:
         self._clock = clock
         self._lease_s = lease_s
         self._tokens = SqliteTokens(writer, reader)
+        self._sessions = SqliteSessions(writer, reader, life)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -80,6 +83,11 @@ class SqliteStore:
     @property
     def tokens(self) -> SqliteTokens:
         return self._tokens
+
+    @property
+    def sessions(self) -> Sessions:
+        """Codes and sessions of the inbox, in the same file."""
+        return self._sessions
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
@@ -244,6 +252,20 @@ class SqliteStore:
             total = int(connection.execute(SQL["count_suspensions"], chosen).fetchone()[0])
             shown = tuple(map(_suspension, rows[:limit]))
             return Page(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
+
+        return await self._reader.run(page)
+
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+        def page(connection: sqlite3.Connection) -> Page:
+            before: int | None = None
+            if cursor is not None:
+                found = connection.execute(SQL["suspension_number"], (cursor,)).fetchone()
+                if found is None:
+                    raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+                before = int(found[0])
+            rows = connection.execute(SQL["decided_suspensions"], (before, limit + 1)).fetchall()
+            shown = tuple(map(_suspension, rows[:limit]))
+            return Page(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
 
         return await self._reader.run(page)
 

@@ -187,6 +187,89 @@ SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens
 UPDATE tokens SET revoked_at = ?1 WHERE (token_id = ?2 OR principal = ?2) AND revoked_at IS NULL
 RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
 
+-- name: decided_suspensions
+-- A page of questions to people that are no longer open, newest first.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status <> 'pending' AND s.addressee = 'human' AND (?1 IS NULL OR s.number < ?1)
+ORDER BY s.number DESC LIMIT ?2;
+
+-- name: add_code
+-- A new one-time code.
+INSERT INTO codes (hash, pairing, principal, is_typed, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: code
+-- A code that can still be used.
+SELECT hash, pairing, principal, is_typed, created_at, expires_at, attempts FROM codes
+WHERE hash = ? AND used_at IS NULL AND expires_at > ?;
+
+-- name: use_code
+-- The one use of a code: nothing is updated when it was used, voided or has expired.
+UPDATE codes SET used_at = ? WHERE hash = ? AND used_at IS NULL AND expires_at > ? RETURNING pairing;
+
+-- name: void_pairing
+-- The other codes of a pairing go with the one that was used.
+UPDATE codes SET used_at = ? WHERE pairing = ? AND used_at IS NULL;
+
+-- name: count_attempt
+-- A wrong passphrase came with a code; it counts for the whole pairing.
+UPDATE codes SET attempts = attempts + 1
+WHERE pairing = (SELECT pairing FROM codes WHERE hash = ?) AND used_at IS NULL AND expires_at > ?
+RETURNING pairing, attempts;
+
+-- name: void_codes
+-- Every code that was not used.
+UPDATE codes SET used_at = ? WHERE used_at IS NULL;
+
+-- name: forget_codes
+-- Codes that expired long ago.
+DELETE FROM codes WHERE expires_at < ?;
+
+-- name: add_refusal
+-- A code was wrong.
+INSERT INTO pairing_refusals (at) VALUES (?);
+
+-- name: forget_refusals
+-- Refusals that no longer count.
+DELETE FROM pairing_refusals WHERE at <= ?;
+
+-- name: count_refusals
+-- For the lockout.
+SELECT count(*) FROM pairing_refusals WHERE at > ?;
+
+-- name: add_session
+-- A browser was let in.
+INSERT INTO sessions (hash, principal, created_at, expires_at) VALUES (?, ?, ?, ?);
+
+-- name: session
+-- A session that is still open.
+SELECT hash, principal, created_at, expires_at FROM sessions WHERE hash = ? AND ended_at IS NULL AND expires_at > ?;
+
+-- name: end_session
+-- Logging out.
+UPDATE sessions SET ended_at = ? WHERE hash = ? AND ended_at IS NULL AND expires_at > ?;
+
+-- name: end_sessions
+-- Every session that is still open.
+UPDATE sessions SET ended_at = ? WHERE ended_at IS NULL AND expires_at > ?;
+
+-- name: forget_sessions
+-- Sessions that expired long ago.
+DELETE FROM sessions WHERE expires_at < ?;
+
+-- name: open_inbox
+-- An inbox listens.
+INSERT OR REPLACE INTO inboxes (owner, url, started_at) VALUES (?, ?, ?);
+
+-- name: close_inbox
+-- It listens no more.
+DELETE FROM inboxes WHERE owner = ?;
+
+-- name: inboxes
+-- Where inboxes said that they listen, newest first.
+SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
+
 -- name: last_audit
 -- The end of the chain.
 SELECT sequence, hash FROM audit ORDER BY sequence DESC LIMIT 1;

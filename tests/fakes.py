@@ -187,6 +187,9 @@ class WatchedStore:
     async def suspensions(self, **chosen: Any) -> Page:
         return await self._watched("suspensions", lambda: self.inner.suspensions(**chosen))
 
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+        return await self._watched("decided", lambda: self.inner.decided(limit=limit, cursor=cursor))
+
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return await self._watched("due", lambda: self.inner.due(limit))
 

@@ -160,47 +160,59 @@ async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
             assert complete == []
 
 
+class OneDoor:
+    """Opens an inbox at an address, or cannot; keeps who was called."""
+
+    def __init__(self, url: str | None) -> None:
+        self.url = url
+        self.opened = 0
+        self.called = list[str]()
+
+    def address(self) -> str | None:
+        self.opened += 1
+        return self.url
+
+    def call_person(self, suspension_id: str) -> None:
+        self.called.append(suspension_id)
+
+
 @requirement("resume:link")
 @both
-async def test_the_inbox_is_started_for_the_first_question_that_needs_it(tmp_path: Path, era: Era) -> None:
-    """spec: on demand, once; a form needs no page."""
-    ledger, starts = Ledger(), list[str]()
-
-    async def start() -> str | None:
-        starts.append("started")
-        return INBOX
-
+async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_can_show_neither(
+    tmp_path: Path, era: Era
+) -> None:
+    """spec: on demand, once"""
+    ledger, door = Ledger(), OneDoor(INBOX)
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=approving()) as shown,
         Client(found.server, mode=era) as plain,
     ):
-        found.warden.service.open_inbox = start
+        found.warden.service.door = door
         easy = await ok(shown, "execute_plan", plan=plan(confirm("b")))
         assert (await ok(shown, "resume_execution", **ids_of(easy), **NOW))["status"] == "completed"
-        assert starts == []
+        assert door.called == []
         asked = await ok(plain, "execute_plan", plan=DANGEROUS)
-        assert question_of(asked)["howToAnswer"]["inboxUrl"] is None
+        url = f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
+        assert question_of(asked)["howToAnswer"]["inboxUrl"] == url
         for _ in range(2):
             # A client that cannot open addresses is told the address.
             still = await ok(plain, "resume_execution", **ids_of(asked), **NOW)
-            url = f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
             assert question_of(still)["howToAnswer"]["inboxUrl"] == url and url in still["nextAction"]
-        assert (starts, ledger.lines) == (["started"], [])
+        assert (door.opened, ledger.lines) == (1, [])
+        assert door.called == [ids_of(asked)["suspensionId"]] * 2
 
 
 @requirement("resume:table")
 @both
 async def test_without_an_inbox_the_command_line_is_named_and_nobody_is_asked(tmp_path: Path, era: Era) -> None:
-    async def cannot() -> str | None:
-        return None
-
+    """spec: no way to ask"""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=nobody) as client,
     ):
-        found.warden.service.open_inbox = cannot
+        found.warden.service.door = OneDoor(None)
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
         assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])

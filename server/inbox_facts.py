@@ -1,0 +1,346 @@
+"""What a page shows of a question, ready to print: built from the stored question and the folded log, everything escaped.
+
+The same rules as `planwarden.server.facts`, which gives the text whose digest is recorded with a decision; here there is
+room for whole values, and for where each of them came from.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.canonical import canonical_json
+from planwarden.agent.errors import IllegalTransition
+from planwarden.agent.plan import references
+from planwarden.agent.ports import Toolbox
+from planwarden.agent.state import Call, Execution, SuspensionState
+from planwarden.server import views
+from planwarden.server.facts import (
+    AGENT_CHARS,
+    VALUE_CHARS,
+    agent_lines,
+    count_hidden,
+    escape_text,
+    shown_digest,
+    value_text,
+)
+
+OPEN_CHARS = 1_500
+"""Longer values are folded on their own page, with size and hash on the fold."""
+OPEN_LINES = 40
+LINE_CHARS = 72
+"""Longer JSON is spread over several lines."""
+GOAL_CHARS = 300
+
+_TITLES = {
+    "approval": "Run",
+    "confirmation": "Confirm?",
+    "input": "An answer is needed",
+    "reconcile": "Did this call happen?",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A JSON value for display."""
+
+    short: str
+    """On one line; cut with size and hash when it is long."""
+    lines: tuple[str, ...]
+    """Whole; a line of the value is a line here, and nothing else starts one."""
+    is_text: bool
+    is_long: bool
+    hidden: int
+    """Characters that had to be escaped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    label: str
+    value: Value
+    origins: tuple[str, ...]
+    """Where it came from, as far as the log proves it."""
+    stands_below: str = ""
+    """What it is, when it stands elsewhere on the page: what the agent says, word for word, or the form to fill in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCall:
+    """One call that a decision releases."""
+
+    tool: str
+    source: str
+    step: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One argument before and after; None for an argument that is not there."""
+
+    label: str
+    was: Value | None
+    becomes: Value | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One question."""
+
+    suspension_id: str
+    execution_id: str
+    thread_id: str
+    kind: str
+    title: str
+    call: ShownCall | None
+    covered: tuple[ShownCall, ...]
+    risk: str | None
+    needs: str | None
+    digest: str
+    revision: int
+    asked_at: datetime
+    expires_at: datetime | None
+    on_timeout: str
+    step: str
+    owner: str
+    goal: str
+    agent: str
+    hidden: int
+    """Characters of the agent's words that had to be escaped."""
+    changes: tuple[Change, ...]
+    """What is different from the revision that was asked first."""
+    reasons: tuple[str, ...]
+    """Why it was revised, oldest first."""
+    risk_before: str | None
+    """When the risk is not what it was at first."""
+    quorum: int
+    votes: "tuple[Vote, ...]"
+    """Who has approved so far, while more have to."""
+    rendered: str
+    """Hex SHA-256 of the facts as text."""
+    is_open: bool
+    decided: "Decided | None"
+
+    @property
+    def is_plain(self) -> bool:
+        """Yes or no is a whole answer, so it can be decided together with others."""
+        return self.kind in ("approval", "confirmation")
+
+    @property
+    def may_be_granted(self) -> bool:
+        """Calls like this one may be allowed beforehand, by whoever may approve this one."""
+        return self.kind == "approval" and self.needs == "human"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One person's approval of a question that needs several."""
+
+    principal: str
+    assurance: str
+    channel: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revised:
+    """A question's first revision, and the reason of each later one."""
+
+    first: ev.Question
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """How a question ended."""
+
+    verdict: str
+    """approved, rejected, timed out, withdrawn"""
+    principal: str
+    assurance: str
+    channel: str
+    at: datetime | None
+    reason: str
+    is_edited: bool
+
+
+def shown(
+    execution: Execution,
+    found: SuspensionState,
+    tools: Toolbox,
+    owner: str,
+    history: Revised | None = None,
+) -> Shown:
+    """The question of an execution, with what is different from its first revision."""
+    view = views.suspension_view(execution, found, tools)
+    question = found.question
+    first = None if history is None else history.first.arguments or {}
+    call = None
+    if view.tool_call is not None:
+        step = escape_text(question.step_id or "")
+        proposed = _call(execution, view.tool_call.call_id)
+        call = _shown_call(
+            view.tool_call.tool_name, view.tool_call.arguments, step, tools, proposed, first, _elsewhere(view, question)
+        )
+    return Shown(
+        suspension_id=view.suspension_id,
+        execution_id=view.execution_id,
+        thread_id=view.thread_id,
+        kind=view.kind,
+        title=_TITLES.get(view.kind, "A decision is needed"),
+        call=call,
+        covered=tuple(
+            _shown_call(c.tool_name, c.arguments, escape_text(c.step_id), tools, None, None) for c in view.confirms
+        ),
+        risk=view.risk,
+        needs=view.needs,
+        digest=view.digest,
+        revision=view.revision,
+        asked_at=view.created_at,
+        expires_at=view.expires_at,
+        on_timeout=view.on_timeout,
+        step=escape_text(question.step_id or "")[:GOAL_CHARS],
+        owner=escape_text(owner),
+        goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
+        agent=agent_lines(view)[0].partition(": ")[2],
+        hidden=count_hidden(view.message),
+        changes=() if first is None else changes(first, question.arguments or {}),
+        reasons=() if history is None else history.reasons,
+        risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
+        quorum=view.quorum,
+        votes=tuple(
+            Vote(principal=escape_text(v.principal), assurance=v.assurance, channel=escape_text(v.channel), at=v.at)
+            for v in view.endorsements
+        ),
+        rendered=shown_digest(view),
+        is_open=found.is_open and not execution.is_finished,
+        decided=decided(found),
+    )
+
+
+def revised(log: Iterable[ev.Recorded], suspension_id: str) -> Revised | None:
+    """How a question began and why it is not the same any more; None for one that was never revised."""
+    first: ev.Question | None = None
+    reasons: list[str] = []
+    for entry in log:
+        event = entry.event
+        if isinstance(event, ev.Suspended) and event.question.suspension_id == suspension_id:
+            first = event.question
+        elif isinstance(event, ev.SuspensionRevised) and event.question.suspension_id == suspension_id:
+            reasons.append(escape_text(event.reason))
+    return None if first is None or not reasons else Revised(first=first, reasons=tuple(reasons))
+
+
+def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[Change, ...]:
+    """The arguments that are not the same, in the order of the tool."""
+    found: list[Change] = []
+    for name in dict.fromkeys([*before, *after]):
+        was = shown_value(before[name]) if name in before else None
+        becomes = shown_value(after[name]) if name in after else None
+        if name in before and name in after and canonical_json(before[name]) == canonical_json(after[name]):
+            continue
+        found.append(Change(label=_label(name), was=was, becomes=becomes))
+    return tuple(found)
+
+
+def shown_value(value: JsonValue) -> Value:
+    """A text of several lines as these lines, anything else as JSON, so that a text is never taken for a number."""
+    is_text = isinstance(value, str) and "\n" in value
+    whole = str(value) if is_text else json.dumps(value, ensure_ascii=False)
+    if not is_text and not isinstance(value, str) and len(whole) > LINE_CHARS:
+        whole = json.dumps(value, ensure_ascii=False, indent=2)
+    parts = whole.split("\n")
+    lines = tuple(map(escape_text, parts))
+    return Value(
+        short=value_text(value),
+        lines=lines,
+        is_text=is_text,
+        is_long=sum(map(len, lines)) > OPEN_CHARS or len(lines) > OPEN_LINES,
+        hidden=sum(map(count_hidden, parts)),
+    )
+
+
+def decided(found: SuspensionState) -> Decided | None:
+    """How it ended; None while it is open."""
+    if found.is_open:
+        return None
+    decision = found.decision
+    verdict = found.status.replace("_", " ")
+    if found.status == "decided" and decision is not None:
+        verdict = "approved" if decision.approved else "rejected"
+    return Decided(
+        verdict=verdict,
+        principal=escape_text(found.principal or "nobody"),
+        assurance=found.assurance or "",
+        channel=escape_text(found.channel or ""),
+        at=None if found.decided_at is None else datetime.fromtimestamp(found.decided_at, UTC),
+        reason=escape_text((decision.reason or "") if decision is not None else "")[:2_000],
+        is_edited=decision is not None and decision.modified_args is not None,
+    )
+
+
+def _shown_call(
+    tool_name: str,
+    arguments: Mapping[str, JsonValue],
+    step: str,
+    tools: Toolbox,
+    call: Call | None,
+    first: Mapping[str, JsonValue] | None,
+    stands_below: Mapping[str, str] = MappingProxyType({}),
+) -> ShownCall:
+    definition = tools.get(tool_name)
+    return ShownCall(
+        tool=escape_text(tool_name),
+        source=escape_text(definition.source) if definition is not None else "not registered any more",
+        step=step,
+        arguments=tuple(
+            Argument(
+                label=_label(name),
+                value=shown_value(value),
+                origins=_origins(name, value, call, first),
+                stands_below=stands_below.get(name, ""),
+            )
+            for name, value in arguments.items()
+        ),
+    )
+
+
+def _origins(name: str, value: JsonValue, call: Call | None, first: Mapping[str, JsonValue] | None) -> tuple[str, ...]:
+    if first is not None and (name not in first or canonical_json(first[name]) != canonical_json(value)):
+        return ("edited by a person",)
+    if call is None:
+        return ()
+    if name not in call.proposed:
+        return ("the tool's default",)
+    found = [
+        f"from the result of {escape_text(step_id)}{f' at {escape_text(pointer)}' if pointer else ''}"
+        for step_id, pointer in references(call.proposed[name])
+    ]
+    return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
+
+
+def _elsewhere(view: views.Suspension, question: ev.Question) -> dict[str, str]:
+    """The arguments that are the agent's message itself, not to be taken for a fact, or the form of the question."""
+    found: dict[str, str] = {}
+    for name, value in (question.arguments or {}).items():
+        if question.form is not None and value == question.form:
+            found[name] = "the form"
+        elif value == view.message and len(escape_text(view.message)) <= AGENT_CHARS:
+            found[name] = "what the agent says"
+    return found
+
+
+def _call(execution: Execution, call_id: str) -> Call | None:
+    try:
+        return execution.call(call_id)
+    except IllegalTransition:
+        return None
+
+
+def _label(name: str) -> str:
+    shown_name = escape_text(name)
+    return (shown_name if len(shown_name) <= VALUE_CHARS else value_text(name)) or '""'

@@ -1,0 +1,126 @@
+"""What stands before every page of the inbox: whose request it is, how large, and what a browser may do with the answer.
+
+Refused before anything looks at the request: hosts that are not ours (a web page that rebinds its name), pages shown inside
+other pages, changes that another site asked for, bodies without end. Sources: the Fetch standard on `Origin`
+(https://fetch.spec.whatwg.org/#origin-header), Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), CSP 3
+(https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not `no-referrer`: with the latter browsers send
+`Origin: null` even with our own forms, which could then not be told from foreign ones; other sites get no referrer either way.
+"""
+
+from collections.abc import Callable, Collection
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_BODY_BYTES = 2 * 1024 * 1024
+METHODS = ("GET", "HEAD", "POST")
+FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+Hosts = Callable[[], Collection[str]]
+
+
+class Shield:
+    """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope, headers)
+        if refusal is None and scope["method"] == "POST":
+            body = await _body(receive)
+            if body is None:
+                refusal = _plain(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+            else:
+                receive = _replayed(body, receive)
+        shielded = _shielded(send)
+        if refusal is not None:
+            await refusal(scope, receive, shielded)
+            return
+        await self._app(scope, receive, shielded)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        if host not in self._hosts():
+            return _plain(421, "this is not the inbox of that host")
+        if scope["method"] not in METHODS:
+            return _plain(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
+        if headers.get("sec-fetch-dest") in FRAMES:
+            return _plain(403, "the inbox is not shown inside another page")
+        if scope["method"] == "POST" and not _is_our_own(headers, f"{scope['scheme']}://{host}"):
+            return _plain(403, "changes are made from the inbox's own pages only")
+        length = headers.get("content-length")
+        if length is not None and (not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES):
+            return _plain(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        return None
+
+
+def _is_our_own(headers: Headers, origin: str) -> bool:
+    """Browsers say where a change comes from; what says nothing at all is no browser, and has no cookie by itself."""
+    origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
+    return all(found == origin for found in origins) and site in (None, "same-origin", "none")
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body; None when it is too large."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b""
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            return None
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _shielded(send: Send) -> Send:
+    async def shielded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return shielded
+
+
+def _plain(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{text}\n", status_code=status, headers=headers)
