@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+import anyio
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
@@ -56,6 +57,7 @@ class Service:
         """Address of the inbox page while one runs."""
         self.open_inbox: Callable[[], Awaitable[str | None]] | None = None
         """Starts the inbox page when the first question needs it; gives its address, or None when it cannot."""
+        self._opening_inbox = anyio.Lock()
 
     async def run_goal(
         self,
@@ -222,8 +224,9 @@ class Service:
 
     async def inbox_address(self) -> str | None:
         """Where a person can decide in a browser; starts the page if it can be started and is not running yet."""
-        if self.inbox is None and self.open_inbox is not None:
-            self.inbox = await self.open_inbox()
+        async with self._opening_inbox:
+            if self.inbox is None and self.open_inbox is not None:
+                self.inbox = await self.open_inbox()
         return self.inbox
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> views.Execution:

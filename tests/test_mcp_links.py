@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import mcp.server.request_state
 import pytest
@@ -187,6 +188,31 @@ async def test_the_inbox_is_started_for_the_first_question_that_needs_it(tmp_pat
             url = f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
             assert question_of(still)["howToAnswer"]["inboxUrl"] == url and url in still["nextAction"]
         assert (starts, ledger.lines) == (["started"], [])
+
+
+async def test_two_questions_at_the_same_moment_start_one_inbox(tmp_path: Path) -> None:
+    starts, release = list[str](), anyio.Event()
+
+    async def start() -> str | None:
+        starts.append("started")
+        await release.wait()
+        return INBOX
+
+    async with served(tmp_path) as found, anyio.create_task_group() as tasks:
+        service, addresses = found.warden.service, list[str | None]()
+        service.open_inbox = start
+
+        async def ask() -> None:
+            addresses.append(await service.inbox_address())
+
+        with anyio.fail_after(10):
+            for _ in range(3):
+                tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            release.set()
+            while len(addresses) < 3:
+                await anyio.lowlevel.checkpoint()
+        assert (starts, addresses) == (["started"], [INBOX] * 3)
 
 
 @requirement("resume:table")
