@@ -129,10 +129,10 @@ async def test_a_nonce_counts_once_for_its_own_question(tmp_path: Path, era: Era
         assert (await refused(client, "app_decide", **crossed))["code"] == "unknown_suspension"
         assert ledger.lines == []
         await ok(client, "app_decide", **_press(first, question, **YES))
-        for said in ("approve", "reject"):
-            error = await refused(client, "app_decide", **_press(first, question, decision=said))
-            assert error["code"] == "invalid_arguments"
-        assert ledger.lines == ["note x"]
+        # Pressed twice: the recorded outcome; pressed otherwise: too late.
+        assert (await ok(client, "app_decide", **_press(first, question, **YES)))["status"] == "completed"
+        error = await refused(client, "app_decide", **_press(first, question, decision="reject"))
+        assert (error["code"], ledger.lines) == ("already_decided", ["note x"])
 
 
 @requirement("app:nonce")
