@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import httpx2
 import mcp.server.request_state
 import pytest
