@@ -208,7 +208,7 @@ class Questions:
         if definition is None or question.call_id is None or question.kind not in RELEASING:
             return None
         requirement = self._gate.requirement(definition, question.arguments or {})
-        covers = self._covered(execution, execution.call(question.call_id)) if question.covers else ()
+        covers = tuple(map(self._covered_now, question.covers))
         risk = highest_risk(*(("confirm",) if question.kind != "approval" else ()), requirement.risk, *_risks(covers))
         required = self._gate.for_risk(risk)
         changed = replace(
@@ -222,7 +222,7 @@ class Questions:
         if definition.digest != question.definition_digest:
             reason = f"{definition.name} changed after it was shown"
         elif changed.covers != question.covers:
-            reason = "the calls that it covers, or their tools, changed after they were shown"
+            reason = "a tool that it covers changed after it was shown"
         elif question.policy != self._gate.policy_digest[:POLICY_DIGITS]:
             reason = "the operator's policy changed after it was asked"
         else:
@@ -259,6 +259,14 @@ class Questions:
             revision=question.revision + 1,
         )
         return self.sealed(execution, changed, principal)
+
+    def _covered_now(self, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
+        """The same call as its tool is now, with its risk."""
+        definition = self._tools.get(covered.tool_name)
+        if definition is None:
+            return covered, "dangerous"
+        risk = self._gate.requirement(definition, covered.arguments).risk
+        return replace(covered, definition_digest=definition.digest), risk
 
     def _covered(self, execution: Execution, call: Call) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
         """The later calls whose arguments are already known, with the risk of each."""
