@@ -56,6 +56,8 @@ class ToolFacts:
     """What a plan's check needs to know of a tool."""
 
     is_blocking: bool
+    digest: str = ""
+    """Of the tool's definition, to be pinned when the plan is accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

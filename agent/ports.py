@@ -228,6 +228,10 @@ class Toolbox(Protocol):
         """All of them, sorted by name, unavailable ones included; the same object until something changes."""
         ...
 
+    def earlier(self, digest: str) -> ToolDefinition | None:
+        """A definition that a tool had before it changed, by the beginning of its digest, while this process knows it."""
+        ...
+
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
         """The tools that match, best first; without a query the first by name."""
         ...
@@ -245,7 +249,11 @@ class Toolbox(Protocol):
         ...
 
     async def call(self, name: str, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
-        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is bounded JSON."""
+        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is bounded JSON.
+
+        Raises:
+            StaleDefinition: the tool is not the one of `context.definition_digest` any more; nothing was run.
+        """
         ...
 
     async def resume(self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue: ...
