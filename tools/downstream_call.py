@@ -125,6 +125,7 @@ class Caller:
         if code in (CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, LOST, TOO_LARGE):
             if code == CONNECTION_CLOSED:
                 self.link.lose("the connection was closed")
+                told = self.link.loss or told
             return self._unknown(f"did not give a result: {told}")
         return ToolError(f"{self.definition.name} was refused by server {self.link.config.name!r}: {told}")
 

@@ -6,7 +6,7 @@ is not set makes its own server unavailable and no other. Nothing is started her
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,8 @@ from planwarden.agent.errors import InvalidArguments, PlanwardenError
 
 MAX_SERVERS = 64
 MAX_FILE_BYTES = 1024 * 1024
+OURS = frozenset({"builtin", "python"})
+"""Sources of tools that no server may claim."""
 START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 60.0
 
@@ -111,7 +113,7 @@ def read_servers(
     except FileNotFoundError:
         if must_exist:
             raise InvalidArguments(f"there is no file {str(path)!r} (--mcp-config)") from None
-        return Servers(notes=_unused(settings, frozenset()))
+        return Servers(notes=_unused(settings, ()))
     except OSError as error:
         raise InvalidArguments(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     if len(data) > MAX_FILE_BYTES:
@@ -153,12 +155,11 @@ def _servers(
     return Servers(tuple(configs.values()), (*notes, *_unused(settings, listed.keys())))
 
 
-def _unused(settings: Mapping[str, ServerSettings], names: frozenset[str] | object) -> tuple[str, ...]:
-    assert hasattr(names, "__contains__")
+def _unused(settings: Mapping[str, ServerSettings], names: Collection[str]) -> tuple[str, ...]:
     return tuple(
         f"planwarden.toml has settings for a server {name!r} that is not configured"
         for name in settings
-        if name not in names  # pyright: ignore[reportOperatorIssue]
+        if name not in names
     )
 
 
@@ -168,6 +169,8 @@ def _config(
     where = f"mcpServers.{name[:64]}"
     if not name.strip() or len(name) > 48:
         raise InvalidArguments(f"{where}: a server's name has 1 to 48 characters")
+    if name in OURS:
+        raise InvalidArguments(f"{where}: {name!r} is what our own tools are marked with; rename the server")
     try:
         entry = _Entry.model_validate(raw)
     except ValidationError as error:

@@ -121,6 +121,11 @@ class Link:
             self._gone.set()
             self._news.set()
 
+    @property
+    def loss(self) -> str | None:
+        """Why the newest connection was lost, if it was."""
+        return self._lost
+
     def listed_again(self) -> None:
         """The server says that its tools changed."""
         self._news.set()
@@ -168,7 +173,7 @@ class Link:
                 client_info=Implementation(name="planwarden", version="1"),
                 message_handler=self._heard,
             ) as client:
-                tools, note = await self._listing(client)
+                tools, note = await self._first_listing(client)
                 starting.deadline = math.inf
                 self._client = client
                 self._listener.listed(self, tools, note)
@@ -243,6 +248,14 @@ class Link:
             await self._gone.wait()
         return self._gone.is_set()
 
+    async def _first_listing(self, client: "Client") -> tuple[list[JsonValue], str | None]:
+        try:
+            return await self._listing(client)
+        except Exception as error:
+            # Told before the connection is closed, which has reasons of its own.
+            self.lose(_reason(error))
+            raise
+
     async def _listing(self, client: "Client") -> tuple[list[JsonValue], str | None]:
         from mcp.types import PaginatedRequestParams
 
@@ -280,8 +293,12 @@ class Link:
 def _reason(error: BaseException) -> str:
     """The one sentence in an error, or in a group of them."""
     if isinstance(error, BaseExceptionGroup):
-        return _reason(cast("tuple[BaseException, ...]", error.exceptions)[0])
+        return _reason(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     if isinstance(error, PlanwardenError):
         return error.message
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return one_line(f"what it sent is not what MCP says: {where}: {first['msg']}", 300)
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {one_line(lines[0], 200)}" if lines else type(error).__name__

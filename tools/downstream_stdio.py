@@ -132,7 +132,11 @@ class _Child:
                     for line in lines.feed(chunk):
                         if not await self._line(line):
                             return
-        self.lost("it closed its output")
+            # The end of its output is most often its own end, which says more. Told before the session sees the end.
+            is_over = await self._ends_within(WATCH_S)
+            self.lost(
+                f"its process ended with exit code {self.process.returncode}" if is_over else "it closed its output"
+            )
 
     async def _line(self, line: bytes | Oversized) -> bool:
         if isinstance(line, Oversized):
@@ -221,10 +225,11 @@ class _Child:
         # Also children of a server that has ended itself.
         self._signal(signal.SIGKILL)
         await self._ends_within(GRACE_S)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await stream.aclose()
+        # Nothing public closes the pipes of a child whose own children hold them open; the SDK does the same.
+        transport = getattr(getattr(self.process, "_process", None), "_transport", None)
+        if transport is not None:
+            with suppress(PermissionError):
+                transport.close()
 
     async def _ends_within(self, seconds: float, every_s: float = 0.01) -> bool:
         """Asks again and again; `wait()` also waits for pipes, which a grandchild may hold open."""
