@@ -95,7 +95,8 @@ class Downstream:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         for config in self.configs:
-            link = self._links[config.name] = self._link(config)
+            link = self._links[config.name]
+            link.reset()
             if _can_start(config):
                 self._tasks.start_soon(link.run)
                 if config.settings.start == "eager":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import anyio
+import anyio.lowlevel
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.canonical import is_larger
@@ -95,6 +96,12 @@ class Link:
         """Why."""
         self._client: Client | None = None
 
+    def reset(self) -> None:
+        """Before `run`, after an earlier one was left: nothing is wanted and nothing is known to be wrong."""
+        self._wanted = anyio.Event()
+        self.reason = self.config.problem
+        self._move("idle")
+
     def want(self) -> None:
         """Start it if it is not running; returns at once."""
         self._wanted.set()
@@ -106,13 +113,19 @@ class Link:
             ToolError: it is down or did not come up in time; nothing was sent.
         """
         self.want()
+        # What has happened to the connection is noticed before it is used.
+        await anyio.lowlevel.checkpoint()
         with anyio.move_on_after(within_s):
-            while self._client is None and self.state in ("idle", "starting"):
+            while not self._is_usable and self.state in ("idle", "starting", "ready"):
                 await self._moved.wait()
-        if self._client is None:
-            why = self.reason if self.state != "starting" else f"it did not start within {within_s:g} s"
+        if self._client is None or not self._is_usable:
+            why = self.reason if self.state in ("down", "closed") else f"it did not start within {within_s:g} s"
             raise ToolError(f"server {self.config.name!r} is not available: {why}; nothing was sent")
         return self._client.session
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._client is not None and self._lost is None
 
     def lose(self, reason: str) -> None:
         """The connection cannot go on; the first reason counts."""
@@ -292,6 +305,8 @@ class Link:
 
 def _reason(error: BaseException) -> str:
     """The one sentence in an error, or in a group of them."""
+    from mcp.shared.exceptions import MCPError
+
     if isinstance(error, BaseExceptionGroup):
         return _reason(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     if isinstance(error, PlanwardenError):
@@ -300,5 +315,7 @@ def _reason(error: BaseException) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         return one_line(f"what it sent is not what MCP says: {where}: {first['msg']}", 300)
+    if isinstance(error, MCPError):
+        return one_line(error.message, 300)
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {one_line(lines[0], 200)}" if lines else type(error).__name__

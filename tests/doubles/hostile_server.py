@@ -178,6 +178,8 @@ def listing(params: Message) -> Message:
 
 
 def call(params: Message, request_id: object) -> Message | None:
+    if MANNER == "restless":
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if MANNER == "huge":
         before = f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"content":[{{"type":"text","text":"'
         flood(before.encode(), b'"}]}}')
@@ -212,7 +214,8 @@ def after_initialized() -> None:
 
 
 def answer(message: Message) -> None:
-    method, request_id, params = message.get("method"), message.get("id"), message.get("params") or {}
+    method, request_id = message.get("method"), message.get("id")
+    params: Message = message.get("params") or {}
     note_of_interest(message)
     if request_id is None or method is None:
         if method == "notifications/initialized":
