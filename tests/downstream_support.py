@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +40,7 @@ class Place:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def serve(self, **manners: str) -> None:
-        """Configure one double for each name; a manner may be followed by nothing else."""
+        """Configure one double for each name, in that manner."""
         servers = {name: self.entry(manner) for name, manner in manners.items()}
         self.configure(servers)
 
@@ -51,7 +51,7 @@ class Place:
         (self.home / "planwarden.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
         (self.home / "planwarden.toml").write_text(self.settings, encoding="utf-8")
 
-    def offer(self, *tools: dict[str, JsonValue]) -> None:
+    def offer(self, *tools: Mapping[str, JsonValue]) -> None:
         """What the double's tools are from now on, when it is asked again."""
         (self.folder / "tools.json").write_text(json.dumps(list(tools)), encoding="utf-8")
 
