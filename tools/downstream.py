@@ -116,6 +116,10 @@ class Downstream:
         else:
             await tasks.__aexit__(kind, error, traceback)
 
+    def link(self, server: str) -> Link:
+        """The connection to the named server."""
+        return self._links[server]
+
     def owns(self, name: str) -> bool:
         """True when a tool of that name could only come from one of the servers."""
         return self._server_of(name) is not None
