@@ -9,6 +9,7 @@ engine's scope; when it ends a call, the SDK tells the server.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -42,6 +43,14 @@ class Progress:
     progress: float
     total: float | None
     message: str | None
+
+
+@cache
+def _answers() -> TypeAdapter[Any]:
+    """What a call may be answered with; made once, because making it costs more than a call."""
+    from mcp.types import CallToolResult, InputRequiredResult
+
+    return TypeAdapter(CallToolResult | InputRequiredResult)
 
 
 OnProgress = Callable[[Progress], None]
@@ -93,9 +102,9 @@ class Caller:
 
         meta: Any = {IDEMPOTENCY_KEY: context.idempotency_key}
         params = CallToolRequestParams(name=self.tool.told_name, arguments=arguments, _meta=meta)
-        adapter: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
+        request = CallToolRequest(params=params)
         try:
-            answer = await session.send_request(CallToolRequest(params=params), adapter, progress_callback=heard)
+            answer = await session.send_request(request, _answers(), progress_callback=heard)
         except MCPError as error:
             raise self._failure(error.code, error.message) from None
         except ValidationError:

@@ -43,7 +43,7 @@ MAX_LOG_LINE_BYTES = 8 * 1024
 TOO_LARGE = -32097
 """Our code for an answer that came but was too large to be read."""
 BURST, PAUSE_S = 100, 0.01
-"""After so many messages the loop has a rest."""
+"""After so many messages that nobody asked for the loop has a rest."""
 MAX_ASKING = 16
 """Requests of the server that may wait for our answer."""
 GRACE_S = 1.0
@@ -118,9 +118,12 @@ class _Child:
     listed_again: Callable[[], None]
     inbox: MemoryObjectSendStream[Item]
     outbox: MemoryObjectReceiveStream[SessionMessage]
-    messages: int = 0
+    unasked: int = 0
     garbage: int = 0
     asking: set[int | str] = field(default_factory=set[int | str])
+    """Its requests that wait for our answer."""
+    awaited: set[int | str] = field(default_factory=set[int | str])
+    """Our requests that wait for its answer."""
 
     async def read(self) -> None:
         """Hand on what the server says until it stops, or says something that cannot be handed on."""
@@ -150,11 +153,19 @@ class _Child:
                 logger.warning("server %r writes to its output what is not MCP; it is dropped", self.config.name)
             self.garbage += 1
             message = None
-        self.messages += 1
-        if self.messages % BURST == 0:
-            await anyio.sleep(PAUSE_S)
+        if not self._is_awaited(message):
+            self.unasked += 1
+            if self.unasked % BURST == 0:
+                await anyio.sleep(PAUSE_S)
         if message is not None and self._is_wanted(message):
             await self.inbox.send(SessionMessage(message))
+        return True
+
+    def _is_awaited(self, message: JSONRPCMessage | None) -> bool:
+        """True once for each request of ours."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in self.awaited:
+            return False
+        self.awaited.discard(message.id)
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
@@ -187,7 +198,9 @@ class _Child:
             async with self.outbox:
                 async for entry in self.outbox:
                     message = entry.message
-                    if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+                    if isinstance(message, JSONRPCRequest):
+                        self.awaited.add(message.id)
+                    elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
                         self.asking.discard(message.id)
                     data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     await self.process.stdin.send(data)
