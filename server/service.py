@@ -15,6 +15,7 @@ from planwarden.agent.decide import spent_budget
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import (
     InvalidArguments,
+    InvalidPlan,
     LimitExceeded,
     RateLimited,
     ThreadBusy,
@@ -97,6 +98,7 @@ class Service:
         if goal is not None:
             _check_text(goal, "goal", MAX_GOAL_CHARS)
         await self.tools_known(tool_names(plan))
+        self._check_servers(tool_names(plan))
         parsed, _ = parse_plan(plan, author="caller", tools=self.engine.facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._thread_for(thread_id, principal, call)
         execution = await self.engine.create(
@@ -234,6 +236,16 @@ class Service:
         """Wait, bounded, for the listing of a downstream server that one of the unknown names would come from."""
         if self.downstream is not None:
             await self.downstream.settle(names)
+
+    def _check_servers(self, names: Iterable[str]) -> None:
+        """Say which server keeps a plan from running; to call its tools unknown would be half of the truth."""
+        if self.downstream is None:
+            return
+        found = {name: why for name in sorted(names) if (why := self.downstream.why_not(name)) is not None}
+        if found:
+            text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(found.items())[:10])
+            missing: list[JsonValue] = [name[:128] for name in found]
+            raise InvalidPlan(f"the plan needs what is not there now: {text}", details={"unknownTools": missing})
 
     async def catalogue_known(self) -> None:
         """Wait, bounded, for the first listing of every downstream server; at once when all were listed before."""

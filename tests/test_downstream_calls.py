@@ -245,6 +245,8 @@ async def test_tools_of_a_server_that_does_not_start_say_why_and_come_back_with_
         assert "exit code 7; nothing was sent" in error_of(execution)
         known = warden.tools.get("d_echo")
         assert known is not None and known.unavailable == "its process ended with exit code 7"
+        with pytest.raises(planwarden.PlanwardenError, match="server 'd' is down: its process ended with exit code 7"):
+            await called(warden, "d_echo", {"text": "x"})
         assert (await called(warden, "calculator", {"expression": "1+1"})).status == "completed"
 
 

@@ -33,6 +33,8 @@ FOLDER = "downstream"
 LISTING_WAIT_S = 15.0
 """How long somebody who looks for tools waits for servers that were never listed."""
 
+REASON_S = 5.0
+
 Health = Literal["ready", "starting", "idle", "down", "disabled"]
 
 
@@ -124,6 +126,19 @@ class Downstream:
         """True when a tool of that name could only come from one of the servers."""
         return self._server_of(name) is not None
 
+    def why_not(self, name: str) -> str | None:
+        """Why the tool of that name, known or not, cannot be called now; None when no server of ours stands in the way."""
+        server = self._server_of(name)
+        known = self._registry.get(name)
+        if server is None or (known is not None and (known.source != server or not known.unavailable)):
+            return None
+        link = self._links[server]
+        if link.config.is_disabled:
+            return f"server {server!r} is disabled"
+        if link.state == "down" or link.config.problem is not None:
+            return f"server {server!r} is down: {link.reason}"
+        return f"server {server!r} is starting" if server in self.unlisted else None
+
     async def settle(self, names: Iterable[str]) -> None:
         """Wait, bounded, until the servers that the named tools would come from were listed at least once.
 
@@ -141,7 +156,8 @@ class Downstream:
 
         async def start(link: Link) -> None:
             try:
-                await link.session(link.config.settings.start_timeout_s)
+                # A little longer than the start itself may take, so that its own reason is heard.
+                await link.session(link.config.settings.start_timeout_s + REASON_S)
             except ToolError as error:
                 logger.debug("%s", error.message)
 
