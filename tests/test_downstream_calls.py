@@ -294,3 +294,17 @@ async def test_tools_that_change_while_the_server_runs_are_listed_again(place: P
         place.offer(listed("other"), listed("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema})
         await called(warden, "d_echo", {"text": "x"})
         await until(lambda: warden.tools.get("d_other") is not None)
+
+
+@requirement("downstream:link")
+async def test_a_server_of_the_newest_protocol_is_listened_to(place: Place) -> None:
+    """spec: MCP 2026-07-28, subscriptions/listen"""
+    place.settings = '[tools."d_grow"]\nrisk = "read"\n'
+    growing = Path(__file__).parent / "doubles" / "growing_server.py"
+    place.configure({"d": {"command": sys.executable, "args": [str(growing)]}})
+    async with place.warden() as warden:
+        assert (await called(warden, "d_grow")).status == "completed"
+        await until(lambda: warden.tools.get("d_grown") is not None)
+        execution = await approved(warden, await called(warden, "d_grown"))
+        result = execution.steps[0].result
+        assert execution.status == "completed" and result == {"result": "grown"}

@@ -226,6 +226,8 @@ class Link:
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as subscription:
+                    # What changed before anybody listened was told to nobody.
+                    self.listed_again()
                     async for _ in subscription:
                         self.listed_again()
             except ListenNotSupportedError:
