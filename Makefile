@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench bench-tokens eval providers campaign clean
+.PHONY: help demo test check lint types imports format downstream bench bench-tokens bench-downstream eval providers campaign clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,11 +46,17 @@ format: $(READY) ## Format the code
 	@$(RUN) ruff check -q --fix .
 	@$(RUN) ruff format .
 
+downstream: $(READY) ## Plans over public MCP servers from PyPI and npm; fetches them the first time
+	@$(RUN) pytest --downstream -m downstream
+
 bench: $(BENCH_READY) ## Measure against LangGraph and the floor; writes benchmarks/README.md
 	@$(RUN) benchmarks.run
 
 bench-tokens: $(READY) ## Sizes of prompts with 10 to 1,000 tools
 	@$(RUN) benchmarks.tokens
+
+bench-downstream: $(READY) ## 200 tools from 5 servers: start, search, calls, memory
+	@$(RUN) benchmarks.downstream
 
 eval: $(READY) ## Models with every bad manner; writes docs/evaluation.md
 	@$(RUN) benchmarks.evaluate

@@ -20,6 +20,7 @@ from planwarden.agent.ports import Clock, Gate, Ids, Requirement, Toolbox
 from planwarden.agent.prompts import DELEGATE
 from planwarden.agent.questions import POLICY_DIGITS, Questions, decision_json
 from planwarden.agent.references import Part, Wanted
+from planwarden.agent.staleness import Staleness
 from planwarden.agent.state import Call, Execution, SuspensionState, evolve
 from planwarden.agent.tool import ToolDefinition
 
@@ -55,6 +56,7 @@ class Dispatcher:
         self._clock = clock
         self._grants = grants or GrantBook(gate)
         self.questions = Questions(tools, gate, clock, ids)
+        self.staleness = Staleness(tools, gate, self.questions)
 
     def knowing(self, parts: Mapping[Wanted, Part]) -> "Dispatcher":
         """The same, with parts of artifacts that references may take."""
@@ -76,19 +78,13 @@ class Dispatcher:
     def recover(self, execution: Execution, call: Call) -> Prepared:
         """A call that was dispatched by a process which is gone: repeat it if that is allowed, else ask."""
         definition = self._tools.get(call.tool_name)
-        if call.effect == "effect" or definition is None or definition.unavailable:
+        is_gone = definition is None or definition.unavailable is not None
+        if call.effect == "effect" or definition is None or is_gone or self.staleness.is_call(execution, definition):
             text = f"{call.tool_name} was dispatched, but the process ended before its result was recorded"
             return Prepared((ev.ToolOutcomeUnknown(call_id=call.call_id, message=text),))
         asked = execution.suspensions.get(call.suspension_id or "")
         is_resumed = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in ASKED
         return Prepared((), Work("resume" if is_resumed else "call", call, definition))
-
-    def is_stale(self, question: ev.Question) -> bool:
-        """True when the tool is not the one that the question showed."""
-        if question.tool_name is None:
-            return False
-        definition = self._tools.get(question.tool_name)
-        return definition is None or definition.digest != question.definition_digest
 
     def _proposed(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> Prepared:
         step = execution.steps[call.step_id]
@@ -119,6 +115,8 @@ class Dispatcher:
             return _failed(call, error.code, error.message)
         if suspend is not None:
             return Prepared((self.questions.ask(execution, call, definition, suspend, arguments, principal),))
+        if self.staleness.is_call(execution, definition):
+            return Prepared((self.staleness.again(execution, call, definition, arguments, principal),))
         requirement = self._gate.requirement(definition, arguments)
         covering = self._covering(execution, call, definition, arguments, requirement, principal)
         asks_itself = definition.is_blocking and requirement.risk == "confirm"
@@ -138,11 +136,12 @@ class Dispatcher:
         if not is_new_policy and not self._is_intact(execution, suspension, principal):
             return _failed(call, "digest_mismatch", "the stored question is not the one that was approved")
         if question.kind == "approval":
-            if is_new_policy or self.is_stale(question):
+            if self.staleness.is_question(question):
+                return self._stale(execution, call, definition, arguments, principal, question)
+            if is_new_policy:
                 requirement = self._gate.requirement(definition, arguments)
                 again = self.questions.approval(execution, call, definition, arguments, requirement, principal)
-                what = "The operator's policy" if is_new_policy else definition.name
-                text = f"{what} changed after it was approved. {again.question.message}"
+                text = f"The operator's policy changed after it was approved. {again.question.message}"
                 return Prepared((ev.Suspended(question=replace(again.question, message=text)),))
             intent = ev.ToolCallIntended(
                 call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
@@ -165,6 +164,24 @@ class Dispatcher:
             return False
         return question.digest == self.questions.sealed(execution, question, principal).digest
 
+    def _stale(
+        self,
+        execution: Execution,
+        call: Call,
+        definition: ToolDefinition,
+        arguments: dict[str, JsonValue],
+        principal: str,
+        question: ev.Question,
+    ) -> Prepared:
+        _, faults = self._tools.complete(call.tool_name, arguments)
+        if faults:
+            text = (
+                f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
+            )
+            return _failed(call, "stale_definition", text)
+        again = self.staleness.again(execution, call, definition, arguments, principal, since=question)
+        return Prepared((again,))
+
     def _unknown_outcome(
         self, execution: Execution, call: Call, definition: ToolDefinition, principal: str
     ) -> Prepared:
@@ -177,6 +194,10 @@ class Dispatcher:
             return Prepared((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
         if definition.unavailable:
             return Prepared((self.questions.reconcile(execution, call, definition, principal),))
+        if self.staleness.is_question(suspension.question):
+            again = self.questions.reconcile(execution, call, definition, principal)
+            noted = self.staleness.noted(execution, again, definition, since=suspension.question)
+            return Prepared((noted,))
         intent = ev.ToolCallIntended(
             call_id=call.call_id,
             arguments=call.arguments,

@@ -22,6 +22,7 @@ from planwarden.agent.errors import PlanwardenError, StoreError, UnknownSuspensi
 from planwarden.agent.grants import GrantBook
 from planwarden.agent.ids import RandomIds
 from planwarden.agent.perform import Performer
+from planwarden.agent.pins import pins_of
 from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
 from planwarden.agent.ports import Gate, Guard, Ids, Model, Store, SuspensionRow, Toolbox
 from planwarden.agent.run import Run, Surroundings, load, settle
@@ -70,7 +71,9 @@ class Engine:
         self._policy_digest = gate.policy_digest
         dispatcher = Dispatcher(tools, gate, store.clock, self.ids, self.grants)
         self._answers = Answers(dispatcher, gate, max_steps=max_steps)
-        self._performer = Performer(tools, model, dispatcher.questions, self.ids, max_steps=max_steps)
+        self._performer = Performer(
+            tools, model, dispatcher.questions, dispatcher.staleness, self.ids, max_steps=max_steps
+        )
         self._preparation = Preparation(tools, dispatcher, self.facts, max_steps)
         self._known: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._runs: dict[str, Run] = {}
@@ -152,7 +155,9 @@ class Engine:
         created = ev.ExecutionCreated(
             goal=goal, options=options, plan_only=plan_only, context=context, client_id=client_id
         )
-        events: tuple[ev.Event, ...] = (created,) if plan is None else (created, ev.PlanAccepted(plan=plan))
+        events: tuple[ev.Event, ...] = (created,)
+        if plan is not None:
+            events = (created, ev.PlanAccepted(plan=plan, pins=pins_of(plan, self.facts())))
         run = self._run(new_execution(self.ids.new(), thread_id), principal)
         await settle(run, Command(lambda execution, now: Change(events)))
         return run.execution
@@ -268,7 +273,7 @@ class Engine:
         """What a plan may name now: the available tools."""
         definitions = self.tools.definitions()
         if definitions is not self._known[0]:
-            facts = {d.name: ToolFacts(d.is_blocking) for d in definitions if not d.unavailable}
+            facts = {d.name: ToolFacts(d.is_blocking, d.digest) for d in definitions if not d.unavailable}
             self._known = (definitions, facts)
         return self._known[1]
 

@@ -128,6 +128,8 @@ class ExecutionCreated:
 class PlanAccepted:
     plan: Plan
     warnings: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    """Beginnings of the digests of the tools that the plan names, in the order of `pins.named_tools`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,8 @@ class PlanRevised:
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    """As in `PlanAccepted`; a tool that was pinned before keeps its first pin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from planwarden.agent import events as ev
 from planwarden.agent.errors import IllegalTransition
+from planwarden.agent.pins import by_tool
 from planwarden.agent.plan import Step
 from planwarden.agent.state import (
     CALL_TRANSITIONS,
@@ -80,7 +81,8 @@ def _plan_accepted(execution: Execution, event: ev.PlanAccepted, at: float) -> C
     if execution.plan is not None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
     steps = {step.step_id: StepState(step=step, calls=_planned_calls(step)) for step in event.plan.steps}
-    return {"plan": event.plan, "steps": steps, "warnings": execution.warnings + event.warnings}
+    warnings = execution.warnings + event.warnings
+    return {"plan": event.plan, "steps": steps, "warnings": warnings, "pins": by_tool(event.plan, event.pins)}
 
 
 def _planned_calls(step: Step) -> tuple[Call, ...]:
@@ -115,7 +117,8 @@ def _plan_revised(execution: Execution, event: ev.PlanRevised, at: float) -> Cha
     lost = [name for name, state in execution.steps.items() if name not in steps and state.status != "pending"]
     if lost or execution.plan is None:
         raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
-    return {"plan": event.plan, "steps": steps, "revisions": execution.revisions[1:]}
+    pins = {**by_tool(event.plan, event.pins), **execution.pins}
+    return {"plan": event.plan, "steps": steps, "pins": pins, "revisions": execution.revisions[1:]}
 
 
 def _revision_refused(execution: Execution, event: ev.RevisionRefused, at: float) -> Changes:

@@ -15,12 +15,13 @@ from pydantic import JsonValue
 from planwarden.agent import events as ev
 from planwarden.agent.artifact import Artifact, Attached
 from planwarden.agent.dispatch import Work
-from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError
+from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
 from planwarden.agent.plan import ToolFacts
 from planwarden.agent.ports import AskCaller, Ids, Model, StreamingModel, Toolbox
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.questions import Questions, decision_json
 from planwarden.agent.replies import reply_events
+from planwarden.agent.staleness import Staleness
 from planwarden.agent.state import Call, Execution
 from planwarden.agent.tool import CallContext, Suspend
 
@@ -42,10 +43,13 @@ class Performed:
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
-    def __init__(self, tools: Toolbox, model: Model, questions: Questions, ids: Ids, *, max_steps: int) -> None:
+    def __init__(
+        self, tools: Toolbox, model: Model, questions: Questions, staleness: Staleness, ids: Ids, *, max_steps: int
+    ) -> None:
         self._tools = tools
         self._model = model
         self._questions = questions
+        self._staleness = staleness
         self._ids = ids
         self._max_steps = max_steps
 
@@ -73,6 +77,7 @@ class Performer:
             step_id=call.step_id,
             call_id=call.call_id,
             idempotency_key=f"{execution.execution_id}:{call.call_id}",
+            definition_digest=work.definition.digest,
         )
         arguments = call.arguments or {}
         try:
@@ -84,6 +89,8 @@ class Performer:
                 value = await self._tools.resume(call.tool_name, payload, decision, context)
                 return _returned(call, value)
             result = await self._tools.call(call.tool_name, arguments, context)
+        except StaleDefinition as error:
+            return _did(self._asked_again(execution, work, arguments, principal, error))
         except OutcomeUnknown as error:
             return _did(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         # A tool may raise any of our errors, not only the one that is meant for it.
@@ -102,6 +109,24 @@ class Performer:
             suspend = Suspend(message=text)
             return _did(self._questions.ask(execution, call, work.definition, suspend, arguments, principal))
         return _returned(call, result)
+
+    def _asked_again(
+        self,
+        execution: Execution,
+        work: Work,
+        arguments: dict[str, JsonValue],
+        principal: str,
+        error: StaleDefinition,
+    ) -> ev.Event:
+        """The tool changed on the way to it, before anything was run."""
+        call, definition = work.call, self._tools.get(work.call.tool_name)
+        if work.kind == "resume" or definition is None or definition.digest == work.definition.digest:
+            return ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message)
+        _, faults = self._tools.complete(call.tool_name, arguments)
+        if faults:
+            text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
+            return ev.ToolFailed(call_id=call.call_id, code=error.code, message=text)
+        return self._staleness.again(execution, call, definition, arguments, principal, since=work.definition)
 
     async def prompt(
         self,

@@ -26,6 +26,7 @@ MAX_CALLS_PER_STEP = 50
 MAX_ID_CHARS = 64
 MAX_TEXT_CHARS = 20_000
 MAX_LISTED = 50
+MAX_NAMED = 100_000
 
 PLAN_KEYS = frozenset({"todoList", "steps"})
 STEP_KEYS = frozenset(
@@ -56,6 +57,8 @@ class ToolFacts:
     """What a plan's check needs to know of a tool."""
 
     is_blocking: bool
+    digest: str = ""
+    """Of the tool's definition, to be pinned when the plan is accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,3 +338,18 @@ def _check_tools(steps: tuple[Step, ...], tools: Mapping[str, ToolFacts]) -> Non
     if problems:
         listed: list[JsonValue] = [*problems[:MAX_LISTED]]
         raise InvalidPlan("; ".join(problems[:5]), details={"problems": listed})
+
+
+def tool_names(document: JsonValue) -> frozenset[str]:
+    """Names of tools in a plan that was not checked yet; whatever else is wrong with it is for the check to say."""
+    steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
+    found: set[str] = set()
+    for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():
+        if isinstance(step, dict):
+            required, calls = step.get("requiredTools"), step.get("toolCalls")
+            found.update(name for name in (required if isinstance(required, list) else ()) if isinstance(name, str))
+            named = (
+                call.get("toolName") for call in (calls if isinstance(calls, list) else ()) if isinstance(call, dict)
+            )
+            found.update(name for name in named if isinstance(name, str))
+    return frozenset(found)

@@ -297,6 +297,10 @@ class Toolbox(Protocol):
         """All of them, sorted by name, unavailable ones included; the same object until something changes."""
         ...
 
+    def earlier(self, digest: str) -> ToolDefinition | None:
+        """A definition that a tool had before it changed, by the beginning of its digest, while this process knows it."""
+        ...
+
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
         """The tools that match, best first; without a query the first by name."""
         ...
@@ -316,7 +320,11 @@ class Toolbox(Protocol):
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
     ) -> JsonValue | Attached | Suspend:
-        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is JSON of at most `INLINE_BYTES`."""
+        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is JSON of at most `INLINE_BYTES`.
+
+        Raises:
+            StaleDefinition: the tool is not the one of `context.definition_digest` any more; nothing was run.
+        """
         ...
 
     async def resume(

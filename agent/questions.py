@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from planwarden.agent import events as ev
 from planwarden.agent.canonical import digest, is_larger
 from planwarden.agent.errors import InvalidArguments
+from planwarden.agent.pins import difference
 from planwarden.agent.ports import Clock, Gate, Ids, Requirement, Toolbox
 from planwarden.agent.references import MAX_ARGUMENT_BYTES, Part, Wanted, resolve
 from planwarden.agent.state import Call, Execution
@@ -220,7 +221,8 @@ class Questions:
             quorum=required.quorum,
         )
         if definition.digest != question.definition_digest:
-            reason = f"{definition.name} changed after it was shown"
+            before = self._tools.earlier(question.definition_digest)
+            reason = f"{definition.name} changed after it was shown: {difference(before, definition)}"
         elif changed.covers != question.covers:
             reason = "a tool that it covers changed after it was shown"
         elif question.policy != self._gate.policy_digest[:POLICY_DIGITS]:
@@ -228,7 +230,12 @@ class Questions:
         else:
             # Whatever else is different was changed in the store; the digest does not fit it, and nothing will run.
             return None
-        return self.sealed(execution, replace(changed, revision=question.revision + 1), principal), reason
+        said = (
+            f"{reason[:1].upper()}{reason[1:]}. {question.message}"[:500]
+            if question.kind == "approval"
+            else question.message
+        )
+        return self.sealed(execution, replace(changed, revision=question.revision + 1, message=said), principal), reason
 
     def revised(
         self, execution: Execution, question: ev.Question, arguments: dict[str, JsonValue], principal: str

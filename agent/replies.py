@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from planwarden.agent import events as ev
 from planwarden.agent.canonical import check_depth, finite_float, refuse_constant
 from planwarden.agent.errors import InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.pins import pins_of
 from planwarden.agent.plan import MAX_STEPS, ToolFacts, parse_plan
 from planwarden.agent.ports import Reply
 
@@ -56,7 +57,7 @@ def reply_events(
         accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps)
     except (InvalidPlan, LimitExceeded) as error:
         return (journalled, ev.PlanRefused(code=error.code, message=error.message))
-    return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings))
+    return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins_of(accepted, tools)))
 
 
 def embedded_json(text: str, *keys: str) -> dict[str, JsonValue] | None:

@@ -298,6 +298,8 @@ class Execution:
     context: str | None = None
     plan: Plan | None = None
     warnings: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For each tool that the plan names, the beginning of its digest when the plan was accepted."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = field(default_factory=dict[str, StepState])

@@ -49,6 +49,8 @@ class ToolDefinition:
     """Why the tool cannot be called now, or None."""
     digest: str = ""
     """Digest of the whole definition as it was when the catalogue was built."""
+    origin: str = ""
+    """Digest of what the definition was derived from: a downstream server's address and its own, whole definition."""
 
     @property
     def is_blocking(self) -> bool:
@@ -91,3 +93,5 @@ class CallContext:
     call_id: str
     idempotency_key: str
     """`execution:step:sequence`; the same on every repetition of the same call."""
+    definition_digest: str = ""
+    """Of the definition that the call was checked and gated with."""

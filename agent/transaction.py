@@ -18,6 +18,7 @@ from planwarden.agent.decide import Ask, Dispatch, Record, Revise, decide, spent
 from planwarden.agent.dispatch import Dispatcher, Prepared, Work, running_calls
 from planwarden.agent.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.fold import apply
+from planwarden.agent.pins import pins_of
 from planwarden.agent.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.ports import Guard, Toolbox
 from planwarden.agent.prompts import Prompt, planning_prompt, step_prompt, synthesis_prompt
@@ -200,6 +201,7 @@ class Transaction:
             changed=tuple(difference.changed),
             removed=tuple(difference.removed),
             moved=tuple(difference.moved),
+            pins=pins_of(plan, preparation.facts()),
         )
 
     def _is_prompting(self) -> bool:

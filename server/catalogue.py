@@ -1,4 +1,4 @@
-"""Which tools a process has: the built-in ones, those given in code, those from the operator's files and entry points.
+"""Which tools a process has: built-in ones, those given in code, from the operator's files and entry points, downstream ones.
 
 The operator's settings are applied to each before it is registered, so that every digest covers them.
 """
@@ -15,6 +15,7 @@ from planwarden.agent.errors import InvalidArguments, PlanwardenError, UsageErro
 from planwarden.server.configuration import Settings
 from planwarden.tools.base import Tool, as_tool, marked_tools
 from planwarden.tools.calculator import calculator_tool
+from planwarden.tools.downstream import Downstream
 from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from planwarden.tools.web_extract import web_extract_tool
@@ -31,13 +32,21 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
     """
     tools = [*_builtins(settings), *map(as_tool, given), *_from_files(settings.python_files), *_from_entry_points()]
     registry = Registry(Tool(settings.applied(t.definition), t.call, t.resume, t.question) for t in tools)
-    unknown = sorted(settings.tools.keys() - {tool.definition.name for tool in tools})
+    # What a downstream server offers is not known before it was listed.
+    slugs = tuple(f"{config.slug}_" for config in settings.servers.configs)
+    named = {name for name in settings.tools if not name.startswith(slugs)}
+    unknown = sorted(named - {tool.definition.name for tool in tools})
     if unknown:
         raise InvalidArguments(
             f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}; "
             f"`planwarden tools` lists the names"
         )
     return registry
+
+
+def build_downstream(settings: Settings, registry: Registry) -> Downstream:
+    """The configured downstream servers; the tools that are known of them are in the registry when this returns."""
+    return Downstream(settings.servers.configs, registry, home=settings.home, applied=settings.applied)
 
 
 def _builtins(settings: Settings) -> list[Tool]:

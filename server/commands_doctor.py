@@ -20,17 +20,17 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.errors import PlanwardenError
-from planwarden.server.catalogue import build_registry
-from planwarden.server.configuration import FILE, Settings, home_folder, load_settings
+from planwarden.server.catalogue import build_downstream, build_registry
+from planwarden.server.configuration import FILE, SERVERS_FILE, Settings, home_folder, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.terminal import Terminal
 from planwarden.server.terminal_lines import Line, Mark, one_line
 from planwarden.storage.database import latest_version, needs_write_lock
 from planwarden.storage.sqlite import SqliteStore
+from planwarden.tools.downstream import ServerHealth
 from planwarden.tools.web_search import search_endpoint_from_environment
 
 Status = Literal["ok", "off", "warning", "broken"]
-DOWNSTREAM = "planwarden.json"
 
 _MARKS: dict[Status, Mark] = {"ok": "done", "off": "waits", "warning": "note", "broken": "failed"}
 
@@ -69,10 +69,10 @@ class Report:
         }
 
 
-def examine(home: Path | None, model: str | None) -> Report:
-    """Every check, in the order of what depends on what."""
+def examine(home: Path | None, model: str | None, mcp_config: Path | None = None) -> Report:
+    """Every check, in the order of what depends on what. Downstream servers are started for it and ended again."""
     folder = home_folder(home, os.environ)
-    settings, settings_check = _settings(home, model, folder)
+    settings, settings_check = _settings(home, model, mcp_config, folder)
     checks = (
         settings_check,
         # Before the store is opened, which tightens the folder's mode.
@@ -83,7 +83,7 @@ def examine(home: Path | None, model: str | None) -> Report:
         _guarded("tools", lambda: _tools(settings)),
         _web_extra(),
         _guarded("search", lambda: _search(settings)),
-        _downstream(folder),
+        *_downstream(settings),
     )
     return Report(
         version=version("planwarden"),
@@ -124,10 +124,10 @@ def _guarded(name: str, look: Callable[[], Check]) -> Check:
         return Check(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
 
 
-def _settings(home: Path | None, model: str | None, folder: Path) -> tuple[Settings, Check]:
+def _settings(home: Path | None, model: str | None, mcp_config: Path | None, folder: Path) -> tuple[Settings, Check]:
     path = folder / FILE
     try:
-        settings = load_settings(home=home, model=model)
+        settings = load_settings(home=home, model=model, mcp_config=mcp_config)
     except PlanwardenError as error:
         fallback = Settings(home=folder, model=model or os.environ.get("PLANWARDEN_MODEL") or "caller")
         return fallback, Check(name="settings", status="broken", message=error.message)
@@ -231,12 +231,50 @@ def _search(settings: Settings) -> Check:
     return Check(name="search", status="ok", message=f"{endpoint.provider} at {endpoint.base_url}", facts=facts)
 
 
-def _downstream(folder: Path) -> Check:
-    path = folder / DOWNSTREAM
-    if not path.exists():
-        return Check(name="downstream", status="off", message=f"no {DOWNSTREAM}")
-    text = f"{path} is there, but downstream MCP servers come in a later version; it is not read"
-    return Check(name="downstream", status="warning", message=text, facts={"file": str(path)})
+def _downstream(settings: Settings) -> Iterator[Check]:
+    """One check for the file and one for each server in it."""
+    path, servers = settings.servers_file, settings.servers
+    if path is None or not (path.exists() or servers.notes):
+        yield Check(name="downstream", status="off", message=f"no {SERVERS_FILE}; no downstream MCP servers")
+        return
+    facts: dict[str, JsonValue] = {"file": str(path), "notes": list(servers.notes)}
+    count = f"{len(servers.configs)} downstream server{'' if len(servers.configs) == 1 else 's'}"
+    text = "; ".join([f"{path}: {count}", *servers.notes])
+    yield Check(name="downstream", status="warning" if servers.notes else "ok", message=text, facts=facts)
+    if servers.configs:
+        try:
+            yield from (_server(found) for found in anyio.run(_started, settings))
+        except PlanwardenError as error:
+            yield Check(name="downstream", status="broken", message=error.message)
+
+
+async def _started(settings: Settings) -> tuple[ServerHealth, ...]:
+    downstream = build_downstream(settings, build_registry(settings))
+    async with downstream:
+        await downstream.start_all()
+        return downstream.health()
+
+
+def _server(found: ServerHealth) -> Check:
+    facts: dict[str, JsonValue] = {
+        "health": found.health,
+        "tools": found.tools,
+        "trusted": found.trusted,
+        "log": found.log,
+    }
+    name = f"server {one_line(found.name, 48)}"
+    if found.health == "disabled":
+        return Check(name=name, status="off", message="disabled", facts=facts)
+    if found.health != "ready":
+        text = f"down: {found.reason or 'it did not start in time'}" + (
+            f"; its log is {found.log}" if found.log else ""
+        )
+        return Check(name=name, status="broken", message=text, facts=facts)
+    trust = (
+        "trusted: its hints may lower risks" if found.trusted else "not trusted: its tools are dangerous unless you say"
+    )
+    text = f"{found.tools} tools; {trust}" + (f"; {found.reason}" if found.reason else "")
+    return Check(name=name, status="warning" if found.reason else "ok", message=text, facts=facts)
 
 
 def _size(size_bytes: int) -> str:

@@ -14,10 +14,11 @@ from planwarden.agent.errors import UsageError
 from planwarden.agent.state import Execution
 from planwarden.server import commands_audit, commands_grants, commands_run, commands_store, commands_tokens
 from planwarden.server.clients import CLIENTS, launch
+from planwarden.server.commands_call import call_tool, draw_result, read_arguments
 from planwarden.server.commands_home import DONE, FAILED, Home, exit_code
 from planwarden.server.commands_inbox import list_questions, read_artifact, show_thread
 from planwarden.server.commands_run import Desk, conclude, read_plan, run_plan
-from planwarden.server.commands_tools import draw_tools, list_tools
+from planwarden.server.commands_tools import draw_servers, draw_tools, list_tools, servers_json
 from planwarden.server.configuration import load_settings
 from planwarden.server.grants import GrantRequest
 from planwarden.server.terminal import Terminal
@@ -34,7 +35,7 @@ own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 
 
 def serve(arguments: Namespace) -> int:
-    settings = load_settings(home=_home(arguments), model=_model(arguments))
+    settings = load_settings(home=_home(arguments), model=_model(arguments), mcp_config=_mcp_config(arguments))
     if settings.policy.trust_caller:
         print(TRUST_BANNER, file=sys.stderr)
     if arguments.http:
@@ -83,6 +84,15 @@ def run(arguments: Namespace) -> int:
 def run_goal(arguments: Namespace) -> int:
     desk = _desk(arguments, says_yes=arguments.yes)
     return _concluded(arguments, desk, commands_run.run_goal(desk, arguments.goal))
+
+
+def call(arguments: Namespace) -> int:
+    given = read_arguments(arguments.arg, arguments.json_args)
+    desk = _desk(arguments, says_yes=arguments.yes)
+    execution = call_tool(desk, arguments.tool, given)
+    if not arguments.json:
+        draw_result(desk.terminal, execution)
+    return _concluded(arguments, desk, execution)
 
 
 def approve(arguments: Namespace) -> int:
@@ -142,18 +152,19 @@ def inbox(arguments: Namespace) -> int:
 
 def tools(arguments: Namespace) -> int:
     query = " ".join(arguments.query) or None
-    page = list_tools(_load(arguments), query, limit=arguments.limit, cursor=arguments.cursor)
+    page, servers = list_tools(_load(arguments), query, limit=arguments.limit, cursor=arguments.cursor)
     if arguments.json:
-        print_json(to_json(page))
+        print_json({**to_json(page), **({"servers": servers_json(servers)} if servers else {})})
     else:
         draw_tools(_terminal(arguments), page)
+        draw_servers(_terminal(arguments), servers)
     return DONE
 
 
 def doctor(arguments: Namespace) -> int:
     from planwarden.server.commands_doctor import draw, examine
 
-    report = examine(_home(arguments), _model(arguments))
+    report = examine(_home(arguments), _model(arguments), _mcp_config(arguments))
     if arguments.json:
         print_json(report.to_json())
     else:
@@ -309,7 +320,7 @@ def _desk(arguments: Namespace, *, says_yes: bool = False, patience_s: float = m
 
 
 def _load(arguments: Namespace) -> Home:
-    return Home.load(_home(arguments), _model(arguments))
+    return Home.load(_home(arguments), _model(arguments), mcp_config=_mcp_config(arguments))
 
 
 def _terminal(arguments: Namespace) -> Terminal:
@@ -323,3 +334,7 @@ def _home(arguments: Namespace) -> Path | None:
 
 def _model(arguments: Namespace) -> str | None:
     return getattr(arguments, "model", None)
+
+
+def _mcp_config(arguments: Namespace) -> Path | None:
+    return getattr(arguments, "mcp_config", None)

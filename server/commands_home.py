@@ -17,13 +17,14 @@ from planwarden.agent.engine import Engine
 from planwarden.agent.errors import UnknownSuspension
 from planwarden.agent.ports import Model, Store, SuspensionRow
 from planwarden.agent.state import Execution
-from planwarden.server.catalogue import build_registry
+from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.service import Service
 from planwarden.server.terminal_screen import Update
 from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sqlite import SqliteStore
+from planwarden.tools.downstream import Downstream, ServerHealth
 from planwarden.tools.registry import Registry
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
@@ -36,25 +37,33 @@ class Home:
 
     settings: Settings
     tools: Registry
+    downstream: Downstream
     model: Model
     is_named: bool = False
     """The command was told which home; so must be the next one."""
+    mcp_config: Path | None = None
+    """As `is_named`, for the file with the downstream servers."""
 
     @classmethod
-    def load(cls, home: Path | None, model: str | None, environment: Mapping[str, str] | None = None) -> "Home":
+    def load(
+        cls,
+        home: Path | None,
+        model: str | None,
+        environment: Mapping[str, str] | None = None,
+        mcp_config: Path | None = None,
+    ) -> "Home":
         """Raises `UsageError` when the settings, a tool or the model are not usable."""
-        settings = load_settings(home=home, model=model, environment=environment)
-        return cls(
-            settings,
-            build_registry(settings),
-            build_model(settings.model, settings.environment),
-            is_named=home is not None,
-        )
+        settings = load_settings(home=home, model=model, environment=environment, mcp_config=mcp_config)
+        tools = build_registry(settings)
+        downstream = build_downstream(settings, tools)
+        chosen = build_model(settings.model, settings.environment)
+        return cls(settings, tools, downstream, chosen, is_named=home is not None, mcp_config=mcp_config)
 
     def command(self, *words: str) -> str:
         """A command line that works on this home, to be copied."""
         named = ("--home", str(self.settings.home)) if self.is_named else ()
-        return shlex.join(["planwarden", *named, *words])
+        servers = ("--mcp-config", str(self.mcp_config)) if self.mcp_config is not None else ()
+        return shlex.join(["planwarden", *named, *servers, *words])
 
     def service(self) -> Service:
         """The verbs that need no store."""
@@ -72,15 +81,26 @@ class Home:
 
     @asynccontextmanager
     async def acting(self, *, follows: bool = True) -> AsyncGenerator[Service]:
-        """Every verb, with a running engine; without `follows` it records and leaves what follows to others.
+        """Every verb, with a running engine and downstream servers that start when they are needed.
+
+        Without `follows` it records and leaves what follows to others.
 
         Raises:
             StoreError: the database cannot be used.
         """
         async with AsyncExitStack() as stack:
             engine = self._engine(await self._opened(stack), follows=follows)
+            await stack.enter_async_context(self.downstream)
             await stack.enter_async_context(engine)
             yield self._service(engine)
+
+    async def listed(self, *, everything: bool = False) -> tuple[ServerHealth, ...]:
+        """Start the servers that were never listed, or all of them, and give the health of each."""
+        if everything or self.downstream.unlisted:
+            async with self.downstream:
+                await (self.downstream.start_all() if everything else self.downstream.settle_all())
+                return self.downstream.health()
+        return self.downstream.health()
 
     async def _opened(self, stack: AsyncExitStack) -> SqliteStore:
         store = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
@@ -92,7 +112,8 @@ class Home:
         return Engine(store, self.tools, self.model, policy, max_steps=limit, adopts=False, follows=follows)
 
     def _service(self, engine: Engine) -> Service:
-        return Service(engine, self.settings.options, max_steps=self.settings.max_steps)
+        settings = self.settings
+        return Service(engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream)
 
 
 async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, Execution]:

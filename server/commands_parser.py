@@ -23,6 +23,7 @@ exit codes:
   130  interrupted; what was begun can go on
 """
 
+_WITH_TOOLS = frozenset({"serve", "run", "run-goal", "call", "list", "show", "approve", "reject", "tools", "doctor"})
 _JSON = "print one JSON document on standard output"
 
 
@@ -38,13 +39,17 @@ def parser() -> Parser:
     shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument("--home", type=Path, metavar="DIR", help="directory of database and settings")
     shared.add_argument("--model", help="caller, scripted:FILE, or a provider's, such as anthropic:NAME")
+    servers = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    servers.add_argument(
+        "--mcp-config", type=Path, metavar="FILE", help="downstream servers; default: planwarden.json in the home"
+    )
     top = Parser(
         prog="planwarden",
         description="Runs plans durably, proves every promised tool call, and waits for a person where it matters. "
         "Without a command it serves MCP over standard input and output.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[shared],
+        parents=[shared, servers],
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"planwarden {version('planwarden')}")
@@ -52,7 +57,8 @@ def parser() -> Parser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *, has_json: bool = True) -> Parser:
-        made = commands.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
+        parents = [shared, servers] if name in _WITH_TOOLS else [shared]
+        made = commands.add_parser(name, help=text, description=text, parents=parents, allow_abbrev=False)
         made.set_defaults(run=run)
         if has_json:
             made.add_argument("--json", action="store_true", help=_JSON)
@@ -80,6 +86,17 @@ def parser() -> Parser:
     goal = command("run-goal", handlers.run_goal, "Plan for a goal with the configured model, and run it.")
     goal.add_argument("goal", metavar="GOAL", help="what is wanted, in one argument")
     goal.add_argument("--yes", action="store_true", help="as for run")
+    call = command("call", handlers.call, "Call one tool, gated and recorded as in a plan.")
+    call.add_argument("tool", metavar="TOOL")
+    call.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument; JSON, unless the tool takes text there",
+    )
+    call.add_argument("--json-args", metavar="JSON", help="all arguments as one JSON object; --arg adds to it")
+    call.add_argument("--yes", action="store_true", help="as for run")
     listed = command("list", handlers.list_, "List open questions and the newest executions.")
     listed.add_argument(
         "--limit", type=int, default=20, metavar="N", help="questions, at most 100; default %(default)s"

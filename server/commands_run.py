@@ -22,7 +22,7 @@ from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.canonical import read_json
 from planwarden.agent.errors import AlreadyDecided, Expired, InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.llm import CallerModel
-from planwarden.agent.plan import parse_plan
+from planwarden.agent.plan import parse_plan, tool_names
 from planwarden.agent.state import Execution, SuspensionState
 from planwarden.server import terminal_question, views
 from planwarden.server.commands_home import Home, find, watch
@@ -137,6 +137,7 @@ def run_plan(desk: Desk, document: JsonValue) -> Execution:
     """Run a plan to its end or to the first question that nobody answers here."""
 
     async def start(service: Service) -> Execution:
+        await service.tools_known(tool_names(document))
         _check_thinking(desk.home, service, document)
         view = await service.execute_plan(document, wait_seconds=0, principal=LOCAL)
         execution, _ = await service.engine.current(view.execution_id)
@@ -347,7 +348,7 @@ def _check_tools(home: Home, execution: Execution) -> None:
         if state.status in ("pending", "in_progress", "suspended")
         for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
     }
-    missing = sorted(name for name in named if home.tools.get(name) is None)
+    missing = sorted(name for name in named if home.tools.get(name) is None and not home.downstream.owns(name))
     if missing:
         raise UsageError(
             f"this execution needs the tool(s) {', '.join(map(repr, missing))}, which are not known here; name their file "

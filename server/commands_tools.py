@@ -1,18 +1,29 @@
 """The command `tools`: what a plan may name, one line each."""
 
+from collections.abc import Sequence
+
+import anyio
+from pydantic import JsonValue
+
 from planwarden.server import views
 from planwarden.server.commands_home import Home
 from planwarden.server.service import MAX_PAGE
 from planwarden.server.terminal import Terminal
-from planwarden.server.terminal_lines import Line, Style, one_line
+from planwarden.server.terminal_lines import Line, Mark, Style, one_line
+from planwarden.tools.downstream import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
 
 
-def list_tools(home: Home, query: str | None, *, limit: int | None, cursor: str | None) -> views.ToolPage:
-    """Best matches first; everything by name without a query."""
-    service = home.service()
-    return service.search_tools(query, limit=limit or MAX_PAGE, cursor=cursor)
+def list_tools(
+    home: Home, query: str | None, *, limit: int | None, cursor: str | None
+) -> tuple[views.ToolPage, tuple[ServerHealth, ...]]:
+    """Best matches first, everything by name without a query; and how the downstream servers are doing.
+
+    Servers that were never listed are started for it.
+    """
+    servers = anyio.run(home.listed) if home.downstream.unlisted else home.downstream.health()
+    return home.service().search_tools(query, limit=limit or MAX_PAGE, cursor=cursor), servers
 
 
 def draw_tools(terminal: Terminal, page: views.ToolPage) -> None:
@@ -40,3 +51,29 @@ def draw_tools(terminal: Terminal, page: views.ToolPage) -> None:
             terminal.say(Line(((f"not available: {one_line(found.unavailable, 300)}", "warn"),), indent=1))
     if page.next_cursor is not None:
         terminal.say(Line(((f"more: --cursor {page.next_cursor}", "dim"),)))
+
+
+def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
+    """One line for each downstream server."""
+    for found in servers:
+        mark: Mark = "failed" if found.health == "down" else "skipped" if found.health == "disabled" else "done"
+        state = "not started; the first call starts it" if found.health == "idle" else found.health
+        facts = f"server, {found.tools} tools, {state}{', trusted' if found.trusted else ''}"
+        terminal.say(Line(((one_line(found.name, 64), "bold"), "  ", (facts, "dim")), mark))
+        if found.reason is not None:
+            terminal.say(Line(((one_line(found.reason, 300), "warn"),), indent=1))
+
+
+def servers_json(servers: Sequence[ServerHealth]) -> list[JsonValue]:
+    """The same as JSON."""
+    return [
+        {
+            "name": found.name,
+            "health": found.health,
+            "tools": found.tools,
+            "trusted": found.trusted,
+            "reason": found.reason,
+            "log": found.log,
+        }
+        for found in servers
+    ]

@@ -1,4 +1,4 @@
-"""Settings: the operator's `planwarden.toml`, the environment, and what was given directly; the later wins.
+"""Settings: the operator's `planwarden.toml` and `planwarden.json`, the environment, what was given directly; the later wins.
 
 Unknown keys and wrong values are refused with the file and the key, so that no setting silently does nothing. Policy
 comes from the file alone and cannot be changed through MCP.
@@ -22,9 +22,11 @@ from planwarden.agent.tool import Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.access_settings import HttpSettings
 from planwarden.server.options import invalid
 from planwarden.server.policy import Policy
+from planwarden.tools.downstream_config import Servers, ServerSettings, read_servers
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
+SERVERS_FILE = "planwarden.json"
 RETENTION_DAYS = 90
 LOCAL = "local"
 """The principal when nobody says otherwise: whoever can read the home directory."""
@@ -81,6 +83,7 @@ class _File(BaseModel):
     execution: _Execution = Field(default_factory=_Execution)
     retention: _Retention = Field(default_factory=_Retention)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    servers: dict[str, ServerSettings] = Field(default_factory=dict[str, ServerSettings])
     model: str | None = None
 
 
@@ -103,6 +106,10 @@ class Settings:
     """Whether a browser may be opened when a person is needed."""
     passphrase_file: Path | None = None
     """Holds the hash of what has to be typed besides a one-time code."""
+    servers: Servers = field(default_factory=Servers)
+    """Downstream MCP servers."""
+    servers_file: Path | None = None
+    """Where they are configured."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
 
@@ -122,12 +129,16 @@ class Settings:
 
 
 def load_settings(
-    *, home: Path | None = None, model: str | None = None, environment: Mapping[str, str] | None = None
+    *,
+    home: Path | None = None,
+    model: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    mcp_config: Path | None = None,
 ) -> Settings:
-    """Settings from arguments over environment over file.
+    """Settings from arguments over environment over file. `mcp_config` is read instead of the home's `planwarden.json`.
 
     Raises:
-        InvalidArguments: the file is not valid TOML, or has an unknown key or a wrong value.
+        InvalidArguments: a file is not valid TOML or JSON, or has an unknown key or a wrong value.
     """
     env = os.environ if environment is None else environment
     folder = home_folder(home, env)
@@ -142,6 +153,10 @@ def load_settings(
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     facts: dict[str, JsonValue] = {"tools": {name: found.model_dump() for name, found in by_name.items()}}
+    trusted: list[JsonValue] = [*sorted(name for name, found in parsed.servers.items() if found.trusted)]
+    if trusted:
+        facts["trusted"] = trusted
+    servers_file = folder / SERVERS_FILE if mcp_config is None else mcp_config.expanduser().absolute()
     return Settings(
         home=folder,
         model=model or env.get("PLANWARDEN_MODEL") or parsed.model or "caller",
@@ -155,6 +170,8 @@ def load_settings(
         trust_caller_over_network=parsed.approvals.trust_caller_over_network,
         opens_inbox=parsed.approvals.open_inbox == "auto",
         passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
+        servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
+        servers_file=servers_file,
         environment=dict(env),
     )
 

@@ -57,7 +57,9 @@ def facts_lines(suspension: Suspension) -> list[str]:
         given = ", ".join(escape_text(vote.principal) for vote in suspension.endorsements) or "nobody yet"
         lines.append(f"Needs {suspension.quorum} different people; approved by: {given}")
     if suspension.revision > 1:
-        lines.append(f"Revision {suspension.revision}: the arguments were edited since it was first asked")
+        lines.append(
+            f"Revision {suspension.revision}: it was edited, or what it is about changed, since it was first asked"
+        )
     if suspension.expires_at is not None:
         until = suspension.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
         lines.append(f"Without an answer until {until}: {suspension.on_timeout}")

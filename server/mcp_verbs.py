@@ -50,6 +50,7 @@ class Request:
 
 async def search_tools(request: Request) -> CallToolResult:
     given = request.arguments
+    await request.service.catalogue_known()
     page = request.service.search_tools(
         given.get("query"), limit=int(given.get("limit", 20)), cursor=given.get("cursor")
     )
@@ -57,6 +58,7 @@ async def search_tools(request: Request) -> CallToolResult:
 
 
 async def get_tool_schemas(request: Request) -> CallToolResult:
+    await request.service.tools_known(request.arguments["names"])
     return view_result(request.service.get_tool_schemas(request.arguments["names"]), schemas_text)
 
 

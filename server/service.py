@@ -4,7 +4,7 @@ Everything is keyed by principal; what belongs to another principal looks as if 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -18,6 +18,7 @@ from planwarden.agent.decide import spent_budget
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import (
     InvalidArguments,
+    InvalidPlan,
     LimitExceeded,
     RateLimited,
     ThreadBusy,
@@ -25,7 +26,8 @@ from planwarden.agent.errors import (
     UnknownSuspension,
     UnknownThread,
 )
-from planwarden.agent.plan import parse_plan
+from planwarden.agent.pins import named_tools
+from planwarden.agent.plan import parse_plan, tool_names
 from planwarden.agent.ports import Header
 from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
@@ -35,6 +37,7 @@ from planwarden.server.audits import Audit
 from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
+from planwarden.tools.downstream import Downstream
 
 MAX_GOAL_CHARS = 20_000
 MAX_REASON_CHARS = 2_000
@@ -59,8 +62,11 @@ class Door(Protocol):
 class Service:
     """One engine's verbs. Each gives a view; each raises `PlanwardenError` with a code of the contract."""
 
-    def __init__(self, engine: Engine, options: ev.Options, *, max_steps: int) -> None:
+    def __init__(
+        self, engine: Engine, options: ev.Options, *, max_steps: int, downstream: Downstream | None = None
+    ) -> None:
         self.engine = engine
+        self.downstream = downstream
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
@@ -84,6 +90,7 @@ class Service:
     ) -> views.Execution:
         """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
         _check_text(goal, "goal", MAX_GOAL_CHARS)
+        await self.catalogue_known()
         call = {"synthesize": not plan_only, **parse_options(options)}
         thread, combined, context = await self._thread_for(
             thread_id, principal, call, implied="synthesize", given=options
@@ -116,6 +123,8 @@ class Service:
             return await self._run_planned(thread_id, call, wait_seconds, principal, client_id)
         if goal is not None:
             _check_text(goal, "goal", MAX_GOAL_CHARS)
+        await self.tools_known(tool_names(plan))
+        self._check_servers(tool_names(plan))
         parsed, _ = parse_plan(plan, author="caller", tools=self.engine.facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._thread_for(thread_id, principal, call)
         execution = await self.engine.create(
@@ -202,6 +211,8 @@ class Service:
             )
         if authority.assurance == "claimed" and decision.approved is not False and _waits_for_a_person(asked):
             self._count_attempt(suspension_id)
+        if execution.plan is not None:
+            await self.tools_known(named_tools(execution.plan))
         execution, accepted = await self.engine.answer(execution, owner, suspension_id, decision, authority)
         if accepted:
             return await self._waited(execution, wait_seconds)
@@ -284,6 +295,26 @@ class Service:
             unknown=tuple(name[:128] for name in wanted if name not in found),
         )
 
+    async def tools_known(self, names: Iterable[str]) -> None:
+        """Wait, bounded, for the listing of a downstream server that one of the unknown names would come from."""
+        if self.downstream is not None:
+            await self.downstream.settle(names)
+
+    def _check_servers(self, names: Iterable[str]) -> None:
+        """Say which server keeps a plan from running; to call its tools unknown would be half of the truth."""
+        if self.downstream is None:
+            return
+        found = {name: why for name in sorted(names) if (why := self.downstream.why_not(name)) is not None}
+        if found:
+            text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(found.items())[:10])
+            missing: list[JsonValue] = [name[:128] for name in found]
+            raise InvalidPlan(f"the plan needs what is not there now: {text}", details={"unknownTools": missing})
+
+    async def catalogue_known(self) -> None:
+        """Wait, bounded, for the first listing of every downstream server; at once when all were listed before."""
+        if self.downstream is not None:
+            await self.downstream.settle_all()
+
     def view(self, execution: Execution) -> views.Execution:
         return views.execution_view(execution, self.engine.tools, inbox=self.address(execution))
 
@@ -346,6 +377,8 @@ class Service:
         spent = spent_budget(evolve(execution, options=options))
         if spent is not None:
             raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
+        if execution.plan is not None:
+            await self.tools_known(named_tools(execution.plan))
         started = await self.engine.start(execution, principal, options, client_id=client_id)
         return await self._waited(started, wait_seconds)
 

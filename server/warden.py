@@ -18,7 +18,7 @@ from planwarden.agent.engine import Engine
 from planwarden.agent.errors import StoreError
 from planwarden.agent.ports import Model, Store
 from planwarden.server import views
-from planwarden.server.catalogue import build_registry
+from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import LOCAL, Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.service import Service
@@ -53,6 +53,7 @@ class Warden:
         self.settings = settings or load_settings(home=folder, model=named)
         self.tools = build_registry(self.settings, tools)
         self._model = self._chosen(model)
+        self.downstream = build_downstream(self.settings, self.tools)
         self._given = store
         self._stack = AsyncExitStack()
         self._service: Service | None = None
@@ -64,14 +65,27 @@ class Warden:
 
     async def __aenter__(self) -> Self:
         """Open the store and take over what a dead process left running. Raises `StoreError`."""
+        try:
+            return await self._opened()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _opened(self) -> Self:
         store = self._given
         if store is None:
             opened = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
             self._stack.push_async_callback(_closed, opened)
             store = opened
+        await self._stack.enter_async_context(self.downstream)
+        if self.downstream.unlisted and await store.orphans(1):
+            # What is taken over may need tools of a server that nobody has listed yet.
+            await self.downstream.settle_all()
         engine = Engine(store, self.tools, self._model, self.settings.policy, max_steps=self.settings.max_steps)
         await self._stack.enter_async_context(engine)
-        self._service = Service(engine, self.settings.options, max_steps=self.settings.max_steps)
+        self._service = Service(
+            engine, self.settings.options, max_steps=self.settings.max_steps, downstream=self.downstream
+        )
         return self
 
     async def __aexit__(
@@ -209,10 +223,12 @@ class Warden:
         self, query: str | None = None, *, limit: int = 20, cursor: str | None = None
     ) -> views.ToolPage:
         """Lines of the catalogue."""
+        await self.service.catalogue_known()
         return self.service.search_tools(query, limit=limit, cursor=cursor)
 
     async def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
         """Full definitions of the named tools."""
+        await self.service.tools_known(names)
         return self.service.get_tool_schemas(names)
 
 

@@ -203,4 +203,47 @@ REQUIREMENTS: dict[str, Requirement] = {
     "app:view": Requirement(
         "issue, MCP App", "The view shows facts first, as text, loads nothing, and never focuses approve."
     ),
+    "downstream:config": Requirement(
+        "wire, commands", "A host's mcpServers block works as it is; what cannot be used is named with its place."
+    ),
+    "downstream:names": Requirement(
+        "wire, commands", "Names are <server>_<tool>, usable, stable, different; no server takes another's or ours."
+    ),
+    "downstream:risk": Requirement(
+        "approvals, risk of a call", "Hints of a server only raise risks unless the operator trusts it."
+    ),
+    "downstream:words": Requirement(
+        "approvals, what the person sees", "Words of a server are data: one line, escaped, never followed."
+    ),
+    "downstream:results": Requirement(
+        "design, two-tier tools", "Every kind of content is kept within limits; text is never parsed."
+    ),
+    "downstream:calls": Requirement(
+        "design, durability",
+        "What was sent and has no answer is unknown when it may have had an effect, and only then.",
+    ),
+    "downstream:link": Requirement(
+        "design, two-tier tools", "A server starts when it is needed, is started again, and ends with the process."
+    ),
+    "downstream:alone": Requirement(
+        "design, two-tier tools",
+        "A server that is down or hostile makes only its own tools unavailable, with a reason.",
+    ),
+    "downstream:bounded": Requirement(
+        "mcp, the SDK", "No line, listing, storm or stream of a server takes the memory or the loop of the process."
+    ),
+    "downstream:schema-cost": Requirement(
+        "mcp, the SDK", "A server's schema or pattern cannot stall the process or make it fetch anything."
+    ),
+    "downstream:private": Requirement(
+        "approvals, law 9", "A child process gets a few safe variables and the configured ones, no keys of ours."
+    ),
+    "downstream:pins": Requirement(
+        "approvals, law 6",
+        "A tool that changed since the plan, question or decision is asked about with the difference.",
+    ),
+    "catalogue:dynamic": Requirement(
+        "ports.Toolbox", "A group of tools is replaced at once or not at all, and definitions() changes exactly then."
+    ),
+    "call:gated": Requirement("design, durability", "A single call is gated and recorded like a call of a plan."),
 }

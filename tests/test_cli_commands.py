@@ -187,14 +187,6 @@ def test_doctor_names_files_that_others_can_read(cli: Cli) -> None:
     assert "has mode 0644, chmod it to 0600" in said.out
 
 
-def test_doctor_says_that_downstream_servers_come_later(cli: Cli) -> None:
-    """ours"""
-    cli.write("planwarden.json", {"mcpServers": {}})
-    said = cli.main("doctor")
-    assert said.code == 0
-    assert "downstream MCP servers come in a later version" in said.out
-
-
 def test_prune_deletes_finished_executions_and_nothing_that_waits(cli: Cli) -> None:
     """spec: retention"""
     suspension_id = cli.suspended(ERASE)

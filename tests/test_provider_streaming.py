@@ -15,6 +15,7 @@ from planwarden.agent.perform import Performer
 from planwarden.agent.ports import StreamingModel
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.questions import Questions
+from planwarden.agent.staleness import Staleness
 from planwarden.server.catalogue import build_registry
 from planwarden.server.configuration import Settings
 from planwarden.server.models import build_model
@@ -107,7 +108,8 @@ async def test_only_the_final_answer_is_listened_to() -> None:
     tools = build_registry(Settings(home=Path("/nonexistent")), ())
     questions = Questions(tools, Policy(), ManualClock(0.0), RandomIds())
     async with serving("openai-chat", saying(Said(text=ANSWER))) as double:
-        performer = Performer(tools, provider_of(double), questions, RandomIds(), max_steps=50)
+        staleness = Staleness(tools, Policy(), questions)
+        performer = Performer(tools, provider_of(double), questions, staleness, RandomIds(), max_steps=50)
         thought = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
         await performer.prompt(thought, dict, heard.append)
         assert heard == []

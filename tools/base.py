@@ -42,7 +42,7 @@ class Tool:
 
 def define(definition: ToolDefinition) -> ToolDefinition:
     """The definition with its digest filled in, over everything a caller or a person could rely on."""
-    facts: JsonValue = {
+    facts: dict[str, JsonValue] = {
         "name": definition.name,
         "description": definition.description,
         "inputSchema": definition.input_schema,
@@ -54,6 +54,8 @@ def define(definition: ToolDefinition) -> ToolDefinition:
         "source": definition.source,
         "annotations": definition.annotations,
     }
+    if definition.origin:
+        facts["origin"] = definition.origin
     return replace(definition, digest=digest(facts, context="definition/v1"))
 
 

@@ -1,11 +1,13 @@
 """The catalogue: names, schemas, manifests, search, and the safe way to run a tool.
 
 Arguments are validated against the tool's schema with defaults filled in; results are checked to be JSON and
-bounded: what is too large for the log becomes an artifact, what is too large for that a preview.
+bounded: what is too large for the log becomes an artifact, what is too large for that a preview. Tools come one by one
+and stay, or in groups that are replaced as a whole while plans run: a downstream server's tools.
 """
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -22,7 +24,8 @@ from planwarden.agent.artifact import (
     stand_in,
 )
 from planwarden.agent.canonical import check_depth
-from planwarden.agent.errors import LimitExceeded, ToolError, UnknownTool, UsageError
+from planwarden.agent.errors import LimitExceeded, StaleDefinition, ToolError, UnknownTool, UsageError
+from planwarden.agent.pins import PIN_CHARS
 from planwarden.agent.schema import Schema
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
@@ -30,6 +33,8 @@ from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
 """Of a form and of a resume payload, each."""
+MAX_EARLIER = 2_000
+"""Definitions that are remembered after they changed, for all tools together."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -44,6 +49,9 @@ class Registry:
         self._sorted: list[ToolDefinition] = []
         self._index: ToolIndex | None = None
         """Built at the first search after a change."""
+        self._groups: dict[str, frozenset[str]] = {}
+        self._earlier: OrderedDict[str, ToolDefinition] = OrderedDict()
+        """What tools of groups were before they changed, by pin."""
         self._max_result_bytes = max_result_bytes
         for tool in tools:
             self.add(tool)
@@ -54,20 +62,75 @@ class Registry:
         Raises:
             UsageError: the name is taken or not usable, or the schema is not a JSON Schema.
         """
+        if tool.definition.name in self._tools:
+            raise UsageError(f"there are two tools named {tool.definition.name!r}; rename one of them")
+        made, schema = self._made(tool)
+        self._schemas[made.definition.name] = schema
+        self._tools[made.definition.name] = made
+        self._changed()
+
+    def replace_group(self, group: str, tools: Iterable[Tool]) -> None:
+        """Put these tools into the place of all that the group had; all of them or none.
+
+        Raises:
+            UsageError: as for `add`; nothing was changed.
+        """
+        held = self._groups.get(group, frozenset())
+        made: dict[str, tuple[Tool, Schema]] = {}
+        for tool in tools:
+            name = tool.definition.name
+            if name in made or (name in self._tools and name not in held):
+                raise UsageError(f"there are two tools named {name!r}; rename one of them")
+            made[name] = self._made(tool)
+        for name in held:
+            before = self._tools[name].definition
+            if name not in made or made[name][0].definition.digest != before.digest:
+                self._remember(before)
+        self._tools = {name: tool for name, tool in self._tools.items() if name not in held}
+        self._schemas = {name: schema for name, schema in self._schemas.items() if name not in held}
+        for name, (tool, schema) in made.items():
+            self._tools[name], self._schemas[name] = tool, schema
+        self._groups[group] = frozenset(made)
+        self._changed()
+
+    def mark_group(self, group: str, unavailable: str | None) -> None:
+        """Say why no tool of the group can be called now; None when they can be again."""
+        changed = False
+        for name in self._groups.get(group, ()):
+            tool = self._tools[name]
+            if tool.definition.unavailable != unavailable:
+                marked = replace(tool.definition, unavailable=unavailable)
+                self._tools[name] = replace(tool, definition=marked)
+                changed = True
+        if changed:
+            self._changed()
+
+    def earlier(self, digest: str) -> ToolDefinition | None:
+        return self._earlier.get(digest[:PIN_CHARS])
+
+    def _made(self, tool: Tool) -> tuple[Tool, Schema]:
         definition = tool.definition
         if not _NAME.fullmatch(definition.name):
             raise UsageError(
                 f"tool name {definition.name!r} is not usable; letters, digits, '_', '-' and '.', at most 64"
             )
-        if definition.name in self._tools:
-            raise UsageError(f"there are two tools named {definition.name!r}; rename one of them")
         if not definition.digest:
             tool = Tool(define(definition), tool.call, tool.resume, tool.question)
+        known = self._tools.get(definition.name)
+        if known is not None and known.definition.digest == tool.definition.digest:
+            return tool, self._schemas[definition.name]
         try:
-            self._schemas[definition.name] = Schema(definition.input_schema)
+            return tool, Schema(definition.input_schema)
         except ValueError as error:
             raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
-        self._tools[definition.name] = tool
+
+    def _remember(self, definition: ToolDefinition) -> None:
+        self._earlier[definition.digest[:PIN_CHARS]] = definition
+        self._earlier.move_to_end(definition.digest[:PIN_CHARS])
+        if len(self._earlier) > MAX_EARLIER:
+            self._earlier.popitem(last=False)
+
+    def _changed(self) -> None:
         self._sorted = sorted((known.definition for known in self._tools.values()), key=lambda known: known.name)
         self._index = None
 
@@ -103,10 +166,10 @@ class Registry:
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
     ) -> JsonValue | Attached | Suspend:
-        tool = self._tools[name]
+        tool = self._current(name, context)
         try:
             returned = await tool.call(arguments, context)
-        except ToolError:
+        except (ToolError, StaleDefinition):
             raise
         # A tool is somebody else's code: whatever it raises, sys.exit() too, is a failed call, not a failed server.
         except (Exception, SystemExit) as error:
@@ -120,7 +183,7 @@ class Registry:
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
     ) -> JsonValue | Attached:
-        resume = self._tools[name].resume
+        resume = self._current(name, context).resume
         if resume is None:
             raise ToolError(f"{name} has no on_resume")
         try:
@@ -131,6 +194,15 @@ class Registry:
         except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
         return self._checked(name, returned)
+
+    def _current(self, name: str, context: CallContext) -> Tool:
+        """The tool that the call was meant for: it may have changed or gone since the call was prepared."""
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolError(f"{name} is not there any more; nothing was run")
+        if context.definition_digest not in ("", tool.definition.digest):
+            raise StaleDefinition(f"{name} changed before it was called; nothing was run")
+        return tool
 
     def _checked(self, name: str, value: object) -> JsonValue | Attached:
         """The value if it is JSON and small enough for the log; else its stand-in, with the whole unless it is huge."""

@@ -1,0 +1,267 @@
+"""Which downstream MCP servers there are: an `mcpServers` object as every host writes it, and what the operator adds.
+
+Hosts differ in what else they put into an entry, so unknown keys are noted, not refused; wrong values of known keys are
+refused with the server and the key. `${NAME}` and `${NAME:-default}` are filled in from the environment; a variable that
+is not set makes its own server unavailable and no other. Nothing is started here.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planwarden.agent.canonical import digest, read_json
+from planwarden.agent.errors import InvalidArguments, PlanwardenError
+
+MAX_SERVERS = 64
+MAX_FILE_BYTES = 1024 * 1024
+OURS = frozenset({"builtin", "python"})
+"""Sources of tools that no server may claim."""
+START_TIMEOUT_S = 30.0
+CALL_TIMEOUT_S = 60.0
+
+Start = Literal["lazy", "eager"]
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_REFERENCE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_HTTP_TYPES = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
+_NOTES = {
+    "timeout": "some hosts mean seconds and some milliseconds; set timeout_s under [servers.NAME] in planwarden.toml",
+    "trust": "trust is the operator's: set trusted = true under [servers.NAME] in planwarden.toml",
+    "autoApprove": 'approval is the operator\'s: set risk under [tools."NAME"] in planwarden.toml',
+    "alwaysAllow": 'approval is the operator\'s: set risk under [tools."NAME"] in planwarden.toml',
+}
+
+
+class ServerSettings(BaseModel):
+    """`[servers.NAME]` in planwarden.toml."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    trusted: bool = False
+    """The server's hints may lower the risk of its tools."""
+    start: Start = "lazy"
+    start_timeout_s: float = Field(default=START_TIMEOUT_S, gt=0, le=600)
+    timeout_s: float = Field(default=CALL_TIMEOUT_S, gt=0)
+    """Of a call of one of its tools."""
+
+
+class _Entry(BaseModel):
+    """One server, as hosts write it."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    command: str | None = Field(default=None, min_length=1)
+    args: list[str] = Field(default_factory=list[str])
+    env: dict[str, str] = Field(default_factory=dict[str, str])
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    type: str | None = None
+    transport: str | None = None
+    disabled: bool = False
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """One downstream server."""
+
+    name: str
+    """As in the file."""
+    slug: str
+    """The beginning of its tools' names."""
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """In addition to the few variables that every child gets; may hold keys, so it stands in no representation."""
+    cwd: Path | None = None
+    url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    is_disabled: bool = False
+    problem: str | None = None
+    """Why it cannot be started, known without trying."""
+    fingerprint: str = ""
+    """Digest of how it is reached, without the values of variables and headers; a cached listing belongs to it."""
+    settings: ServerSettings = field(default_factory=ServerSettings)
+
+    @property
+    def is_local(self) -> bool:
+        return self.command is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """All configured servers in the order of the file, and what was noticed while reading it."""
+
+    configs: tuple[ServerConfig, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_servers(
+    path: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
+) -> Servers:
+    """The servers of the file; none when there is no file and there need not be one.
+
+    Raises:
+        InvalidArguments: it cannot be read, is not an `mcpServers` object, or an entry has a wrong value.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        if must_exist:
+            raise InvalidArguments(f"there is no file {str(path)!r} (--mcp-config)") from None
+        return Servers(notes=_unused(settings, ()))
+    except OSError as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidArguments(f"{str(path)!r} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        document = read_json(data)
+    except PlanwardenError as error:
+        raise InvalidArguments(f"{str(path)!r} is {error.message}") from None
+    try:
+        return _servers(document, path.parent, environment, settings)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"{str(path)!r}: {error.message}") from None
+
+
+def slug(name: str) -> str:
+    """The name in letters, digits, `_` and `-`."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return plain if plain[:1].isalpha() else f"s{plain}"
+
+
+def _servers(
+    document: JsonValue, folder: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings]
+) -> Servers:
+    listed = document.get("mcpServers") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(listed, dict):
+        raise InvalidArguments('expected {"mcpServers": {"NAME": {"command": "...", "args": []}}}')
+    if len(listed) > MAX_SERVERS:
+        raise InvalidArguments(f"{len(listed)} servers are configured, the limit is {MAX_SERVERS}")
+    notes = [f"{key!r} beside mcpServers is not read" for key in document if key != "mcpServers"]
+    configs: dict[str, ServerConfig] = {}
+    for name, entry in listed.items():
+        config, noted = _config(name, entry, folder, environment, settings.get(name, ServerSettings()))
+        notes.extend(noted)
+        other = configs.setdefault(config.slug.casefold(), config)
+        if other is not config:
+            raise InvalidArguments(
+                f"the tools of servers {other.name!r} and {name!r} would have the same names; rename one"
+            )
+    return Servers(tuple(configs.values()), (*notes, *_unused(settings, listed.keys())))
+
+
+def _unused(settings: Mapping[str, ServerSettings], names: Collection[str]) -> tuple[str, ...]:
+    return tuple(
+        f"planwarden.toml has settings for a server {name!r} that is not configured"
+        for name in settings
+        if name not in names
+    )
+
+
+def _config(
+    name: str, raw: JsonValue, folder: Path, environment: Mapping[str, str], settings: ServerSettings
+) -> tuple[ServerConfig, list[str]]:
+    where = f"mcpServers.{name[:64]}"
+    if not name.strip() or len(name) > 48:
+        raise InvalidArguments(f"{where}: a server's name has 1 to 48 characters")
+    if name in OURS:
+        raise InvalidArguments(f"{where}: {name!r} is what our own tools are marked with; rename the server")
+    try:
+        entry = _Entry.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise InvalidArguments(f"{where}{'.' if key else ''}{key}: {first['msg']}") from None
+    _check_kind(entry, where)
+    notes = [f"{where}.{key} is not read" + (f": {_NOTES[key]}" if key in _NOTES else "") for key in _unread(entry)]
+    plain = ServerConfig(
+        name=name,
+        slug=slug(name),
+        is_disabled=entry.disabled or not entry.enabled,
+        fingerprint=_fingerprint(name, entry),
+        settings=settings,
+    )
+    try:
+        return _expanded(plain, entry, folder, environment), notes
+    except _Unset as error:
+        return replace(plain, command=entry.command, url=entry.url, problem=f"{where}.{error}"), notes
+
+
+def _check_kind(entry: _Entry, where: str) -> None:
+    kind = entry.type or entry.transport
+    if (entry.command is None) == (entry.url is None):
+        raise InvalidArguments(f"{where} needs either a 'command' or a 'url'")
+    if kind == "sse":
+        raise InvalidArguments(
+            f"{where}: the HTTP+SSE transport of 2024 is not supported; use the server's Streamable HTTP address"
+        )
+    if kind is not None and kind not in ({"stdio"} if entry.command is not None else _HTTP_TYPES):
+        raise InvalidArguments(f"{where}.type is {kind[:64]!r}; it can be 'stdio' with a command, or 'http' with a url")
+    if entry.url is not None and not entry.url.startswith(("http://", "https://", "${")):
+        raise InvalidArguments(f"{where}.url does not begin with http:// or https://")
+
+
+def _unread(entry: _Entry) -> list[str]:
+    return sorted(entry.model_extra or {})
+
+
+def _fingerprint(name: str, entry: _Entry) -> str:
+    facts: JsonValue = {
+        "name": name,
+        "command": entry.command,
+        "args": list[JsonValue](entry.args),
+        "cwd": entry.cwd,
+        "url": entry.url,
+        "env": list[JsonValue](sorted(entry.env)),
+        "headers": list[JsonValue](sorted(entry.headers)),
+    }
+    return digest(facts, context="server/v1")
+
+
+class _Unset(Exception):
+    """A variable cannot be filled in."""
+
+
+def _expanded(plain: ServerConfig, entry: _Entry, folder: Path, environment: Mapping[str, str]) -> ServerConfig:
+    def filled(key: str, text: str) -> str:
+        return _filled(key, text, environment)
+
+    config = replace(
+        plain,
+        command=None if entry.command is None else filled("command", entry.command),
+        args=tuple(filled(f"args.{place}", text) for place, text in enumerate(entry.args)),
+        env={key: filled(f"env.{key}", text) for key, text in entry.env.items()},
+        cwd=None if entry.cwd is None else folder / Path(filled("cwd", entry.cwd)).expanduser(),
+        url=None if entry.url is None else filled("url", entry.url),
+        headers={key: filled(f"headers.{key}", text) for key, text in entry.headers.items()},
+    )
+    return replace(config, problem=_is_ourselves(config))
+
+
+def _filled(key: str, text: str, environment: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        reference = _REFERENCE.fullmatch(found[1])
+        if reference is None:
+            raise _Unset(f"{key}: {found[0][:80]!r} cannot be filled in; only ${{NAME}} and ${{NAME:-default}} can")
+        known, default = environment.get(reference[1]), reference[2]
+        if known or (known is not None and default is None):
+            return known
+        if default is None:
+            raise _Unset(f"{key}: the environment variable {reference[1]!r} is not set")
+        return default
+
+    return _VARIABLE.sub(value, text)
+
+
+def _is_ourselves(config: ServerConfig) -> str | None:
+    """A block pasted from a host names planwarden too, which would start itself without end."""
+    words = [config.command or "", *config.args]
+    named = any(Path(word).name in ("planwarden", "planwarden.exe", "planwarden.server.main") for word in words)
+    if not named or "PLANWARDEN_HOME" in config.env or "--home" in words:
+        return None
+    return f"mcpServers.{config.name} is planwarden itself; leave it out, or give it a home of its own (PLANWARDEN_HOME in env)"
