@@ -221,6 +221,9 @@ class Questions:
             quorum=required.quorum,
         )
         if definition.digest != question.definition_digest:
+            if self._tools.complete(definition.name, question.arguments or {})[1]:
+                # It could not run as it was shown, whoever looks at it again; the dispatcher says so.
+                return None
             before = self._tools.earlier(question.definition_digest)
             reason = f"{definition.name} changed after it was shown: {difference(before, definition)}"
         elif changed.covers != question.covers:

@@ -39,11 +39,7 @@ class Staleness:
         if not pinned or definition.digest.startswith(pinned):
             return False
         return not any(
-            found.question.kind == "approval"
-            and found.question.tool_name == definition.name
-            and found.question.definition_digest == definition.digest
-            and found.decision is not None
-            and found.decision.approved
+            found.decision is not None and found.decision.approved and _showed(found.question, definition)
             for found in execution.suspensions.values()
         )
 
@@ -87,3 +83,11 @@ class Staleness:
                 before = self._tools.earlier(execution.pins.get(definition.name, "")[:PIN_CHARS])
         text = f"{definition.name} changed {when}: {difference(before, definition)}. {question.message}"
         return replace(suspended, question=replace(question, message=text[:MESSAGE_CHARS]))
+
+
+def _showed(question: ev.Question, definition: ToolDefinition) -> bool:
+    """The question was about the tool as it is now, by itself or among what it covers."""
+    shown = [(covered.tool_name, covered.definition_digest) for covered in question.covers]
+    if question.kind == "approval":
+        shown.append((question.tool_name or "", question.definition_digest))
+    return (definition.name, definition.digest) in shown

@@ -8,6 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.errors import StaleDefinition
 from planwarden.agent.pins import DIFFERENCE_CHARS, difference
 from planwarden.agent.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.configuration import Settings
@@ -74,9 +75,11 @@ async def test_a_tool_that_changed_between_question_and_decision_is_asked_about_
     async with changing.warden as warden:
         execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
         changing.become(description="Second.")
-        execution = await answered(warden, execution)
+        with pytest.raises(StaleDefinition, match="changed after it was shown: description"):
+            await answered(warden, execution)
+        execution = await warden.get_execution(execution.thread_id)
         [question] = execution.suspensions
-        assert "changed after it was approved: description" in question.message and changing.ran == []
+        assert "changed after it was shown: description" in question.message and changing.ran == []
         execution = await answered(warden, execution)
         assert execution.status == "completed" and changing.ran == ["Second."]
 
@@ -120,8 +123,12 @@ async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
         )
         execution = await warden.execute_plan(steps)
         changing.become(description="Second.")
-        execution = await answered(warden, execution)
+        with pytest.raises(StaleDefinition, match="a tool that it covers changed"):
+            await answered(warden, execution)
+        execution = await warden.get_execution(execution.thread_id)
         assert execution.status == "suspended" and changing.ran == []
+        execution = await answered(warden, execution)
+        assert execution.status == "completed" and changing.ran == ["Second."]
 
 
 @requirement("downstream:pins")
