@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent import events as ev
+from planwarden.agent.alarms import due_alarm
 from planwarden.agent.answers import Answers, Authority, Decision, Ruling
 from planwarden.agent.dispatch import Dispatcher
 from planwarden.agent.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
@@ -255,7 +256,7 @@ class Engine:
         return self._known[1]
 
     async def tick(self) -> None:
-        """One turn of the clockwork: deadlines, takeovers, leases, news from other processes."""
+        """One turn of the clockwork: alarms, deadlines, takeovers, leases, news from other processes."""
         await self._notice()
         now = self.store.clock.now()
         is_time_to_renew = now - self._renewed >= RENEW_S
@@ -263,7 +264,7 @@ class Engine:
             self._renewed = now
             if self._runs:
                 await self.store.renew(self.owner)
-        await self._each(self._time_out, await self.store.due(100) if self._adopts else await self._known_due())
+        await self._each(self._wake, await self.store.due(100) if self._adopts else await self._known_due())
         if is_time_to_renew:
             orphans = await self.store.orphans(100) if self._adopts else self._known_running()
             await self._each(self._take_over, orphans)
@@ -315,14 +316,18 @@ class Engine:
             if header is not None and header.version > run.execution.version:
                 run.refresh()
 
-    async def _time_out(self, row: SuspensionRow) -> None:
+    async def _wake(self, row: SuspensionRow) -> None:
+        """Let the question time out, or let its alarm fire. Whoever loses a race for it finds nothing left to do."""
+
         def build(state: Execution, now: float) -> Change:
             suspension = state.suspensions.get(row.suspension_id)
             if suspension is None or not suspension.is_open or state.is_finished:
                 return Change()
             question = suspension.question
             if question.expires_at is None or question.expires_at > now:
-                return Change()
+                reminded = due_alarm(suspension, now)
+                guard = Guard(suspension_id=row.suspension_id, digest=question.digest)
+                return Change() if reminded is None else Change((reminded,), guard)
             timed_out = ev.SuspensionTimedOut(suspension_id=row.suspension_id, outcome=question.on_timeout)
             guard = Guard(suspension_id=row.suspension_id, digest=question.digest, deadline="passed")
             return Change((timed_out,), guard)

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.alarms import Schedule
 from planwarden.agent.audit import AuditRow, Entry
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.state import Execution, ExecutionStatus
@@ -115,6 +116,8 @@ class SuspensionRow:
     digest: str
     created_at: float
     expires_at: float | None
+    alarm_at: float | None = None
+    """When the next alarm is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +178,12 @@ class Store(Protocol):
         ...
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        """Pending suspensions whose deadline has passed."""
+        """Pending suspensions of which an alarm is due or the deadline has passed, earliest first."""
         ...
 
-    async def next_deadline(self) -> float | None: ...
+    async def next_deadline(self) -> float | None:
+        """The earliest alarm or deadline of a pending suspension."""
+        ...
 
     async def claim(self, execution_id: str, owner: str) -> Lease | None:
         """Take the lease of a running execution that nobody valid owns; None when there is nothing to take over."""
@@ -329,6 +334,10 @@ class Gate(Protocol):
 
     def person(self, principal: str) -> str:
         """One name for each person: principals that are known to be the same person have the same."""
+        ...
+
+    def schedule(self, tool_name: str) -> Schedule:
+        """When to remind people of questions about that tool; the empty name is for questions about none."""
         ...
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from planwarden.agent import events as ev
 from planwarden.agent.errors import InvalidArguments
@@ -21,6 +21,7 @@ from planwarden.agent.plan import MAX_STEPS
 from planwarden.agent.tool import Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.options import invalid
 from planwarden.server.policy import Policy
+from planwarden.server.reminders import REMINDERS, ReminderSettings, schedules
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
@@ -29,7 +30,7 @@ LOCAL = "local"
 """The principal when nobody says otherwise: whoever can read the home directory."""
 
 
-class ToolSettings(BaseModel):
+class ToolSettings(ReminderSettings):
     """`[tools."NAME"]`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -40,8 +41,15 @@ class ToolSettings(BaseModel):
     answer_within_s: Annotated[float, Field(gt=0)] | None = None
     on_timeout: OnTimeout | None = None
 
+    @model_validator(mode="after")
+    def _alarms_come_in_time(self) -> "ToolSettings":
+        latest_s = max([*(self.remind_after_s or ()), self.escalate_after_s or 0.0])
+        if self.answer_within_s is not None and latest_s >= self.answer_within_s:
+            raise ValueError(f"nobody is reminded after {latest_s:g} s: answer_within_s is {self.answer_within_s:g}")
+        return self
 
-class _Approvals(BaseModel):
+
+class _Approvals(ReminderSettings):
     model_config = ConfigDict(extra="forbid", strict=True)
     trust_caller: bool = False
     critical: Literal["signed", "second"] = "signed"
@@ -99,7 +107,7 @@ class Settings:
         found = self.tools.get(definition.name)
         if found is None:
             return definition
-        changes: dict[str, Any] = found.model_dump(exclude_none=True)
+        changes: dict[str, Any] = found.model_dump(exclude_none=True, exclude=REMINDERS)
         if "capabilities" in changes:
             changes["capabilities"] = tuple(changes["capabilities"])
         return replace(definition, **changes, digest="")
@@ -125,13 +133,16 @@ def load_settings(
         "wait_seconds": execution.waitSeconds,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    facts: dict[str, JsonValue] = {"tools": {name: found.model_dump() for name, found in by_name.items()}}
+    # Reminders decide nothing, so a pending question need not be shown again for them.
+    facts: dict[str, JsonValue] = {
+        "tools": {name: found.model_dump(exclude=REMINDERS) for name, found in by_name.items()}
+    }
     return Settings(
         home=folder,
         model=model or env.get("PLANWARDEN_MODEL") or parsed.model or "caller",
         options=replace(ev.Options(), **changes),
         max_steps=execution.maxSteps,
-        policy=_policy(parsed.approvals, facts if text else {}),
+        policy=_policy(parsed.approvals, by_name, facts if text else {}),
         tools=by_name,
         python_files=listed,
         retention_days=parsed.retention.days,
@@ -139,11 +150,12 @@ def load_settings(
     )
 
 
-def _policy(approvals: _Approvals, facts: dict[str, JsonValue]) -> Policy:
+def _policy(approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]) -> Policy:
     if approvals.approvers and len(set(approvals.approvers)) < approvals.quorum:
         raise InvalidArguments(
             f"{FILE}: approvals.quorum is {approvals.quorum}, but approvers names {len(set(approvals.approvers))}"
         )
+    default, by_name = schedules(approvals, tools)
     return Policy(
         trust_caller=approvals.trust_caller,
         critical=approvals.critical,
@@ -151,6 +163,8 @@ def _policy(approvals: _Approvals, facts: dict[str, JsonValue]) -> Policy:
         approvers=tuple(approvals.approvers),
         same_person=frozenset({LOCAL, operator()}),
         facts=facts,
+        schedules=by_name,
+        default_schedule=default,
     )
 
 

@@ -1,6 +1,6 @@
 """The store without a disk: every law of the port except durability. For tests and throw-away use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -12,7 +12,7 @@ from planwarden.agent.grants import is_open
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
-from planwarden.storage.projection import Answered, GrantUsed, Opened, Revised, grant_uses, projection
+from planwarden.storage.projection import Answered, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 
 LEASE_S = 15.0
 
@@ -133,7 +133,11 @@ class MemoryStore:
                     digest=question.digest,
                     created_at=known.created_at if known else append.recorded[0].at,
                     expires_at=question.expires_at,
+                    alarm_at=change.alarm_at,
                 )
+            elif isinstance(change, Reminded):
+                row = self._suspensions[change.suspension_id]
+                self._suspensions[change.suspension_id] = replace(row, alarm_at=change.alarm_at)
             elif isinstance(change, Answered):
                 row = self._suspensions[change.suspension_id]
                 self._suspensions[change.suspension_id] = replace(row, status=change.status)
@@ -194,18 +198,18 @@ class MemoryStore:
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         now = self._clock.now()
-        found = [
-            row
-            for row in self._suspensions.values()
-            if row.status == "pending" and row.expires_at is not None and row.expires_at <= now
-        ]
-        return tuple(sorted(found, key=lambda row: row.expires_at or 0.0)[:limit])
+        found = [(at, row) for at, row in self._waking() if at <= now]
+        return tuple(row for _, row in sorted(found, key=lambda pair: pair[0])[:limit])
 
     async def next_deadline(self) -> float | None:
-        return min(
-            (r.expires_at for r in self._suspensions.values() if r.status == "pending" and r.expires_at is not None),
-            default=None,
-        )
+        return min((at for at, _ in self._waking()), default=None)
+
+    def _waking(self) -> Iterator[tuple[float, SuspensionRow]]:
+        """When each pending question needs the clockwork next."""
+        for row in self._suspensions.values():
+            moments = [at for at in (row.alarm_at, row.expires_at) if at is not None]
+            if row.status == "pending" and moments:
+                yield min(moments), row
 
     async def claim(self, execution_id: str, owner: str) -> Lease | None:
         row = self._rows.get(execution_id)

@@ -22,7 +22,7 @@ from planwarden.storage.clock import SystemClock
 from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
-from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Revised, grant_uses, projection
+from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 from planwarden.storage.statements import SQL
 from planwarden.storage.worker import Worker
 
@@ -379,11 +379,15 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
                 question.digest,
                 append.recorded[0].at,
                 question.expires_at,
+                change.alarm_at,
             ),
         )
     elif isinstance(change, Revised):
         question = change.question
-        connection.execute(SQL["revise_suspension"], (question.digest, question.expires_at, question.suspension_id))
+        values = (question.digest, question.expires_at, change.alarm_at, question.suspension_id)
+        connection.execute(SQL["revise_suspension"], values)
+    elif isinstance(change, Reminded):
+        connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
     elif isinstance(change, Answered):
         connection.execute(SQL["answer_suspension"], (change.status, change.suspension_id))
     elif isinstance(change, GrantUsed):
@@ -447,7 +451,7 @@ def _header(row: tuple[Any, ...]) -> Header:
 
 
 def _suspension(row: tuple[Any, ...]) -> SuspensionRow:
-    suspension_id, execution_id, thread_id, principal, addressee, status, digest, created_at, expires_at = row
+    suspension_id, execution_id, thread_id, principal, addressee, status, digest, created_at, expires_at, alarm_at = row
     return SuspensionRow(
         suspension_id=suspension_id,
         execution_id=execution_id,
@@ -458,4 +462,5 @@ def _suspension(row: tuple[Any, ...]) -> SuspensionRow:
         digest=digest,
         created_at=created_at,
         expires_at=expires_at,
+        alarm_at=alarm_at,
     )

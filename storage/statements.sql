@@ -32,12 +32,16 @@ SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = ?;
 
 -- name: open_suspension
 -- A new question.
-INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at)
-VALUES (?, ?, ?, 'pending', ?, ?, ?);
+INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
+VALUES (?, ?, ?, 'pending', ?, ?, ?, ?);
 
 -- name: revise_suspension
 -- A question changed before it was answered.
-UPDATE suspensions SET digest = ?, expires_at = ? WHERE suspension_id = ? AND status = 'pending';
+UPDATE suspensions SET digest = ?, expires_at = ?, alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
+
+-- name: remind_suspension
+-- An alarm fired; when the next one is due.
+UPDATE suspensions SET alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
 
 -- name: answer_suspension
 -- The one answer: nothing is updated when there was one already.
@@ -72,13 +76,13 @@ ORDER BY e.first;
 -- name: find_suspension
 -- One question's row.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at
+       s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = ?;
 
 -- name: pending_suspensions
 -- A page of open questions to people and callers, oldest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at
+       s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status = 'pending' AND s.addressee <> 'clock' AND s.number > ?1
   AND (?2 IS NULL OR x.principal = ?2) AND (?3 IS NULL OR x.thread_id = ?3) AND (?4 IS NULL OR s.addressee = ?4)
@@ -95,15 +99,19 @@ WHERE s.status = 'pending' AND s.addressee <> 'clock'
 SELECT number FROM suspensions WHERE suspension_id = ?;
 
 -- name: due_suspensions
--- Open questions whose deadline has passed.
+-- Open questions of which an alarm is due or the deadline has passed, earliest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at
+       s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status = 'pending' AND s.expires_at IS NOT NULL AND s.expires_at <= ? ORDER BY s.expires_at LIMIT ?;
+WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
+  AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) <= ?1
+ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT ?2;
 
 -- name: next_deadline
--- The earliest deadline of an open question.
-SELECT min(expires_at) FROM suspensions WHERE status = 'pending' AND expires_at IS NOT NULL;
+-- The earliest alarm or deadline of an open question.
+SELECT min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) FROM suspensions AS s
+WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
+ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT 1;
 
 -- name: claim
 -- Take over a running execution that nobody valid owns.

@@ -62,6 +62,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:deadlines": Requirement(
         "ports.Store", "Deadlines that passed are found, earliest first, by the store's clock."
     ),
+    "store:alarms": Requirement(
+        "ports.Store", "Alarms and deadlines are found in one order; an alarm that fired is not found again."
+    ),
+    "alarm:once": Requirement(
+        "issue, notifications and time",
+        "A reminder or escalation fires once among all processes, and never after the answer; missed ones as one.",
+    ),
     "store:orphans": Requirement("design, durability", "Running executions that nobody valid owns are found."),
     "store:prune": Requirement("issue, runner and store", "Pruning deletes finished, old executions and nothing else."),
     "store:reopen": Requirement("design, durability", "What was acknowledged is there after the file is opened again."),
