@@ -24,7 +24,7 @@ from planwarden.agent.grants import GrantBook
 from planwarden.agent.ids import RandomIds
 from planwarden.agent.perform import Performer
 from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
-from planwarden.agent.ports import Gate, Guard, Ids, Model, Store, SuspensionRow, Toolbox
+from planwarden.agent.ports import Gate, Guard, Ids, Model, Outbox, Store, SuspensionRow, Toolbox
 from planwarden.agent.run import Run, Surroundings, load, settle
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.tool import ToolDefinition
@@ -55,13 +55,16 @@ class Engine:
         adopts: bool = True,
         follows: bool = True,
         grace_s: float = GRACE_S,
+        outbox: Outbox | None = None,
     ) -> None:
         """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
         not begin what it cannot finish. Without `follows` it records what it is told and begins nothing at all. Calls that are running have `grace_s` seconds to end when the engine closes.
+        `outbox` says what is told outside; without one nothing is.
         """
         self._adopts = adopts
         self._follows = follows
         self._grace_s = grace_s
+        self._outbox = outbox
         self.store = store
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
@@ -100,6 +103,7 @@ class Engine:
             tasks=self._tasks,
             owner=self.owner,
             policy=self._policy_digest,
+            outbox=self._outbox,
             committed=self._committed,
             refused=self.grants.drop,
             is_closing=lambda: self._closing or not self._follows,

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from planwarden.agent import events as ev
 from planwarden.agent.alarms import Schedule
 from planwarden.agent.audit import AuditRow, Entry
+from planwarden.agent.notices import Notice
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.state import Execution, ExecutionStatus
 from planwarden.agent.tool import CallContext, Risk, Suspend, ToolDefinition
@@ -80,6 +81,8 @@ class Append:
     guards: Sequence[Guard] = ()
     policy: str = ""
     """Digest of the policy under which the events were decided, for the audit."""
+    notices: Sequence[Notice] = ()
+    """What is to be told about the events, stored with them and delivered later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +140,7 @@ class Store(Protocol):
     * At most one unfinished execution per thread (`ThreadBusy`).
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantSpent`).
+    * Notices are stored in the transaction of the events that they tell.
     * The audit grows in the transaction of what it tells: `agent.audit.entries` of the events, chained by hash.
     * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.
     * Every failure of the medium is a `StoreError` that says what to do.
@@ -342,6 +346,14 @@ class Gate(Protocol):
 
     @property
     def policy_digest(self) -> str: ...
+
+
+class Outbox(Protocol):
+    """Who is to be told of what."""
+
+    def notices(self, recorded: Sequence[ev.Recorded], execution: Execution) -> tuple[Notice, ...]:
+        """What to store with these events, in their order; `execution` is the state after them."""
+        ...
 
 
 class Ids(Protocol):

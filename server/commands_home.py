@@ -20,6 +20,7 @@ from planwarden.agent.state import Execution
 from planwarden.server.catalogue import build_registry
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.models import build_model
+from planwarden.server.notices import outbox
 from planwarden.server.service import Service
 from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sqlite import SqliteStore
@@ -82,8 +83,17 @@ class Home:
         return store
 
     def _engine(self, store: Store, *, follows: bool = True) -> Engine:
-        policy, limit = self.settings.policy, self.settings.max_steps
-        return Engine(store, self.tools, self.model, policy, max_steps=limit, adopts=False, follows=follows)
+        return Engine(
+            store,
+            self.tools,
+            self.model,
+            self.settings.policy,
+            max_steps=self.settings.max_steps,
+            adopts=False,
+            follows=follows,
+            # What a command decides is told by the processes that live longer.
+            outbox=outbox(self.settings.channels),
+        )
 
     def _service(self, engine: Engine) -> Service:
         return Service(engine, self.settings.options, max_steps=self.settings.max_steps)

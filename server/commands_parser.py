@@ -92,6 +92,7 @@ def parser() -> Parser:
     tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
     tools.add_argument("--cursor", help="where the last page ended")
     command("doctor", handlers.doctor, "Check store, settings, model and tools.")
+    _notify(commands, shared)
     _grants(commands, shared)
     _audit(commands, shared)
     prune = command("prune", handlers.prune, "Delete old finished executions.")
@@ -106,6 +107,17 @@ def parser() -> Parser:
     client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(CLIENTS))
     client.set_defaults(run=handlers.config)
     return top
+
+
+def _notify(commands: "Subparsers", shared: Parser) -> None:
+    text = "The channels that tell people of questions."
+    group = commands.add_parser("notify", help=text, description=text).add_subparsers(
+        metavar="test", required=True, parser_class=Parser
+    )
+    test = group.add_parser("test", help="send a test notice now", parents=[shared], allow_abbrev=False)
+    test.add_argument("--channel", metavar="NAME", help="only to this channel; default: to every one")
+    test.add_argument("--json", action="store_true", help=_JSON)
+    test.set_defaults(run=handlers.notify_test)
 
 
 def _grants(commands: "Subparsers", shared: Parser) -> None:

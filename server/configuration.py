@@ -19,6 +19,7 @@ from planwarden.agent import events as ev
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.plan import MAX_STEPS
 from planwarden.agent.tool import Effect, OnTimeout, Risk, ToolDefinition
+from planwarden.server.notices_channels import Channel, NotifySettings, channels
 from planwarden.server.options import invalid
 from planwarden.server.policy import Policy
 from planwarden.server.reminders import REMINDERS, ReminderSettings, schedules
@@ -80,6 +81,7 @@ class _File(BaseModel):
     approvals: _Approvals = Field(default_factory=_Approvals)
     execution: _Execution = Field(default_factory=_Execution)
     retention: _Retention = Field(default_factory=_Retention)
+    notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
     model: str | None = None
 
 
@@ -95,6 +97,8 @@ class Settings:
     tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     python_files: tuple[Path, ...] = ()
     retention_days: int = RETENTION_DAYS
+    channels: tuple[Channel, ...] = ()
+    """Who is told about questions to people."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
 
@@ -146,6 +150,7 @@ def load_settings(
         tools=by_name,
         python_files=listed,
         retention_days=parsed.retention.days,
+        channels=channels(parsed.notify, env),
         environment=dict(env),
     )
 

@@ -12,6 +12,7 @@ from planwarden.agent.grants import is_open
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
+from planwarden.storage.notices_memory import MemoryNotices
 from planwarden.storage.projection import Answered, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 
 LEASE_S = 15.0
@@ -33,11 +34,16 @@ class MemoryStore:
         self._suspensions: dict[str, SuspensionRow] = {}
         self._grants: dict[str, Grant] = {}
         self._audit: list[AuditRow] = []
+        self._notices = MemoryNotices(self._clock, lambda entries: self._add_entries(entries, self._clock.now(), ""))
         self._changes = 0
 
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def notices(self) -> MemoryNotices:
+        return self._notices
 
     async def append(self, append: Append) -> Lease | None:
         now = self._clock.now()
@@ -58,6 +64,7 @@ class MemoryStore:
         entries = tuple(audited(append.recorded, append.execution, append.policy))
         if entries:
             self._add_entries(entries, append.recorded[0].at, append.policy)
+        self._notices.add(append.notices)
         self._changes += 1
         return held
 

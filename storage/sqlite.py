@@ -22,6 +22,7 @@ from planwarden.storage.clock import SystemClock
 from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
+from planwarden.storage.notices_sqlite import SqliteNotices, add_notices
 from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 from planwarden.storage.statements import SQL
 from planwarden.storage.worker import Worker
@@ -47,6 +48,7 @@ class SqliteStore:
         self._lock = lock
         self._clock = clock
         self._lease_s = lease_s
+        self._notices = SqliteNotices(writer, reader, clock)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -73,6 +75,10 @@ class SqliteStore:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def notices(self) -> SqliteNotices:
+        return self._notices
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
@@ -105,6 +111,8 @@ class SqliteStore:
             _project(connection, number, append, change)
         if entries:
             sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
+        if append.notices:
+            add_notices(connection, append.notices, now)
         return lease
 
     def _advance(self, connection: sqlite3.Connection, append: Append, now: float) -> tuple[int, Lease | None]:

@@ -208,3 +208,48 @@ UPDATE grants SET revoked_at = ? WHERE grant_id = ? AND revoked_at IS NULL;
 SELECT grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by, assurance, channel,
        created_at, revoked_at FROM grants
 WHERE ?1 IS NULL OR (revoked_at IS NULL AND used < uses AND expires_at > ?1) ORDER BY number DESC LIMIT ?2;
+
+-- name: add_notice
+-- A message to one channel, due at once.
+INSERT INTO notices (notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts, next_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?7);
+
+-- name: notices_span
+-- At most how many there are, without counting them.
+SELECT coalesce((SELECT max(number) FROM notices) - (SELECT min(number) FROM notices) + 1, 0);
+
+-- name: drop_oldest_notices
+-- All but the newest.
+DELETE FROM notices WHERE number <= (SELECT number FROM notices ORDER BY number DESC LIMIT 1 OFFSET ?)
+RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: is_notice_due
+-- Whether there is something to deliver to a channel.
+SELECT 1 FROM notices WHERE channel = ? AND next_at <= ? LIMIT 1;
+
+-- name: claim_notices
+-- The claimer's until ?1; nobody else finds them before.
+UPDATE notices SET attempts = attempts + 1, next_at = ?1
+WHERE number IN (SELECT number FROM notices WHERE channel = ?2 AND next_at <= ?3 ORDER BY next_at, number LIMIT ?4)
+RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: postpone_notice
+-- Try again later; nothing is updated when somebody else has claimed it meanwhile.
+UPDATE notices SET next_at = ? WHERE notice_id = ? AND attempts = ?;
+
+-- name: delete_notice
+-- It was delivered, by whomever.
+DELETE FROM notices WHERE notice_id = ?;
+
+-- name: give_up_notice
+-- It will not be delivered; nothing is deleted when somebody else has claimed it meanwhile.
+DELETE FROM notices WHERE notice_id = ? AND attempts = ?;
+
+-- name: old_notices
+-- Messages of before ?1 to channels that are not in the JSON list ?2, and that nobody is delivering now.
+DELETE FROM notices WHERE created_at < ?1 AND next_at <= ?3 AND channel NOT IN (SELECT value FROM json_each(?2))
+RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: waiting_notices
+-- How many wait for each channel.
+SELECT channel, count(*) FROM notices GROUP BY channel ORDER BY channel;

@@ -69,6 +69,29 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, notifications and time",
         "A reminder or escalation fires once among all processes, and never after the answer; missed ones as one.",
     ),
+    "notice:with-its-event": Requirement(
+        "issue, notifications and time",
+        "A notice is stored in the transaction of the event that it tells, or not at all.",
+    ),
+    "notice:one-claim": Requirement(
+        "issue, notifications and time",
+        "Of several processes one delivers a notice; a claim that ended says nothing more.",
+    ),
+    "notice:at-least-once": Requirement(
+        "issue, notifications and time",
+        "What was not recorded as delivered is sent again, later each time, under the same id and newly signed.",
+    ),
+    "notice:gives-up": Requirement(
+        "issue, notifications and time", "Notices are bounded in number, attempts and time; a lost one is in the audit."
+    ),
+    "notice:discreet": Requirement(
+        "issue, notifications and time",
+        "A notice holds no argument, no text of the agent and no secret; logs, rows and representations no secret either.",
+    ),
+    "notice:never-in-the-way": Requirement(
+        "issue, notifications and time",
+        "A slow or dead receiver delays neither an execution nor the end of the process.",
+    ),
     "store:orphans": Requirement("design, durability", "Running executions that nobody valid owns are found."),
     "store:prune": Requirement("issue, runner and store", "Pruning deletes finished, old executions and nothing else."),
     "store:reopen": Requirement("design, durability", "What was acknowledged is there after the file is opened again."),
