@@ -6,8 +6,9 @@ The receivers are real servers on the loopback interface. Time is a clock that i
 import base64
 import json
 import logging
+import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from pathlib import Path
 import anyio
 import pytest
 from pydantic import JsonValue
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 import planwarden
 from planwarden.agent.alarms import Schedule
@@ -489,3 +490,20 @@ async def test_a_process_that_lacks_the_secret_leaves_the_notice_to_one_that_has
             desk.channels = (hook(receiver),)
             await desk.courier.turn()
             assert len(receiver.received) == 1
+
+
+async def test_the_receiver_of_the_guide_accepts_a_message_once_and_no_forged_one() -> None:
+    """ours: docs/notifications.md is true"""
+    guide = (Path(__file__).parent.parent / "docs" / "notifications.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    names: dict[str, Callable[..., object]] = {}
+    # The guide is ours; running it is the point.
+    exec(program, names)  # noqa: S102
+    async with receiving() as receiver, office(hook(receiver), now=float(int(time.time()))) as desk:
+        await desk.ask()
+        await desk.courier.turn()
+    [got] = receiver.received
+    assert names["receive"](got.body, got.headers, SECRET) == got.document
+    assert names["receive"](got.body, got.headers, SECRET) is None
+    with pytest.raises(WebhookVerificationError):
+        names["receive"](got.body.replace(b"dangerous", b"read"), got.headers, SECRET)
