@@ -95,6 +95,11 @@ def _entry(event: ev.Event, execution: Execution) -> tuple[Kind, str | None, dic
             if event.decision.reason is not None:
                 facts["reason"] = event.decision.reason[:200]
             return "decided", event.suspension_id, facts
+        case ev.SuspensionReminded():
+            reminded: dict[str, JsonValue] = {"number": event.number}
+            if event.to:
+                reminded["to"] = list[JsonValue](event.to)
+            return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, reminded
         case ev.SuspensionTimedOut() if _is_to_a_person(execution, event.suspension_id):
             return "timed_out", event.suspension_id, {"outcome": event.outcome}
         case ev.ToolCallIntended(grant_id=str() as grant_id):

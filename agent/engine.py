@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent import events as ev
+from planwarden.agent.alarms import due_alarm
 from planwarden.agent.answers import Answers, Authority, Decision, Ruling
 from planwarden.agent.dispatch import Dispatcher
 from planwarden.agent.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
@@ -24,7 +25,7 @@ from planwarden.agent.ids import RandomIds
 from planwarden.agent.perform import Performer
 from planwarden.agent.pins import pins_of
 from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
-from planwarden.agent.ports import Gate, Guard, Ids, Model, Store, SuspensionRow, Toolbox
+from planwarden.agent.ports import Gate, Guard, Ids, Model, Outbox, Store, SuspensionRow, Toolbox
 from planwarden.agent.run import Run, Surroundings, load, settle
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.tool import ToolDefinition
@@ -55,13 +56,16 @@ class Engine:
         adopts: bool = True,
         follows: bool = True,
         grace_s: float = GRACE_S,
+        outbox: Outbox | None = None,
     ) -> None:
         """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
         not begin what it cannot finish. Without `follows` it records what it is told and begins nothing at all. Calls that are running have `grace_s` seconds to end when the engine closes.
+        `outbox` says what is told outside; without one nothing is.
         """
         self._adopts = adopts
         self._follows = follows
         self._grace_s = grace_s
+        self._outbox = outbox
         self.store = store
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
@@ -104,10 +108,11 @@ class Engine:
             tasks=self._tasks,
             owner=self.owner,
             policy=self._policy_digest,
+            outbox=self._outbox,
             committed=self._committed,
             refused=self.grants.drop,
             is_closing=lambda: self._closing or not self._follows,
-            heard=self._wake,
+            heard=self._rouse,
         )
         self._tasks.start_soon(self._clockwork)
         return self
@@ -278,7 +283,7 @@ class Engine:
         return self._known[1]
 
     async def tick(self) -> None:
-        """One turn of the clockwork: deadlines, takeovers, leases, news from other processes."""
+        """One turn of the clockwork: alarms, deadlines, takeovers, leases, news from other processes."""
         await self._notice()
         now = self.store.clock.now()
         is_time_to_renew = now - self._renewed >= RENEW_S
@@ -286,7 +291,7 @@ class Engine:
             self._renewed = now
             if self._runs:
                 await self.store.renew(self.owner)
-        await self._each(self._time_out, await self.store.due(100) if self._adopts else await self._known_due())
+        await self._each(self._wake, await self.store.due(100) if self._adopts else await self._known_due())
         if is_time_to_renew:
             orphans = await self.store.orphans(100) if self._adopts else self._known_running()
             await self._each(self._take_over, orphans)
@@ -338,14 +343,18 @@ class Engine:
             if header is not None and header.version > run.execution.version:
                 run.refresh()
 
-    async def _time_out(self, row: SuspensionRow) -> None:
+    async def _wake(self, row: SuspensionRow) -> None:
+        """Let the question time out, or let its alarm fire. Whoever loses a race for it finds nothing left to do."""
+
         def build(state: Execution, now: float) -> Change:
             suspension = state.suspensions.get(row.suspension_id)
             if suspension is None or not suspension.is_open or state.is_finished:
                 return Change()
             question = suspension.question
             if question.expires_at is None or question.expires_at > now:
-                return Change()
+                reminded = due_alarm(suspension, now)
+                guard = Guard(suspension_id=row.suspension_id, digest=question.digest)
+                return Change() if reminded is None else Change((reminded,), guard)
             timed_out = ev.SuspensionTimedOut(suspension_id=row.suspension_id, outcome=question.on_timeout)
             guard = Guard(suspension_id=row.suspension_id, digest=question.digest, deadline="passed")
             return Change((timed_out,), guard)
@@ -413,13 +422,13 @@ class Engine:
                 del self._runs[execution_id]
             if run.execution.version:
                 self._rest(run.execution, run.principal)
-        self._wake(run)
+        self._rouse(run)
         if self.asks is not None and run.execution.suspensions and not run.is_foreign:
             self.asks(run.execution)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 
-    def _wake(self, run: Run) -> None:
+    def _rouse(self, run: Run) -> None:
         watch = self._watches.pop(run.execution.execution_id, None)
         if watch is not None:
             watch.set()

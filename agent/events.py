@@ -22,6 +22,7 @@ SuspensionKind = Literal[
 Needs = Literal["client", "human", "signed", "second"]
 Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
 ValidationStatus = Literal["passed", "failed", "skipped"]
+AlarmKind = Literal["remind", "escalate"]
 Budget = Literal["modelTokens", "toolCalls", "seconds"]
 ToolMode = Literal["strict", "flexible"]
 
@@ -67,6 +68,17 @@ class CoveredCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """A moment at which a question that is still open is brought to mind."""
+
+    kind: AlarmKind
+    at: float
+    """Unix seconds by the store's clock."""
+    to: tuple[str, ...] = ()
+    """To whom it is escalated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One revision of what somebody is asked."""
 
@@ -100,6 +112,8 @@ class Question:
     """The first digits of the digest of the operator's policy under which it was asked, to notice a new one."""
     quorum: int = 1
     """How many different people have to approve."""
+    alarms: tuple[Alarm, ...] = ()
+    """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +299,18 @@ class SuspensionEndorsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionReminded:
+    """An alarm of an open question fired; see `planwarden.agent.alarms`."""
+
+    suspension_id: str
+    number: int
+    """The place of the newest alarm that was due, counted from 1; none up to it fires any more."""
+    kind: AlarmKind
+    to: tuple[str, ...] = ()
+    """To whom it was escalated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionTimedOut:
     suspension_id: str
     outcome: OnTimeout
@@ -389,6 +415,7 @@ Event: TypeAlias = (
     | SuspensionRevised
     | SuspensionDecided
     | SuspensionEndorsed
+    | SuspensionReminded
     | SuspensionTimedOut
     | ValidationFailed
     | StepCompleted

@@ -270,6 +270,17 @@ def _endorsed(execution: Execution, event: ev.SuspensionEndorsed, at: float) -> 
     }
 
 
+def _reminded(execution: Execution, event: ev.SuspensionReminded, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    if not current.alarmed < event.number <= len(current.question.alarms):
+        raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
+    reminded = evolve(current, alarmed=event.number)
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: reminded},
+    }
+
+
 def _timed_out(execution: Execution, event: ev.SuspensionTimedOut, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
     answered = evolve(
@@ -379,6 +390,7 @@ _EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
     ev.SuspensionRevised: _revised,
     ev.SuspensionDecided: _decided,
     ev.SuspensionEndorsed: _endorsed,
+    ev.SuspensionReminded: _reminded,
     ev.SuspensionTimedOut: _timed_out,
     ev.ValidationFailed: _validation_failed,
     ev.StepStarted: _step_started,

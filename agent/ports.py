@@ -10,8 +10,10 @@ from typing import Literal, Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.alarms import Schedule
 from planwarden.agent.artifact import Artifact, Attached
 from planwarden.agent.audit import AuditRow, Entry
+from planwarden.agent.notices import Notice
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.state import Execution, ExecutionStatus
 from planwarden.agent.tool import CallContext, Risk, Suspend, ToolDefinition
@@ -82,6 +84,8 @@ class Append:
     """Stored with the events; one that the execution has already is not stored again."""
     policy: str = ""
     """Digest of the policy under which the events were decided, for the audit."""
+    notices: Sequence[Notice] = ()
+    """What is to be told about the events, stored with them and delivered later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,8 @@ class SuspensionRow:
     digest: str
     created_at: float
     expires_at: float | None
+    alarm_at: float | None = None
+    """When the next alarm is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,7 @@ class Store(Protocol):
     * At most one unfinished execution per thread (`ThreadBusy`).
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantSpent`).
+    * Notices are stored in the transaction of the events that they tell.
     * The audit grows in the transaction of what it tells: `agent.audit.entries` of the events, chained by hash.
     * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.
     * Every failure of the medium is a `StoreError` that says what to do.
@@ -189,10 +196,12 @@ class Store(Protocol):
         ...
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        """Pending suspensions whose deadline has passed."""
+        """Pending suspensions of which an alarm is due or the deadline has passed, earliest first."""
         ...
 
-    async def next_deadline(self) -> float | None: ...
+    async def next_deadline(self) -> float | None:
+        """The earliest alarm or deadline of a pending suspension."""
+        ...
 
     async def claim(self, execution_id: str, owner: str) -> Lease | None:
         """Take the lease of a running execution that nobody valid owns; None when there is nothing to take over."""
@@ -360,8 +369,20 @@ class Gate(Protocol):
         """One name for each person: principals that are known to be the same person have the same."""
         ...
 
+    def schedule(self, tool_name: str) -> Schedule:
+        """When to remind people of questions about that tool; the empty name is for questions about none."""
+        ...
+
     @property
     def policy_digest(self) -> str: ...
+
+
+class Outbox(Protocol):
+    """Who is to be told of what."""
+
+    def notices(self, recorded: Sequence[ev.Recorded], execution: Execution) -> tuple[Notice, ...]:
+        """What to store with these events, in their order; `execution` is the state after them."""
+        ...
 
 
 class Ids(Protocol):

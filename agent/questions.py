@@ -11,6 +11,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.alarms import alarms
 from planwarden.agent.canonical import digest, is_larger
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.pins import difference
@@ -89,7 +90,7 @@ class Questions:
         is_clock = suspend.addressee == "clock"
         kind: ev.SuspensionKind = "wait" if is_clock else "input" if suspend.form is not None else "confirmation"
         return ev.Suspended(
-            question=self.sealed(
+            question=self._opened(
                 execution,
                 ev.Question(
                     suspension_id=self._ids.new(),
@@ -127,7 +128,7 @@ class Questions:
     ) -> ev.Suspended:
         wait_s = definition.answer_within_s
         return ev.Suspended(
-            question=self.sealed(
+            question=self._opened(
                 execution,
                 ev.Question(
                     suspension_id=self._ids.new(),
@@ -154,7 +155,7 @@ class Questions:
         risk = highest_risk("confirm", requirement.risk)
         required = self._gate.for_risk(risk)
         return ev.Suspended(
-            question=self.sealed(
+            question=self._opened(
                 execution,
                 ev.Question(
                     suspension_id=self._ids.new(),
@@ -175,6 +176,13 @@ class Questions:
                 principal,
             )
         )
+
+    def _opened(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
+        """A new question with the alarms of its tool's schedule, sealed; nobody is reminded of a clock."""
+        if question.addressee == "human":
+            schedule = self._gate.schedule(question.tool_name or "")
+            question = replace(question, alarms=alarms(schedule, self._clock.now(), question.expires_at))
+        return self.sealed(execution, question, principal)
 
     def sealed(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
         """The question with its approval digest over everything a decision is bound to."""

@@ -30,7 +30,7 @@ from planwarden.agent.errors import (
 from planwarden.agent.fold import fold
 from planwarden.agent.parts import read_wanted
 from planwarden.agent.perform import Performer
-from planwarden.agent.ports import Append, Lease, Store
+from planwarden.agent.ports import Append, Lease, Outbox, Store
 from planwarden.agent.references import Part, PartsNeeded, Wanted
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.transaction import Change, Command, Job, Outcome, Preparation, Transaction
@@ -55,6 +55,8 @@ class Surroundings:
     owner: str
     policy: str
     """Digest of the policy, for the audit."""
+    outbox: Outbox | None
+    """None when nobody outside is told anything."""
     refused: Callable[[str], None]
     """Told the id of a grant that the store would not let be used."""
     committed: Callable[["Run"], None]
@@ -253,7 +255,7 @@ class Run:
         return anyio.CancelScope(deadline=math.inf if limit_s is None else anyio.current_time() + limit_s)
 
     async def _commit(self, transaction: Transaction) -> None:
-        status = transaction.execution.status
+        status, outbox = transaction.execution.status, self._around.outbox
         append = Append(
             execution=transaction.execution,
             recorded=transaction.recorded,
@@ -266,6 +268,7 @@ class Run:
             guards=transaction.guards,
             policy=self._around.policy,
             artifacts=transaction.artifacts,
+            notices=() if outbox is None else outbox.notices(transaction.recorded, transaction.execution),
         )
         self.lease = await self._around.store.append(append)
 

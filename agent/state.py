@@ -48,6 +48,7 @@ _WORK: tuple[type[ev.Event], ...] = (
     ev.SuspensionRevised,
     ev.SuspensionDecided,
     ev.SuspensionEndorsed,
+    ev.SuspensionReminded,
     ev.SuspensionTimedOut,
     ev.ValidationFailed,
     ev.StepCompleted,
@@ -75,6 +76,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
         ev.SuspensionTimedOut: "running",
         ev.SuspensionRevised: "suspended",
         ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
         ev.CancelRequested: "running",
     },
     "completed": {},
@@ -104,6 +106,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
         ev.SuspensionTimedOut: "in_progress",
         ev.SuspensionRevised: "suspended",
         ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
     },
     "completed": {},
     "rejected": {},
@@ -127,6 +130,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
     "suspended": {
         ev.SuspensionRevised: "suspended",
         ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
         ev.SuspensionDecided: "decided",
         ev.SuspensionTimedOut: "decided",
     },
@@ -141,6 +145,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.Suspended: "outcome_unknown",
         ev.SuspensionRevised: "outcome_unknown",
         ev.SuspensionEndorsed: "outcome_unknown",
+        ev.SuspensionReminded: "outcome_unknown",
         ev.SuspensionDecided: "outcome_unknown",
         ev.SuspensionTimedOut: "outcome_unknown",
         ev.ToolCallIntended: "running",
@@ -268,6 +273,8 @@ class SuspensionState:
     """Digest of the revision that the decision was about."""
     endorsements: tuple[Endorsement, ...] = ()
     """Approvals of this revision so far, one for each person."""
+    alarmed: int = 0
+    """How many alarms of the question are over: fired, or missed while no process was there."""
 
     @property
     def is_open(self) -> bool:

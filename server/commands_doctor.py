@@ -10,7 +10,8 @@ import platform
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.errors import PlanwardenError
+from planwarden.agent.notices import TOLD
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import FILE, SERVERS_FILE, Settings, home_folder, load_settings
 from planwarden.server.models import build_model
@@ -83,6 +85,7 @@ def examine(home: Path | None, model: str | None, mcp_config: Path | None = None
         _guarded("tools", lambda: _tools(settings)),
         _web_extra(),
         _guarded("search", lambda: _search(settings)),
+        _guarded("notify", lambda: _notify(settings)),
         *_downstream(settings),
     )
     return Report(
@@ -229,6 +232,50 @@ def _search(settings: Settings) -> Check:
         return Check(name="search", status="off", message="no search service; PLANWARDEN_SEARCH names one")
     facts: dict[str, JsonValue] = {"provider": endpoint.provider, "baseUrl": endpoint.base_url}
     return Check(name="search", status="ok", message=f"{endpoint.provider} at {endpoint.base_url}", facts=facts)
+
+
+def _notify(settings: Settings) -> Check:
+    """Hosts only: the address of a webhook and the topic of a push service may be secrets."""
+    if not settings.channels:
+        return Check(name="notify", status="off", message=f"nobody is told of questions; [[notify]] in {FILE} does")
+    waiting = _waiting_notices(settings)
+    listed: list[JsonValue] = [
+        {
+            "name": channel.name,
+            "kind": channel.kind,
+            "host": channel.host,
+            "events": [kind for kind in TOLD if kind in channel.events],
+            "waiting": waiting.get(channel.name, 0),
+            "problem": channel.problem,
+        }
+        for channel in settings.channels
+    ]
+    facts: dict[str, JsonValue] = {"channels": listed}
+    problems = [f"{found.name}: {found.problem}" for found in settings.channels if found.problem is not None]
+    if problems:
+        # Not broken: the processes that deliver may have what this one lacks.
+        text = f"not deliverable with this environment: {'; '.join(problems)}"
+        return Check(name="notify", status="warning", message=text, facts=facts)
+    text = ", ".join(
+        f"{found.name} ({'everything' if len(found.events) == len(TOLD) else ' '.join(sorted(found.events))})"
+        for found in settings.channels
+    )
+    return Check(name="notify", status="ok", message=f"{text}; waiting: {sum(waiting.values())}", facts=facts)
+
+
+def _waiting_notices(settings: Settings) -> Mapping[str, int]:
+    async def look() -> Mapping[str, int]:
+        store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
+        try:
+            return await store.notices.waiting()
+        finally:
+            await store.close()
+
+    if settings.database.exists():
+        # What is wrong with the store stands in its own check.
+        with suppress(PlanwardenError):
+            return anyio.run(look)
+    return {}
 
 
 def _downstream(settings: Settings) -> Iterator[Check]:

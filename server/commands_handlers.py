@@ -172,6 +172,17 @@ def doctor(arguments: Namespace) -> int:
     return DONE if report.is_healthy else FAILED
 
 
+def notify_test(arguments: Namespace) -> int:
+    from planwarden.server.commands_notify import draw_tested, send_test
+
+    found = send_test(load_settings(home=_home(arguments)), arguments.channel)
+    if arguments.json:
+        print_json({"channels": [tested.to_json() for tested in found]})
+    else:
+        draw_tested(_terminal(arguments), found)
+    return DONE if all(tested.is_delivered for tested in found) else FAILED
+
+
 def grant_list(arguments: Namespace) -> int:
     found = commands_grants.list_grants(_load(arguments), only_open=arguments.open)
     if arguments.json:

@@ -20,6 +20,7 @@ from planwarden.agent.state import Execution
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.models import build_model
+from planwarden.server.notices import outbox
 from planwarden.server.service import Service
 from planwarden.server.terminal_screen import Update
 from planwarden.storage.memory import MemoryStore
@@ -108,8 +109,17 @@ class Home:
         return store
 
     def _engine(self, store: Store, *, follows: bool = True) -> Engine:
-        policy, limit = self.settings.policy, self.settings.max_steps
-        return Engine(store, self.tools, self.model, policy, max_steps=limit, adopts=False, follows=follows)
+        return Engine(
+            store,
+            self.tools,
+            self.model,
+            self.settings.policy,
+            max_steps=self.settings.max_steps,
+            adopts=False,
+            follows=follows,
+            # What a command decides is told by the processes that live longer.
+            outbox=outbox(self.settings.channels),
+        )
 
     def _service(self, engine: Engine) -> Service:
         settings = self.settings

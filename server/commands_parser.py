@@ -119,6 +119,7 @@ def parser() -> Parser:
     tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
     tools.add_argument("--cursor", help="where the last page ended")
     command("doctor", handlers.doctor, "Check store, settings, model and tools.")
+    _notify(commands, shared)
     _grants(commands, shared)
     _audit(commands, shared)
     prune = command("prune", handlers.prune, "Delete old finished executions.")
@@ -168,6 +169,17 @@ def _inbox(inbox: Parser) -> None:
     other.add_argument(
         "--set-passphrase", action="store_true", help="ask for the passphrase of [inbox] and keep its hash"
     )
+
+
+def _notify(commands: "Subparsers", shared: Parser) -> None:
+    text = "The channels that tell people of questions."
+    group = commands.add_parser("notify", help=text, description=text).add_subparsers(
+        metavar="test", required=True, parser_class=Parser
+    )
+    test = group.add_parser("test", help="send a test notice now", parents=[shared], allow_abbrev=False)
+    test.add_argument("--channel", metavar="NAME", help="only to this channel; default: to every one")
+    test.add_argument("--json", action="store_true", help=_JSON)
+    test.set_defaults(run=handlers.notify_test)
 
 
 def _grants(commands: "Subparsers", shared: Parser) -> None:

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from planwarden.agent import events as ev
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.plan import MAX_STEPS
 from planwarden.agent.tool import Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.access_settings import HttpSettings
+from planwarden.server.notices_channels import Channel, NotifySettings, channels
 from planwarden.server.options import invalid
 from planwarden.server.policy import Policy
+from planwarden.server.reminders import REMINDERS, ReminderSettings, schedules
 from planwarden.tools.downstream_config import Servers, ServerSettings, read_servers
 
 DATABASE = "planwarden.db"
@@ -32,7 +34,7 @@ LOCAL = "local"
 """The principal when nobody says otherwise: whoever can read the home directory."""
 
 
-class ToolSettings(BaseModel):
+class ToolSettings(ReminderSettings):
     """`[tools."NAME"]`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -43,8 +45,15 @@ class ToolSettings(BaseModel):
     answer_within_s: Annotated[float, Field(gt=0)] | None = None
     on_timeout: OnTimeout | None = None
 
+    @model_validator(mode="after")
+    def _alarms_come_in_time(self) -> "ToolSettings":
+        latest_s = max([*(self.remind_after_s or ()), self.escalate_after_s or 0.0])
+        if self.answer_within_s is not None and latest_s >= self.answer_within_s:
+            raise ValueError(f"nobody is reminded after {latest_s:g} s: answer_within_s is {self.answer_within_s:g}")
+        return self
 
-class _Approvals(BaseModel):
+
+class _Approvals(ReminderSettings):
     model_config = ConfigDict(extra="forbid", strict=True)
     trust_caller: bool = False
     trust_caller_over_network: bool = False
@@ -84,6 +93,7 @@ class _File(BaseModel):
     retention: _Retention = Field(default_factory=_Retention)
     http: HttpSettings = Field(default_factory=HttpSettings)
     servers: dict[str, ServerSettings] = Field(default_factory=dict[str, ServerSettings])
+    notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
     model: str | None = None
 
 
@@ -110,6 +120,8 @@ class Settings:
     """Downstream MCP servers."""
     servers_file: Path | None = None
     """Where they are configured."""
+    channels: tuple[Channel, ...] = ()
+    """Who is told about questions to people."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
 
@@ -122,7 +134,7 @@ class Settings:
         found = self.tools.get(definition.name)
         if found is None:
             return definition
-        changes: dict[str, Any] = found.model_dump(exclude_none=True)
+        changes: dict[str, Any] = found.model_dump(exclude_none=True, exclude=REMINDERS)
         if "capabilities" in changes:
             changes["capabilities"] = tuple(changes["capabilities"])
         return replace(definition, **changes, digest="")
@@ -152,7 +164,10 @@ def load_settings(
         "wait_seconds": execution.waitSeconds,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    facts: dict[str, JsonValue] = {"tools": {name: found.model_dump() for name, found in by_name.items()}}
+    # Reminders decide nothing, so a pending question need not be shown again for them.
+    facts: dict[str, JsonValue] = {
+        "tools": {name: found.model_dump(exclude=REMINDERS) for name, found in by_name.items()}
+    }
     trusted: list[JsonValue] = [*sorted(name for name, found in parsed.servers.items() if found.trusted)]
     if trusted:
         facts["trusted"] = trusted
@@ -162,7 +177,7 @@ def load_settings(
         model=model or env.get("PLANWARDEN_MODEL") or parsed.model or "caller",
         options=replace(ev.Options(), **changes),
         max_steps=execution.maxSteps,
-        policy=_policy(parsed.approvals, facts if text else {}),
+        policy=_policy(parsed.approvals, by_name, facts if text else {}),
         tools=by_name,
         python_files=listed,
         retention_days=parsed.retention.days,
@@ -172,15 +187,17 @@ def load_settings(
         passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
         servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
         servers_file=servers_file,
+        channels=channels(parsed.notify, env),
         environment=dict(env),
     )
 
 
-def _policy(approvals: _Approvals, facts: dict[str, JsonValue]) -> Policy:
+def _policy(approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]) -> Policy:
     if approvals.approvers and len(set(approvals.approvers)) < approvals.quorum:
         raise InvalidArguments(
             f"{FILE}: approvals.quorum is {approvals.quorum}, but approvers names {len(set(approvals.approvers))}"
         )
+    default, by_name = schedules(approvals, tools)
     return Policy(
         trust_caller=approvals.trust_caller,
         critical=approvals.critical,
@@ -188,6 +205,8 @@ def _policy(approvals: _Approvals, facts: dict[str, JsonValue]) -> Policy:
         approvers=tuple(approvals.approvers),
         same_person=frozenset({LOCAL, operator()}),
         facts=facts,
+        schedules=by_name,
+        default_schedule=default,
     )
 
 

@@ -10,6 +10,7 @@ from planwarden.agent.state import Execution
 from planwarden.server.views import Observation
 
 _MAX_TEXT = 2_000
+_ABOUT_A_QUESTION = (ev.SuspensionDecided, ev.SuspensionEndorsed, ev.SuspensionReminded, ev.SuspensionTimedOut)
 
 
 def observations(recorded: Iterable[ev.Recorded], execution: Execution) -> Iterator[Observation]:
@@ -19,7 +20,7 @@ def observations(recorded: Iterable[ev.Recorded], execution: Execution) -> Itera
         if shown is None:
             continue
         kind, step_id, data = shown
-        if isinstance(entry.event, ev.SuspensionDecided | ev.SuspensionEndorsed | ev.SuspensionTimedOut):
+        if isinstance(entry.event, _ABOUT_A_QUESTION):
             step_id = execution.suspensions[entry.event.suspension_id].question.step_id
         at = datetime.fromtimestamp(entry.at, UTC)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
@@ -105,6 +106,9 @@ def _of_question(event: ev.Event) -> Shown | None:
                     "channel": event.channel,
                 },
             )
+        case ev.SuspensionReminded():
+            reminder: dict[str, JsonValue] = {"number": event.number, "kind": event.kind, "to": list(event.to)}
+            return "AGENT_SUSPENDED", None, {"suspensionId": event.suspension_id, "reminder": reminder}
         case ev.SuspensionTimedOut():
             return "SUSPENSION_TIMEOUT", None, {"suspensionId": event.suspension_id, "outcome": event.outcome}
         case _:

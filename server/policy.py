@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
+from planwarden.agent.alarms import NEVER, Schedule
 from planwarden.agent.canonical import digest
 from planwarden.agent.ports import Requirement
 from planwarden.agent.tool import Risk, ToolDefinition
@@ -53,6 +54,9 @@ class Policy:
     """Names of one person: the owner of what runs here, and the operating system's user at the terminal."""
     facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """What the operator's file says, for the digest."""
+    schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
+    """When to remind of questions about a tool, by its name. Not in the digest: it decides nothing."""
+    default_schedule: Schedule = NEVER
     _digest: str = field(init=False, repr=False, compare=False, default="")
 
     def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
@@ -74,6 +78,9 @@ class Policy:
             if assurance in ("human", "signed") and self.person(principal) != self.person(owner):
                 assurance = "second"
         return assurance if _STRENGTH[assurance] >= _REQUIRED[needs] else None
+
+    def schedule(self, tool_name: str) -> Schedule:
+        return self.schedules.get(tool_name, self.default_schedule)
 
     def person(self, principal: str) -> str:
         return min(self.same_person) if principal in self.same_person else principal

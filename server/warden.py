@@ -21,7 +21,10 @@ from planwarden.server import views
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import LOCAL, Settings, load_settings
 from planwarden.server.models import build_model
+from planwarden.server.notices import outbox
+from planwarden.server.notices_courier import Courier
 from planwarden.server.service import Service
+from planwarden.storage.notices import KeepsNotices
 from planwarden.storage.sqlite import SqliteStore
 
 
@@ -81,11 +84,21 @@ class Warden:
         if self.downstream.unlisted and await store.orphans(1):
             # What is taken over may need tools of a server that nobody has listed yet.
             await self.downstream.settle_all()
-        engine = Engine(store, self.tools, self._model, self.settings.policy, max_steps=self.settings.max_steps)
+        engine = Engine(
+            store,
+            self.tools,
+            self._model,
+            self.settings.policy,
+            max_steps=self.settings.max_steps,
+            outbox=outbox(self.settings.channels),
+        )
         await self._stack.enter_async_context(engine)
-        self._service = Service(
+        self._service = service = Service(
             engine, self.settings.options, max_steps=self.settings.max_steps, downstream=self.downstream
         )
+        if self.settings.channels and isinstance(store, KeepsNotices):
+            courier = Courier(store, store.notices, self.settings.channels, inbox=lambda: service.inbox)
+            await self._stack.enter_async_context(courier)
         return self
 
     async def __aexit__(

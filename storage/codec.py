@@ -52,12 +52,15 @@ CODES: dict[str, type[ev.Event]] = {
     "QR": ev.SuspensionRevised,
     "QD": ev.SuspensionDecided,
     "QE": ev.SuspensionEndorsed,
+    "QN": ev.SuspensionReminded,
     "QT": ev.SuspensionTimedOut,
 }
 """First letter: Execution, its eXit, Plan, Step, Model, Tool call, Question."""
 
 _CODE_OF = {kind: code for code, kind in CODES.items()}
-_NESTED = frozenset({ev.Options, ev.ProposedCall, ev.CoveredCall, ev.Question, ev.Decision, Plan, Step, PlannedCall})
+_NESTED = frozenset(
+    {ev.Options, ev.ProposedCall, ev.CoveredCall, ev.Alarm, ev.Question, ev.Decision, Plan, Step, PlannedCall}
+)
 _JSON_TYPES = frozenset({str, int, float, bool, dict, list, type(None)})
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 

@@ -1,6 +1,6 @@
 """The store without a disk: every law of the port except durability. For tests and throw-away use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -13,7 +13,8 @@ from planwarden.agent.grants import is_open
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
-from planwarden.storage.projection import Answered, GrantUsed, Opened, Revised, grant_uses, projection
+from planwarden.storage.notices_memory import MemoryNotices
+from planwarden.storage.projection import Answered, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_memory import MemorySessions
 from planwarden.storage.tokens import MemoryTokens
@@ -38,6 +39,7 @@ class MemoryStore:
         self._suspensions: dict[str, SuspensionRow] = {}
         self._grants: dict[str, Grant] = {}
         self._audit: list[AuditRow] = []
+        self._notices = MemoryNotices(self._clock, lambda entries: self._add_entries(entries, self._clock.now(), ""))
         self._changes = 0
         self._tokens = MemoryTokens()
         self._sessions = MemorySessions(self.audit)
@@ -53,6 +55,10 @@ class MemoryStore:
     @property
     def sessions(self) -> Sessions:
         return self._sessions
+
+    @property
+    def notices(self) -> MemoryNotices:
+        return self._notices
 
     async def append(self, append: Append) -> Lease | None:
         now = self._clock.now()
@@ -74,6 +80,7 @@ class MemoryStore:
         entries = tuple(audited(append.recorded, append.execution, append.policy))
         if entries:
             self._add_entries(entries, append.recorded[0].at, append.policy)
+        self._notices.add(append.notices)
         self._changes += 1
         return held
 
@@ -149,7 +156,11 @@ class MemoryStore:
                     digest=question.digest,
                     created_at=known.created_at if known else append.recorded[0].at,
                     expires_at=question.expires_at,
+                    alarm_at=change.alarm_at,
                 )
+            elif isinstance(change, Reminded):
+                row = self._suspensions[change.suspension_id]
+                self._suspensions[change.suspension_id] = replace(row, alarm_at=change.alarm_at)
             elif isinstance(change, Answered):
                 row = self._suspensions[change.suspension_id]
                 self._suspensions[change.suspension_id] = replace(row, status=change.status)
@@ -226,18 +237,18 @@ class MemoryStore:
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         now = self._clock.now()
-        found = [
-            row
-            for row in self._suspensions.values()
-            if row.status == "pending" and row.expires_at is not None and row.expires_at <= now
-        ]
-        return tuple(sorted(found, key=lambda row: row.expires_at or 0.0)[:limit])
+        found = [(at, row) for at, row in self._waking() if at <= now]
+        return tuple(row for _, row in sorted(found, key=lambda pair: pair[0])[:limit])
 
     async def next_deadline(self) -> float | None:
-        return min(
-            (r.expires_at for r in self._suspensions.values() if r.status == "pending" and r.expires_at is not None),
-            default=None,
-        )
+        return min((at for at, _ in self._waking()), default=None)
+
+    def _waking(self) -> Iterator[tuple[float, SuspensionRow]]:
+        """When each pending question needs the clockwork next."""
+        for row in self._suspensions.values():
+            moments = [at for at in (row.alarm_at, row.expires_at) if at is not None]
+            if row.status == "pending" and moments:
+                yield min(moments), row
 
     async def claim(self, execution_id: str, owner: str) -> Lease | None:
         row = self._rows.get(execution_id)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planwarden.agent import events as ev
+from planwarden.agent.alarms import next_alarm_at
 from planwarden.agent.ports import Append
 
 RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
@@ -15,10 +16,22 @@ RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
 class Opened:
     question: ev.Question
 
+    @property
+    def alarm_at(self) -> float | None:
+        return self.question.alarms[0].at if self.question.alarms else None
+
 
 @dataclass(frozen=True, slots=True)
 class Revised:
     question: ev.Question
+    alarm_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reminded:
+    suspension_id: str
+    alarm_at: float | None
+    """When the next alarm is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +50,7 @@ class GrantUsed:
     grant_id: str
 
 
-Change = Opened | Revised | Answered | Withdrawn | GrantUsed
+Change = Opened | Revised | Reminded | Answered | Withdrawn | GrantUsed
 
 
 def projection(append: Append) -> Iterator[Change]:
@@ -47,7 +60,9 @@ def projection(append: Append) -> Iterator[Change]:
             case ev.Suspended(question=question):
                 yield Opened(question)
             case ev.SuspensionRevised(question=question):
-                yield Revised(question)
+                yield Revised(question, next_alarm_at(append.execution.suspensions[question.suspension_id]))
+            case ev.SuspensionReminded(suspension_id=suspension_id):
+                yield Reminded(suspension_id, next_alarm_at(append.execution.suspensions[suspension_id]))
             case ev.SuspensionDecided(suspension_id=suspension_id):
                 yield Answered(suspension_id, "decided")
             case ev.SuspensionTimedOut(suspension_id=suspension_id):

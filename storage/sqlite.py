@@ -23,7 +23,8 @@ from planwarden.storage.clock import SystemClock
 from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
-from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Revised, grant_uses, projection
+from planwarden.storage.notices_sqlite import SqliteNotices, add_notices
+from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_sqlite import SqliteSessions
 from planwarden.storage.statements import SQL
@@ -53,6 +54,7 @@ class SqliteStore:
         self._lease_s = lease_s
         self._tokens = SqliteTokens(writer, reader)
         self._sessions = SqliteSessions(writer, reader, life)
+        self._notices = SqliteNotices(writer, reader, clock)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -89,6 +91,10 @@ class SqliteStore:
         """Codes and sessions of the inbox, in the same file."""
         return self._sessions
 
+    @property
+    def notices(self) -> SqliteNotices:
+        return self._notices
+
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
             self._life.announce(append.owner)
@@ -122,6 +128,8 @@ class SqliteStore:
             sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
         for found in append.artifacts:
             connection.execute(SQL["add_artifact"], (number, found.artifact_id, found.media_type, found.data))
+        if append.notices:
+            add_notices(connection, append.notices, now)
         return lease
 
     def _advance(self, connection: sqlite3.Connection, append: Append, now: float) -> tuple[int, Lease | None]:
@@ -416,11 +424,15 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
                 question.digest,
                 append.recorded[0].at,
                 question.expires_at,
+                change.alarm_at,
             ),
         )
     elif isinstance(change, Revised):
         question = change.question
-        connection.execute(SQL["revise_suspension"], (question.digest, question.expires_at, question.suspension_id))
+        values = (question.digest, question.expires_at, change.alarm_at, question.suspension_id)
+        connection.execute(SQL["revise_suspension"], values)
+    elif isinstance(change, Reminded):
+        connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
     elif isinstance(change, Answered):
         connection.execute(SQL["answer_suspension"], (change.status, change.suspension_id))
     elif isinstance(change, GrantUsed):
@@ -484,7 +496,7 @@ def _header(row: tuple[Any, ...]) -> Header:
 
 
 def _suspension(row: tuple[Any, ...]) -> SuspensionRow:
-    suspension_id, execution_id, thread_id, principal, addressee, status, digest, created_at, expires_at = row
+    suspension_id, execution_id, thread_id, principal, addressee, status, digest, created_at, expires_at, alarm_at = row
     return SuspensionRow(
         suspension_id=suspension_id,
         execution_id=execution_id,
@@ -495,4 +507,5 @@ def _suspension(row: tuple[Any, ...]) -> SuspensionRow:
         digest=digest,
         created_at=created_at,
         expires_at=expires_at,
+        alarm_at=alarm_at,
     )

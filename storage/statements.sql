@@ -41,12 +41,16 @@ SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = ?;
 
 -- name: open_suspension
 -- A new question.
-INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at)
-VALUES (?, ?, ?, 'pending', ?, ?, ?);
+INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
+VALUES (?, ?, ?, 'pending', ?, ?, ?, ?);
 
 -- name: revise_suspension
 -- A question changed before it was answered.
-UPDATE suspensions SET digest = ?, expires_at = ? WHERE suspension_id = ? AND status = 'pending';
+UPDATE suspensions SET digest = ?, expires_at = ?, alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
+
+-- name: remind_suspension
+-- An alarm fired; when the next one is due.
+UPDATE suspensions SET alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
 
 -- name: answer_suspension
 -- The one answer: nothing is updated when there was one already.
@@ -81,13 +85,13 @@ ORDER BY e.first;
 -- name: find_suspension
 -- One question's row.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at
+       s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = ?;
 
 -- name: pending_suspensions
 -- A page of open questions to people and callers, oldest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at
+       s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status = 'pending' AND s.addressee <> 'clock' AND s.number > ?1
   AND (?2 IS NULL OR x.principal = ?2) AND (?3 IS NULL OR x.thread_id = ?3) AND (?4 IS NULL OR s.addressee = ?4)
@@ -109,15 +113,19 @@ SELECT s.number FROM suspensions AS s JOIN executions AS x ON x.number = s.execu
 WHERE s.suspension_id = ?1 AND (?2 IS NULL OR x.principal = ?2);
 
 -- name: due_suspensions
--- Open questions whose deadline has passed.
+-- Open questions of which an alarm is due or the deadline has passed, earliest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at
+       s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status = 'pending' AND s.expires_at IS NOT NULL AND s.expires_at <= ? ORDER BY s.expires_at LIMIT ?;
+WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
+  AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) <= ?1
+ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT ?2;
 
 -- name: next_deadline
--- The earliest deadline of an open question.
-SELECT min(expires_at) FROM suspensions WHERE status = 'pending' AND expires_at IS NOT NULL;
+-- The earliest alarm or deadline of an open question.
+SELECT min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) FROM suspensions AS s
+WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
+ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT 1;
 
 -- name: claim
 -- Take over a running execution that nobody valid owns.
@@ -194,7 +202,7 @@ RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
 -- name: decided_suspensions
 -- A page of questions to people that are no longer open, newest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
-       s.expires_at
+       s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status <> 'pending' AND s.addressee = 'human' AND (?1 IS NULL OR s.number < ?1)
 ORDER BY s.number DESC LIMIT ?2;
@@ -318,3 +326,48 @@ UPDATE grants SET revoked_at = ? WHERE grant_id = ? AND revoked_at IS NULL;
 SELECT grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by, assurance, channel,
        created_at, revoked_at FROM grants
 WHERE ?1 IS NULL OR (revoked_at IS NULL AND used < uses AND expires_at > ?1) ORDER BY number DESC LIMIT ?2;
+
+-- name: add_notice
+-- A message to one channel, due at once.
+INSERT INTO notices (notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts, next_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?7);
+
+-- name: notices_span
+-- At most how many there are, without counting them.
+SELECT coalesce((SELECT max(number) FROM notices) - (SELECT min(number) FROM notices) + 1, 0);
+
+-- name: drop_oldest_notices
+-- All but the newest.
+DELETE FROM notices WHERE number <= (SELECT number FROM notices ORDER BY number DESC LIMIT 1 OFFSET ?)
+RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: is_notice_due
+-- Whether there is something to deliver to a channel.
+SELECT 1 FROM notices WHERE channel = ? AND next_at <= ? LIMIT 1;
+
+-- name: claim_notices
+-- The claimer's until ?1; nobody else finds them before.
+UPDATE notices SET attempts = attempts + 1, next_at = ?1
+WHERE number IN (SELECT number FROM notices WHERE channel = ?2 AND next_at <= ?3 ORDER BY next_at, number LIMIT ?4)
+RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: postpone_notice
+-- Try again later; nothing is updated when somebody else has claimed it meanwhile.
+UPDATE notices SET next_at = ? WHERE notice_id = ? AND attempts = ?;
+
+-- name: delete_notice
+-- It was delivered, by whomever.
+DELETE FROM notices WHERE notice_id = ?;
+
+-- name: give_up_notice
+-- It will not be delivered; nothing is deleted when somebody else has claimed it meanwhile.
+DELETE FROM notices WHERE notice_id = ? AND attempts = ?;
+
+-- name: old_notices
+-- Messages of before ?1 to channels that are not in the JSON list ?2, and that nobody is delivering now.
+DELETE FROM notices WHERE created_at < ?1 AND next_at <= ?3 AND channel NOT IN (SELECT value FROM json_each(?2))
+RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: waiting_notices
+-- How many wait for each channel.
+SELECT channel, count(*) FROM notices GROUP BY channel ORDER BY channel;

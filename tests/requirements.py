@@ -65,6 +65,36 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:deadlines": Requirement(
         "ports.Store", "Deadlines that passed are found, earliest first, by the store's clock."
     ),
+    "store:alarms": Requirement(
+        "ports.Store", "Alarms and deadlines are found in one order; an alarm that fired is not found again."
+    ),
+    "alarm:once": Requirement(
+        "issue, notifications and time",
+        "A reminder or escalation fires once among all processes, and never after the answer; missed ones as one.",
+    ),
+    "notice:with-its-event": Requirement(
+        "issue, notifications and time",
+        "A notice is stored in the transaction of the event that it tells, or not at all.",
+    ),
+    "notice:one-claim": Requirement(
+        "issue, notifications and time",
+        "Of several processes one delivers a notice; a claim that ended says nothing more.",
+    ),
+    "notice:at-least-once": Requirement(
+        "issue, notifications and time",
+        "What was not recorded as delivered is sent again, later each time, under the same id and newly signed.",
+    ),
+    "notice:gives-up": Requirement(
+        "issue, notifications and time", "Notices are bounded in number, attempts and time; a lost one is in the audit."
+    ),
+    "notice:discreet": Requirement(
+        "issue, notifications and time",
+        "A notice holds no argument, no text of the agent and no secret; logs, rows and representations no secret either.",
+    ),
+    "notice:never-in-the-way": Requirement(
+        "issue, notifications and time",
+        "A slow or dead receiver delays neither an execution nor the end of the process.",
+    ),
     "store:orphans": Requirement("design, durability", "Running executions that nobody valid owns are found."),
     "store:prune": Requirement("issue, runner and store", "Pruning deletes finished, old executions and nothing else."),
     "artifact:atomic": Requirement(

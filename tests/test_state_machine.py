@@ -25,6 +25,7 @@ from tests.requirements import requirement
 from tests.strategies import EVENT_TYPES, EVENTS
 
 STEPS, CALLS, QUESTIONS = ("a", "b"), ("a:1", "a:2", "b:1", "b:2"), ("q1", "q2", "q3")
+ALARMS = (ev.Alarm(kind="remind", at=1_060.0), ev.Alarm(kind="escalate", at=1_120.0, to=("bob",)))
 PLAN = Plan(
     steps=(
         Step(
@@ -49,6 +50,7 @@ def _questions() -> list[ev.Question]:
             step_id=step_id,
             call_id=call_id,
             arguments={"x": 2} if call_id else None,
+            alarms=ALARMS,
         )
 
     asked = [question(q, "confirmation", call.split(":")[0], call) for q, call in product(QUESTIONS, CALLS)]
@@ -116,6 +118,8 @@ def _pool() -> tuple[ev.Event, ...]:
             ),
             ev.SuspensionTimedOut(suspension_id=name, outcome="approve" if approved else "reject"),
         ]
+    for name, number in product((*QUESTIONS, "nobody"), (0, 1, 2, 3)):
+        pool.append(ev.SuspensionReminded(suspension_id=name, number=number, kind="remind"))
     return tuple(pool)
 
 
@@ -131,6 +135,7 @@ INNER = (
     ev.Suspended,
     ev.SuspensionRevised,
     ev.SuspensionDecided,
+    ev.SuspensionReminded,
     ev.SuspensionTimedOut,
 )
 """What happens in the middle of a step."""
@@ -190,6 +195,7 @@ def assert_follows(before: Execution, after: Execution) -> None:
     for name, suspension in before.suspensions.items():
         if not suspension.is_open:
             assert after.suspensions[name] == suspension
+        assert suspension.alarmed <= after.suspensions[name].alarmed <= len(ALARMS)
 
 
 @requirement("state:total")

@@ -487,6 +487,51 @@ async def test_passed_deadlines_are_found_earliest_first_by_the_stores_clock(sto
     assert row is not None and row.status == "timed_out"
 
 
+@requirement("store:alarms")
+async def test_an_alarm_wakes_before_its_question_ends_and_once_it_fired_the_next_one_does(
+    store: Store, clock: ManualClock
+) -> None:
+    """spec: ports.Store.due, one order over alarms and deadlines"""
+    now = clock.now()
+    alarms = tuple(ev.Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
+    reminded = Scribe.on(store, "e1")
+    await reminded.suspend("alarmed", expires_at=now + 30, alarms=alarms)
+    await Scribe.on(store, "e2").suspend("ends", expires_at=now + 10)
+    assert await store.next_deadline() == now + 5
+    clock.advance(10)
+    assert [row.suspension_id for row in await store.due(10)] == ["alarmed", "ends"]
+    fired = ev.SuspensionReminded(suspension_id="alarmed", number=1, kind="remind")
+    await reminded.write(fired, guards=[guard("alarmed")])
+    row = await store.find_suspension("alarmed")
+    assert row is not None and (row.status, row.alarm_at, row.expires_at) == ("pending", now + 15, now + 30)
+    assert [row.suspension_id for row in await store.due(10)] == ["ends"]
+    clock.advance(5)
+    assert [row.suspension_id for row in await store.due(10)] == ["ends", "alarmed"]
+    await reminded.write(replace(fired, number=2), guards=[guard("alarmed")])
+    clock.advance(14)
+    assert [row.suspension_id for row in await store.due(10)] == ["ends"]
+    clock.advance(1)
+    assert [row.suspension_id for row in await store.due(10)] == ["ends", "alarmed"]
+
+
+@requirement("store:alarms")
+async def test_a_revision_keeps_the_alarm_that_is_still_to_come_and_an_answer_ends_them(
+    store: Store, clock: ManualClock
+) -> None:
+    """spec: the schedule is fixed when the question is asked"""
+    now = clock.now()
+    alarms = tuple(ev.Alarm(kind="remind", at=now + after) for after in (5.0, 15.0))
+    scribe = Scribe.on(store, "e1")
+    await scribe.suspend("s1", alarms=alarms)
+    await scribe.write(ev.SuspensionReminded(suspension_id="s1", number=1, kind="remind"), guards=[guard("s1")])
+    again = replace(question("s1", alarms=alarms), revision=2, digest="digest 2")
+    await scribe.write(ev.SuspensionRevised(question=again, reason="edited"), guards=[guard("s1")])
+    assert await store.next_deadline() == now + 15
+    await scribe.write(decided("s1"), guards=[guard("s1", digest="digest 2")])
+    clock.advance(60)
+    assert await store.due(10) == () and await store.next_deadline() is None
+
+
 # --- retention ---
 
 

@@ -123,11 +123,15 @@ class Model:
                     digest=asked.digest,
                     created_at=entry.at,
                     expires_at=asked.expires_at,
+                    alarm_at=asked.alarms[0].at if asked.alarms else None,
                 )
             case ev.SuspensionRevised(question=asked):
                 known = self.questions[asked.suspension_id]
                 changed = replace(known, digest=asked.digest, expires_at=asked.expires_at)
                 self.questions[asked.suspension_id] = changed
+            case ev.SuspensionReminded(suspension_id=name, number=number):
+                left = row.execution.suspensions[name].question.alarms[number:]
+                self.questions[name] = replace(self.questions[name], alarm_at=left[0].at if left else None)
             case ev.SuspensionDecided(suspension_id=name):
                 self.questions[name] = replace(self.questions[name], status="decided")
             case ev.SuspensionTimedOut(suspension_id=name):
@@ -151,8 +155,12 @@ class Model:
 
     def due(self) -> set[str]:
         now = self.clock.now()
-        asked = [q for q in self.questions.values() if q.status == "pending" and q.expires_at is not None]
-        return {q.suspension_id for q in asked if q.expires_at is not None and q.expires_at <= now}
+        return {name for name, at in self.waking() if at <= now}
+
+    def waking(self) -> list[tuple[str, float]]:
+        """Every moment at which a pending question wants to be looked at."""
+        pending = [q for q in self.questions.values() if q.status == "pending"]
+        return [(q.suspension_id, at) for q in pending for at in (q.expires_at, q.alarm_at) if at is not None]
 
     def listed(self) -> list[SuspensionRow]:
         return [q for q in self.questions.values() if q.status == "pending" and q.addressee != "clock"]
@@ -230,7 +238,9 @@ class StoresAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.model.rows)
     @rule(
         data=st.data(),
-        kind=st.sampled_from(["ask", "ask the clock", "sleep", "answer", "time out", "revise", "cancel", "end"]),
+        kind=st.sampled_from(
+            ["ask", "ask the clock", "sleep", "answer", "time out", "remind", "revise", "cancel", "end"]
+        ),
         holding=st.sampled_from(["lease", "lease", "old lease", "acquire", "nothing"]),
         stale=st.integers(0, 5),
     )
@@ -268,13 +278,20 @@ class StoresAgainstModel(RuleBasedStateMachine):
             case "ask" | "ask the clock":
                 self.made += 1
                 addressee: ev.Addressee = "human" if kind == "ask" else "clock"
-                return [ev.Suspended(question=_question(f"q{self.made}", addressee, expires_at))], []
+                asked = _question(f"q{self.made}", addressee, expires_at)
+                if data.draw(st.booleans()):
+                    moments = (self.clock.now() + 5, self.clock.now() + 20)
+                    asked = replace(asked, alarms=tuple(ev.Alarm(kind="remind", at=at) for at in moments))
+                return [ev.Suspended(question=asked)], []
             case "sleep":
                 return [ev.ExecutionSuspended()], []
             case "answer":
                 return [_decided(name)], guards
             case "time out":
                 return [ev.SuspensionTimedOut(suspension_id=name, outcome="reject")], guards
+            case "remind":
+                number = data.draw(st.sampled_from([1, 2]))
+                return [ev.SuspensionReminded(suspension_id=name, number=number, kind="remind")], guards
             case "revise" if asked is not None:
                 changed = replace(asked, revision=asked.revision + 1, digest="digest 2", expires_at=expires_at)
                 return [ev.SuspensionRevised(question=changed, reason="edited")], guards
@@ -352,8 +369,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
         assert list(await store.orphans(1000)) == orphaned
         assert {found.suspension_id for found in await store.due(1000)} == model.due()
         assert await _all_pages(store) == model.listed()
-        deadlines = [q.expires_at for q in model.questions.values() if q.status == "pending" and q.expires_at]
-        assert await store.next_deadline() == min(deadlines, default=None)
+        assert await store.next_deadline() == min((at for _, at in model.waking()), default=None)
         assert {row.execution.status for row in rows if row.execution.is_finished} <= FINISHED
 
 

@@ -24,6 +24,7 @@ from planwarden.storage import database
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.lockfile import WriteLock
 from planwarden.storage.sqlite import SqliteStore
+from planwarden.storage.statements import SQL
 from planwarden.storage.worker import Worker
 from tests.processes import ROOT, WORKER, isolated
 from tests.requirements import requirement
@@ -531,3 +532,15 @@ async def test_an_id_that_is_not_text_is_refused_in_words(store: SqliteStore) ->
     with pytest.raises(StoreError, match="not Unicode"):
         await Scribe.on(store, "e1", thread_id="\udcff").start()
     assert await store.header("e1") is None
+
+
+@requirement("store:alarms")
+@pytest.mark.parametrize("name", ["due_suspensions", "next_deadline"])
+async def test_alarms_and_deadlines_come_from_one_index(tmp_path: Path, name: str) -> None:
+    """ours: the clockwork asks twice a second, however many questions are open"""
+    store = SqliteStore.open(tmp_path / "planwarden.db")
+    with closing(sqlite3.connect(store.path)) as connection:
+        parameters = (0.0, 100) if name == "due_suspensions" else ()
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", parameters).fetchall()
+    await store.close()
+    assert "USING INDEX suspension_wakes" in plan[0][3] and "B-TREE" not in str(plan)

@@ -1,0 +1,129 @@
+"""A receiver of notices on a loopback port: real sockets, just enough HTTP to answer well, badly or not at all."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.abc import SocketAttribute, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import TypeAdapter
+
+_DOCUMENT = TypeAdapter[dict[str, Any]](dict[str, Any])
+CHUNK = b"x" * 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request as it arrived."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return _DOCUMENT.validate_json(self.body)
+
+    @property
+    def notice_id(self) -> str:
+        return self.headers["webhook-id"]
+
+
+@dataclass
+class Receiver:
+    """Answers each request in turn as `manners` say; the last manner stays."""
+
+    manners: list["Manner"]
+    port: int = 0
+    received: list[Received] = field(default_factory=list[Received])
+    bytes_sent: int = 0
+    hung_up: anyio.Event = field(default_factory=anyio.Event)
+    """Set when a client closed a connection that was still being answered, or not answered at all."""
+    _arrival: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    async def until(self, count: int) -> None:
+        """Returns when so many requests have arrived."""
+        while len(self.received) < count:
+            await self._arrival.wait()
+
+    async def handle(self, stream: SocketStream) -> None:
+        # A client that leaves early is part of the tests.
+        with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
+            async with stream:
+                request = await _receive(stream)
+                manner = self.manners[min(len(self.received), len(self.manners) - 1)]
+                self.received.append(request)
+                arrival, self._arrival = self._arrival, anyio.Event()
+                arrival.set()
+                await manner(self, stream)
+
+
+Manner = Callable[[Receiver, SocketStream], Awaitable[None]]
+
+
+def answers(status: int, **headers: str) -> Manner:
+    """A short answer; keyword `retry_after="7"` becomes the header `retry-after: 7`."""
+
+    async def answer(receiver: Receiver, stream: SocketStream) -> None:
+        lines = [f"HTTP/1.1 {status} Whatever", "content-length: 2", "connection: close"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await stream.send("\r\n".join([*lines, "", "no"]).encode())
+
+    return answer
+
+
+async def is_silent(receiver: Receiver, stream: SocketStream) -> None:
+    """Never answers; notices when the client hangs up."""
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        await stream.receive()
+    receiver.hung_up.set()
+
+
+async def floods(receiver: Receiver, stream: SocketStream) -> None:
+    """Says that all is well, and then sends a body that never ends."""
+    await stream.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    try:
+        while True:
+            await stream.send(f"{len(CHUNK):x}\r\n".encode() + CHUNK + b"\r\n")
+            receiver.bytes_sent += len(CHUNK)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        receiver.hung_up.set()
+
+
+async def babbles(receiver: Receiver, stream: SocketStream) -> None:
+    """Does not speak HTTP."""
+    await stream.send(b"220 mail.example ESMTP\r\n")
+
+
+@asynccontextmanager
+async def receiving(*manners: Manner) -> AsyncGenerator[Receiver]:
+    """A receiver that listens until the block is left."""
+    receiver = Receiver(list(manners) or [answers(204)])
+    failure: BaseException | None = None
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        receiver.port = listener.extra(SocketAttribute.local_port)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, receiver.handle)
+            try:
+                yield receiver
+            except Exception as error:  # noqa: BLE001
+                # Raised again outside of the task group, which would wrap it.
+                failure = error
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _receive(stream: SocketStream) -> Received:
+    buffered = BufferedByteReceiveStream(stream)
+    head = (await buffered.receive_until(b"\r\n\r\n", 65_536)).decode("latin-1")
+    request, *lines = head.split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await buffered.receive_exactly(int(headers.get("content-length", "0")))
+    return Received(request.split(" ")[1], headers, body)
