@@ -67,7 +67,7 @@ class Person:
 
 @asynccontextmanager
 async def _door(
-    ledger: Ledger, environment: Mapping[str, str] = DESKTOP, **chosen: bool
+    ledger: Ledger, environment: Mapping[str, str] = DESKTOP, *, opens_inbox: bool = True
 ) -> AsyncGenerator[tuple[planwarden.Warden, list[str], anyio.Event]]:
     """A warden with a door, the pages that were opened in the browser, and an event for the first of them."""
     opened: list[str] = []
@@ -78,7 +78,7 @@ async def _door(
         anyio.from_thread.run_sync(called.set)
         return True
 
-    settings = Settings(home=Path("/nonexistent"), environment=environment, **chosen)
+    settings = Settings(home=Path("/nonexistent"), environment=environment, opens_inbox=opens_inbox)
     with anyio.fail_after(30):
         async with warden(ledger) as made, with_door(settings, made.service, opener=opener):
             yield made, opened, called
