@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format downstream bench bench-tokens bench-downstream eval providers campaign clean
+.PHONY: help demo test check lint types imports format browser screenshots downstream bench bench-tokens bench-downstream eval providers campaign clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,14 @@ eval: $(READY) ## Models with every bad manner; writes docs/evaluation.md
 
 providers: $(READY) ## A run against a double of each provider; writes docs/providers.md
 	@$(RUN) benchmarks.providers
+
+browser: $(READY) ## The inbox in a real Chromium, installed from the system's packages where it is missing
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \
+		|| { apt-get update -qq && apt-get install -y -qq chromium; }
+	@$(RUN) pytest -m browser tests/test_inbox_browser.py
+
+screenshots: $(READY) ## The pictures of docs/inbox.md
+	@$(RUN) tests.inbox_pictures
 
 campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 	@$(RUN) pytest --long -m long -s

@@ -107,8 +107,15 @@ class InboxDoor:
             visited=self.visited,
         )
         hosts: Collection[str] = (host, f"localhost:{host.rpartition(':')[2]}")
-        async with announced(self._service, url):
-            await serve_app(inbox_app(site, lambda: hosts), listener)
+        try:
+            async with announced(self._service, url):
+                await serve_app(inbox_app(site, lambda: hosts), listener)
+        except PlanwardenError as error:
+            # The server goes on without an inbox; the next question tries again.
+            logger.warning("cannot open the inbox: %s", error.message)
+            self._url = self._service.inbox = None
+        finally:
+            listener.close()
 
 
 def pairing_url(url: str, code: str, target: str = BASE) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import httpx2
 import pytest
@@ -17,12 +18,14 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 import planwarden
+from planwarden.agent.errors import StoreError
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.http import serve_http
 from planwarden.server.inbox_access import Access
 from planwarden.server.inbox_browser import has_display, open_page
 from planwarden.server.inbox_door import with_door
 from planwarden.server.views import to_json
+from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sessions import sessions_of
 from planwarden.storage.sqlite import SqliteStore
 from tests.cli_support import ERASE, Cli, Terminal, command, make_home, on_terminal
@@ -67,7 +70,7 @@ class Person:
 
 @asynccontextmanager
 async def _door(
-    ledger: Ledger, environment: Mapping[str, str] = DESKTOP, **chosen: bool
+    ledger: Ledger, environment: Mapping[str, str] = DESKTOP, *, opens_inbox: bool = True
 ) -> AsyncGenerator[tuple[planwarden.Warden, list[str], anyio.Event]]:
     """A warden with a door, the pages that were opened in the browser, and an event for the first of them."""
     opened: list[str] = []
@@ -78,7 +81,7 @@ async def _door(
         anyio.from_thread.run_sync(called.set)
         return True
 
-    settings = Settings(home=Path("/nonexistent"), environment=environment, **chosen)
+    settings = Settings(home=Path("/nonexistent"), environment=environment, opens_inbox=opens_inbox)
     with anyio.fail_after(30):
         async with warden(ledger) as made, with_door(settings, made.service, opener=opener):
             yield made, opened, called
@@ -360,3 +363,21 @@ def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path, environment={})
     assert (settings.opens_inbox, settings.passphrase_file) == (False, tmp_path / "p")
     assert load_settings(home=tmp_path / "none", environment={}).opens_inbox
+
+
+@pytest.mark.anyio
+async def test_a_home_that_cannot_keep_its_inbox_goes_on_without_one() -> None:
+    """ours: the server does not end because a page could not be opened"""
+    ledger = Ledger()
+    async with _door(ledger) as (made, _, _):
+        store = made.service.engine.store
+        assert isinstance(store, MemoryStore)
+
+        async def full(owner: str, url: str, at: float) -> None:
+            raise StoreError("the disk is full")
+
+        store.sessions.open_inbox = full  # pyright: ignore[reportAttributeAccessIssue]
+        asked = await made.execute_plan(plan(DANGER))
+        while made.service.inbox is not None:
+            await anyio.lowlevel.checkpoint()
+        assert asked.suspensions and (await made.get_execution(asked.thread_id)).status == "suspended"
