@@ -12,6 +12,8 @@ from planwarden.agent.grants import is_open
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
+from planwarden.storage.keys import Keys
+from planwarden.storage.keys_memory import MemoryKeys
 from planwarden.storage.projection import Answered, GrantUsed, Opened, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_memory import MemorySessions
@@ -37,6 +39,7 @@ class MemoryStore:
         self._audit: list[AuditRow] = []
         self._changes = 0
         self._sessions = MemorySessions(self.audit)
+        self._keys = MemoryKeys(self.audit)
 
     @property
     def clock(self) -> Clock:
@@ -45,6 +48,10 @@ class MemoryStore:
     @property
     def sessions(self) -> Sessions:
         return self._sessions
+
+    @property
+    def signing_keys(self) -> Keys:
+        return self._keys
 
     async def append(self, append: Append) -> Lease | None:
         now = self._clock.now()

@@ -20,6 +20,8 @@ from planwarden.agent.state import TRANSITIONS
 from planwarden.storage import database, sqlite_audit, sqlite_grants
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.codec import decode_events, encode_events
+from planwarden.storage.keys import Keys
+from planwarden.storage.keys_sqlite import SqliteKeys
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
 from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Revised, grant_uses, projection
@@ -50,6 +52,7 @@ class SqliteStore:
         self._clock = clock
         self._lease_s = lease_s
         self._sessions = SqliteSessions(writer, reader, life)
+        self._keys = SqliteKeys(writer, reader)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -81,6 +84,11 @@ class SqliteStore:
     def sessions(self) -> Sessions:
         """Codes and sessions of the inbox, in the same file."""
         return self._sessions
+
+    @property
+    def signing_keys(self) -> Keys:
+        """Keys with which people sign, in the same file."""
+        return self._keys
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
