@@ -79,8 +79,8 @@ class Engine:
         self._threads: dict[str, str] = {}
         """The newest execution that rested here, by thread."""
         self._watches: dict[str, asyncio.Event] = {}
-        self.suspended: Callable[[Execution], None] | None = None
-        """Told of an execution of this process whenever it has come to wait for somebody; must not raise or block."""
+        self.asks: Callable[[Execution], None] | None = None
+        """Told of an execution of this process after each commit, once it has asked anything; must not raise or block."""
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -395,8 +395,8 @@ class Engine:
         watch = self._watches.pop(execution_id, None)
         if watch is not None:
             watch.set()
-        if self.suspended is not None and run.execution.status == "suspended" and not run.is_foreign:
-            self.suspended(run.execution)
+        if self.asks is not None and run.execution.suspensions and not run.is_foreign:
+            self.asks(run.execution)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 

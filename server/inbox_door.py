@@ -43,6 +43,7 @@ class InboxDoor:
         self._tasks = tasks
         self._opener = opener if settings.opens_inbox and has_display(settings.environment) else None
         self._url: str | None = None
+        self._called = set[str]()
         self._called_at = float("-inf")
         self._seen_at = float("-inf")
 
@@ -58,8 +59,8 @@ class InboxDoor:
             self._tasks.start_soon(self._serve, listener, host, self._url)
         return self._url
 
-    def suspended(self, execution: Execution) -> None:
-        """An execution of this process waits: when it waits for a person, the inbox opens."""
+    def asks(self, execution: Execution) -> None:
+        """An execution of this process has asked something: while it waits for a person, the inbox is open."""
         waiting = [found.question for found in execution.open_suspensions if found.question.addressee == "human"]
         if not waiting:
             return
@@ -69,13 +70,14 @@ class InboxDoor:
             self.call_person(asked.suspension_id)
 
     def call_person(self, suspension_id: str) -> None:
-        """Open the browser with a one-time code, unless it was just opened or somebody looks at the inbox."""
+        """Open the browser with a one-time code, once for each question, unless somebody looks at the inbox anyway."""
         now = anyio.current_time()
-        if self._opener is None or now - max(self._called_at, self._seen_at) < QUIET_S:
+        if self._opener is None or suspension_id in self._called or now - max(self._called_at, self._seen_at) < QUIET_S:
             return
         url = self.address()
         if url is not None:
             self._called_at = now
+            self._called.add(suspension_id)
             self._tasks.start_soon(self._call, self._opener, url, suspension_id)
 
     def visited(self) -> None:
@@ -122,11 +124,11 @@ async def with_door(settings: Settings, service: Service) -> AsyncGenerator[Inbo
     async with anyio.create_task_group() as tasks:
         door = InboxDoor(settings, service, tasks)
         service.door = door
-        service.engine.suspended = door.suspended
+        service.engine.asks = door.asks
         try:
             yield door
         finally:
-            service.door = service.engine.suspended = None
+            service.door = service.engine.asks = None
             tasks.cancel_scope.cancel()
 
 

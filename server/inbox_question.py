@@ -5,8 +5,8 @@ transaction that records the answer. Edited arguments are decided in a second st
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -100,8 +100,8 @@ async def decide(visit: Visit) -> Response:
 async def _approved(visit: Visit, asked: Asked, verdict: str) -> Response:
     """Approve as shown, or with edits that were shown as a difference."""
     fields = _fields(visit, asked)
-    filled = _edits(visit, fields)
     before = asked.found.question.arguments or {}
+    filled = _edits(visit, fields, before)
     if filled.faults:
         return await _page(visit, asked, _faulty(), filled=filled, status=422)
     reason = visit.given("reason").strip() or None
@@ -226,11 +226,13 @@ def _fields(visit: Visit, asked: Asked) -> tuple[Field, ...]:
     return argument_fields(definition.input_schema, question.arguments)
 
 
-def _edits(visit: Visit, fields: Sequence[Field]) -> Filled:
-    """What stands in the inputs, or what the page with the difference carried on."""
+def _edits(visit: Visit, fields: Sequence[Field], before: Mapping[str, JsonValue]) -> Filled:
+    """What stands in the inputs, or what the page with the difference carried on; what has no input stays as it was."""
     carried = visit.given("edited")
     if not carried:
-        return fill(fields, visit.fields())
+        filled, names = fill(fields, visit.fields()), {found.name for found in fields}
+        kept = {name: value for name, value in before.items() if name not in names}
+        return replace(filled, values={**kept, **filled.values})
     values = read_json(carried)
     if not isinstance(values, dict):
         raise BadForm
