@@ -8,7 +8,7 @@ assistant, though never as a person who approves.
 
 import ipaddress
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 
 import anyio
@@ -21,6 +21,7 @@ from planwarden.agent.errors import UsageError
 from planwarden.server.configuration import Settings
 from planwarden.server.inbox import inbox_app
 from planwarden.server.inbox_door import BASE, announced
+from planwarden.server.inbox_listening import joined
 from planwarden.server.inbox_site import Site
 from planwarden.server.mcp_desk import Opening, opening
 from planwarden.server.mcp_server import PlanwardenServer, build_server
@@ -49,15 +50,21 @@ async def serve_http(
     _check_loopback(host)
     log_to_stderr()
     warden = Warden(settings=settings)
-    with closing(_listening(host, port)) as listener:
-        taken = int(listener.getsockname()[1])
+    with closing(joined(_listening(host, port))) as listening:
+        taken = listening.port
         address = f"http://{_in_url(host)}:{taken}"
-        app = http_app(build_server(_with_inbox(warden, f"{address}{BASE}"), settings.home), host, taken)
-        site = Site(service=lambda: warden.service, home=settings.home, passphrase_file=settings.passphrase_file)
+        inbox_url = f"{listening.origin or address}{BASE}"
+        app = http_app(build_server(_with_inbox(warden, inbox_url), settings.home), host, taken)
+        site = Site(
+            service=lambda: warden.service,
+            home=settings.home,
+            passphrase_file=settings.passphrase_file,
+            origin=listening.origin,
+        )
         hosts = _names(host, taken)
         if started is not None:
             started(f"{address}{PATH}")
-        await _serve(_beside(app, inbox_app(site, lambda: hosts)), listener)
+        await _serve(_beside(app, inbox_app(site, lambda: hosts)), listening.sockets)
 
 
 def http_app(server: PlanwardenServer, host: str, port: int) -> Starlette:
@@ -101,7 +108,7 @@ def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
     return dispatch
 
 
-async def _serve(app: ASGIApp, listener: socket.socket) -> None:
+async def _serve(app: ASGIApp, sockets: Sequence[socket.socket]) -> None:
     """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSING_S)
     server = uvicorn.Server(config)
@@ -109,7 +116,7 @@ async def _serve(app: ASGIApp, listener: socket.socket) -> None:
 
     async def run() -> None:
         with anyio.CancelScope(shield=True):
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=list(sockets))
         stopped.set()
 
     async with anyio.create_task_group() as tasks:
