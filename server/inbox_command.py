@@ -94,7 +94,7 @@ async def _serve(home: Home, terminal: Terminal, service: Service, codes: Codes,
         origin=listening.origin,
     )
     async with announced(service, url), anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_app, inbox_app(site, lambda: listening.hosts), listening.sockets)
+        tasks.start_soon(serve_app, inbox_app(site, lambda: listening.hosts), *listening.sockets)
         await _show(terminal, url, codes, opens=opens)
         terminal.say(Line((("The inbox runs here until Ctrl-C.", "dim"),)))
 

@@ -6,7 +6,7 @@ them show all open questions of the database, and a decision counts whichever ta
 
 import logging
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from urllib.parse import urlencode
 
@@ -109,7 +109,7 @@ class InboxDoor:
             origin=listening.origin,
         )
         async with announced(self._service, url):
-            await serve_app(inbox_app(site, lambda: listening.hosts), listening.sockets)
+            await serve_app(inbox_app(site, lambda: listening.hosts), *listening.sockets)
 
 
 def pairing_url(url: str, code: str, target: str = BASE) -> str:
@@ -147,7 +147,7 @@ async def announced(service: Service, url: str) -> AsyncGenerator[None]:
             await sessions.close_inbox(owner)
 
 
-async def serve_app(app: object, sockets: Sequence[socket.socket]) -> None:
+async def serve_app(app: object, *listeners: socket.socket) -> None:
     """Serve until cancelled, without touching the signals of the process."""
     import uvicorn
 
@@ -170,7 +170,7 @@ async def serve_app(app: object, sockets: Sequence[socket.socket]) -> None:
 
     async def run() -> None:
         with anyio.CancelScope(shield=True):
-            await server.serve(sockets=list(sockets))
+            await server.serve(sockets=list(listeners))
         stopped.set()
 
     async with anyio.create_task_group() as tasks:
