@@ -1,6 +1,6 @@
 """The page of one execution: its steps, and what happened when."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -29,6 +29,8 @@ class Moment:
     step: str
     details: tuple[tuple[str, str], ...]
     tone: str
+    question: str | None
+    """Id of the question that it is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,9 @@ class ShownStep:
     tools: tuple[str, ...]
     error: str
 
+
+_QUIET = frozenset({"suspensionId", "callId", "addressee"})
+"""What a person has no use for, or finds behind the link."""
 
 _TONES = {
     "AGENT_SUSPENDED": "warn",
@@ -76,7 +81,8 @@ async def _shown(visit: Visit, template: str, seen: str | None = None) -> Respon
     if seen == str(execution.version):
         return Response(status_code=204)
     recorded = await visit.service.engine.store.read(execution_id)
-    moments = [_moment(found) for found in observations(recorded, execution)]
+    people = {s for s, found in execution.suspensions.items() if found.question.addressee == "human"}
+    moments = [_moment(found, people) for found in observations(recorded, execution)]
     return visit.page(
         template,
         execution=execution,
@@ -91,8 +97,12 @@ async def _shown(visit: Visit, template: str, seen: str | None = None) -> Respon
     )
 
 
-def _moment(found: Observation) -> Moment:
-    details = [(name, value) for name, value in found.data.items() if value not in (None, [], "")]
+def _moment(found: Observation, people: Collection[str]) -> Moment:
+    """`people` are the ids of questions to people, which have a page."""
+    details = [
+        (name, value) for name, value in found.data.items() if name not in _QUIET and value not in (None, [], "")
+    ]
+    question = found.data.get("suspensionId")
     tone = _TONES.get(found.type, "plain")
     if found.data.get("approved") is not None:
         tone = "good" if found.data["approved"] is True else "bad"
@@ -103,6 +113,7 @@ def _moment(found: Observation) -> Moment:
         step=escape_text(found.step_id or ""),
         details=tuple((escape_text(name), _detail(value)) for name, value in details),
         tone=tone,
+        question=question if isinstance(question, str) and question in people else None,
     )
 
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from pydantic import JsonValue
 
@@ -30,10 +31,13 @@ from planwarden.server.facts import (
 
 OPEN_CHARS = 1_500
 """Longer values are folded on their own page, with size and hash on the fold."""
+OPEN_LINES = 40
+LINE_CHARS = 72
+"""Longer JSON is spread over several lines."""
 GOAL_CHARS = 300
 
 _TITLES = {
-    "approval": "Run this call?",
+    "approval": "Run",
     "confirmation": "Confirm?",
     "input": "An answer is needed",
     "reconcile": "Did this call happen?",
@@ -60,8 +64,8 @@ class Argument:
     value: Value
     origins: tuple[str, ...]
     """Where it came from, as far as the log proves it."""
-    is_spoken: bool = False
-    """It is what the agent says, word for word, and stands there."""
+    stands_below: str = ""
+    """What it is, when it stands elsewhere on the page: what the agent says, word for word, or the form to fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +184,7 @@ def shown(
         step = escape_text(question.step_id or "")
         proposed = _call(execution, view.tool_call.call_id)
         call = _shown_call(
-            view.tool_call.tool_name, view.tool_call.arguments, step, tools, proposed, first, _spoken(view)
+            view.tool_call.tool_name, view.tool_call.arguments, step, tools, proposed, first, _elsewhere(view, question)
         )
     return Shown(
         suspension_id=view.suspension_id,
@@ -199,7 +203,7 @@ def shown(
         asked_at=view.created_at,
         expires_at=view.expires_at,
         on_timeout=view.on_timeout,
-        step=escape_text(_description(execution, question))[:GOAL_CHARS],
+        step=escape_text(question.step_id or "")[:GOAL_CHARS],
         owner=escape_text(owner),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         agent=agent_lines(view)[0].partition(": ")[2],
@@ -244,15 +248,19 @@ def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> 
 
 
 def shown_value(value: JsonValue) -> Value:
-    whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-    lines = tuple(map(escape_text, whole.split("\n")))
-    size = sum(map(len, lines))
+    """A text of several lines as these lines, anything else as JSON, so that a text is never taken for a number."""
+    is_text = isinstance(value, str) and "\n" in value
+    whole = str(value) if is_text else json.dumps(value, ensure_ascii=False)
+    if not is_text and not isinstance(value, str) and len(whole) > LINE_CHARS:
+        whole = json.dumps(value, ensure_ascii=False, indent=2)
+    parts = whole.split("\n")
+    lines = tuple(map(escape_text, parts))
     return Value(
         short=value_text(value),
         lines=lines,
-        is_text=isinstance(value, str),
-        is_long=size > OPEN_CHARS or len(lines) > 40,
-        hidden=sum(count_hidden(line) for line in whole.split("\n")),
+        is_text=is_text,
+        is_long=sum(map(len, lines)) > OPEN_CHARS or len(lines) > OPEN_LINES,
+        hidden=sum(map(count_hidden, parts)),
     )
 
 
@@ -282,7 +290,7 @@ def _shown_call(
     tools: Toolbox,
     call: Call | None,
     first: Mapping[str, JsonValue] | None,
-    spoken: str | None = None,
+    stands_below: Mapping[str, str] = MappingProxyType({}),
 ) -> ShownCall:
     definition = tools.get(tool_name)
     return ShownCall(
@@ -294,7 +302,7 @@ def _shown_call(
                 label=_label(name),
                 value=shown_value(value),
                 origins=_origins(name, value, call, first),
-                is_spoken=name == spoken,
+                stands_below=stands_below.get(name, ""),
             )
             for name, value in arguments.items()
         ),
@@ -315,11 +323,15 @@ def _origins(name: str, value: JsonValue, call: Call | None, first: Mapping[str,
     return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
 
 
-def _spoken(view: views.Suspension) -> str | None:
-    """The argument that is the agent's message itself and fits below; it is not to be taken for a fact."""
-    if view.tool_call is None or len(escape_text(view.message)) > AGENT_CHARS:
-        return None
-    return next((name for name, value in view.tool_call.arguments.items() if value == view.message), None)
+def _elsewhere(view: views.Suspension, question: ev.Question) -> dict[str, str]:
+    """The arguments that are the agent's message itself, not to be taken for a fact, or the form of the question."""
+    found: dict[str, str] = {}
+    for name, value in (question.arguments or {}).items():
+        if question.form is not None and value == question.form:
+            found[name] = "the form"
+        elif value == view.message and len(escape_text(view.message)) <= AGENT_CHARS:
+            found[name] = "what the agent says"
+    return found
 
 
 def _call(execution: Execution, call_id: str) -> Call | None:
@@ -327,11 +339,6 @@ def _call(execution: Execution, call_id: str) -> Call | None:
         return execution.call(call_id)
     except IllegalTransition:
         return None
-
-
-def _description(execution: Execution, question: ev.Question) -> str:
-    state = execution.steps.get(question.step_id or "")
-    return f"{question.step_id}: {state.step.description}" if state is not None else question.step_id or ""
 
 
 def _label(name: str) -> str:

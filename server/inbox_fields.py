@@ -21,6 +21,7 @@ Kind = Literal["text", "lines", "number", "choice", "json"]
 
 MAX_FIELDS = 200
 LINE_CHARS = 80
+MAX_OPTIONS = 100
 HINT_CHARS = 200
 WHOLE = "content"
 """Key of the only field of a form that is not a flat object."""
@@ -37,8 +38,8 @@ class Field:
     kind: Kind
     text: str
     """What the input holds at first."""
-    options: tuple[str, ...] = ()
-    """For `choice`: JSON texts."""
+    options: tuple[tuple[str, str], ...] = ()
+    """For `choice`: a JSON text and its label."""
     is_required: bool = False
     is_present: bool = False
     """There is a value to begin with."""
@@ -182,16 +183,27 @@ def _text_kind(value: str) -> Kind:
     return "lines" if "\n" in value or len(value) > LINE_CHARS else "text"
 
 
-def _options(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool) -> tuple[str, ...]:
-    """JSON texts to choose from; empty when the value is not one of them or there is no closed list."""
+def _options(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool) -> tuple[tuple[str, str], ...]:
+    """What to choose from; empty when the value is not one of them or there is no closed list."""
     listed = entry.get("enum")
     if entry.get("type") == "boolean":
-        found = ("true", "false")
-    elif isinstance(listed, list) and 0 < len(listed) <= 100 and not any(map(_is_compound, listed)):
-        found = tuple(json.dumps(option) for option in listed)
-    else:
+        listed = [True, False]
+    elif not isinstance(listed, list) or not 0 < len(listed) <= MAX_OPTIONS or any(map(_is_compound, listed)):
         return ()
-    return found if not is_present or json.dumps(value) in found else ()
+    texts = [json.dumps(option) for option in listed]
+    if is_present and json.dumps(value) not in texts:
+        return ()
+    # A text looks like itself, unless it could be taken for another value.
+    labels = [option if isinstance(option, str) and _is_plain_word(option) else json.dumps(option) for option in listed]
+    return tuple(zip(texts, labels, strict=True))
+
+
+def _is_plain_word(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return bool(text.strip())
+    return False
 
 
 def _is_compound(value: JsonValue) -> bool:
@@ -203,7 +215,7 @@ def _parsed(found: Field, text: str) -> JsonValue:
     if found.kind in ("text", "lines"):
         return text
     if found.kind == "choice":
-        if text not in found.options:
+        if all(text != option for option, _ in found.options):
             raise ValueError("choose one of the list")
         return read_json(text)
     value = read_json(text)

@@ -16,7 +16,7 @@
   }
 
   function tellTimes(root = document) {
-    for (const time of all("time[datetime]", root)) {
+    for (const time of all("time[datetime]:not(.exact)", root)) {
       const text = relative((Date.parse(time.dateTime) - Date.now()) / 1000);
       if (!time.title) time.title = time.textContent;
       if (text !== null) time.textContent = text;
