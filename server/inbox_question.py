@@ -87,7 +87,7 @@ async def decide(visit: Visit) -> Response:
     verdict, digest = visit.given("decision"), visit.given("digest")
     if verdict not in ("approve", "reject", "review", "edit", "sign") or len(digest) != 64:
         raise BadForm
-    if not asked.shown.is_open and verdict in ("review", "edit", "sign"):
+    if not asked.shown.is_open and verdict in ("review", "edit"):
         raise AlreadyDecided("this question was decided meanwhile")
     if asked.shown.is_open and digest != asked.shown.digest:
         text = "This question was revised since you looked at it. This is how it stands now; nothing was decided."
@@ -166,7 +166,8 @@ async def _reconciled(visit: Visit, asked: Asked) -> Response:
 async def _decided(visit: Visit, asked: Asked, decision: Decision) -> Response:
     """Record the decision; whoever was first has decided."""
     assurance: ev.Assurance = "human"
-    if visit.given("decision") == "sign":
+    # A question that is over takes no signature: the same answer again is told what was recorded.
+    if visit.given("decision") == "sign" and asked.shown.is_open:
         try:
             challenge = await signature(visit, asked, decision)
         except SignatureRefused as error:
