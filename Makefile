@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench bench-tokens eval campaign clean
+.PHONY: help demo test check lint types imports format bench bench-tokens browser campaign clean eval screenshots
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,14 @@ bench-tokens: $(READY) ## Sizes of prompts with 10 to 1,000 tools
 
 eval: $(READY) ## Models with every bad manner; writes docs/evaluation.md
 	@$(RUN) benchmarks.evaluate
+
+browser: $(READY) ## The inbox in a real Chromium, installed from the system's packages where it is missing
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \
+		|| { apt-get update -qq && apt-get install -y -qq chromium; }
+	@$(RUN) pytest -m browser tests/test_inbox_browser.py
+
+screenshots: $(READY) ## The pictures of docs/inbox.md
+	@$(RUN) tests.inbox_pictures
 
 campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 	@$(RUN) pytest --long -m long -s

@@ -35,9 +35,7 @@ Opener = Callable[[str], bool]
 class InboxDoor:
     """Opens the inbox of one service; implements `Door`."""
 
-    def __init__(
-        self, settings: Settings, service: Service, tasks: TaskGroup, *, opener: Opener | None = open_page
-    ) -> None:
+    def __init__(self, settings: Settings, service: Service, tasks: TaskGroup, *, opener: Opener = open_page) -> None:
         self._settings = settings
         self._service = service
         self._tasks = tasks
@@ -118,10 +116,10 @@ def pairing_url(url: str, code: str, target: str = BASE) -> str:
 
 
 @asynccontextmanager
-async def with_door(settings: Settings, service: Service) -> AsyncGenerator[InboxDoor]:
+async def with_door(settings: Settings, service: Service, *, opener: Opener = open_page) -> AsyncGenerator[InboxDoor]:
     """The service opens an inbox when it needs one, for as long as the block lasts."""
     async with anyio.create_task_group() as tasks:
-        door = InboxDoor(settings, service, tasks)
+        door = InboxDoor(settings, service, tasks, opener=opener)
         service.door = door
         service.engine.asks = door.asks
         try:

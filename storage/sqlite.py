@@ -244,7 +244,9 @@ class SqliteStore:
                 start = int(found[0])
             chosen = (principal, thread_id, addressee)
             rows = connection.execute(SQL["pending_suspensions"], (start, *chosen, limit + 1)).fetchall()
-            total = int(connection.execute(SQL["count_suspensions"], chosen).fetchone()[0])
+            is_everybody = principal is None and thread_id is None
+            counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
+            total = int(connection.execute(SQL[counted[0]], counted[1]).fetchone()[0])
             shown = tuple(map(_suspension, rows[:limit]))
             return Page(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
 

@@ -90,6 +90,10 @@ SELECT count(*) FROM suspensions AS s JOIN executions AS x ON x.number = s.execu
 WHERE s.status = 'pending' AND s.addressee <> 'clock'
   AND (?1 IS NULL OR x.principal = ?1) AND (?2 IS NULL OR x.thread_id = ?2) AND (?3 IS NULL OR s.addressee = ?3);
 
+-- name: count_open
+-- How many open questions there are of everybody, without a look at their executions.
+SELECT count(*) FROM suspensions WHERE status = 'pending' AND addressee <> 'clock' AND (?1 IS NULL OR addressee = ?1);
+
 -- name: suspension_number
 -- Where a page ended.
 SELECT number FROM suspensions WHERE suspension_id = ?;

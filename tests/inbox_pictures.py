@@ -5,7 +5,7 @@ The pages that everybody sees are taken in every size and colour scheme, the oth
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -13,11 +13,16 @@ from planwarden.agent.answers import Authority, Decision
 from planwarden.server.grants import GrantRequest
 from tests.inbox_scene import CLEAN_UP, LETTER, Scene, chromium, launched, scene
 
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 SIZES = {"desktop": (1120, 820), "phone": (390, 844)}
 
 
-async def _page(browser: Any, size: str, scheme: str) -> Any:
+async def _page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
     width, height = SIZES[size]
     is_phone = size == "phone"
     context = await browser.new_context(
@@ -30,7 +35,7 @@ async def _page(browser: Any, size: str, scheme: str) -> Any:
     return await context.new_page()
 
 
-async def _take(page: Any, found: Scene, ids: dict[str, str], folder: Path, size: str, scheme: str) -> None:
+async def _take(page: "Page", found: Scene, ids: dict[str, str], folder: Path, size: str, scheme: Scheme) -> None:
     """The pages that everybody sees."""
 
     async def shoot(name: str) -> None:
@@ -53,7 +58,7 @@ async def _take(page: Any, found: Scene, ids: dict[str, str], folder: Path, size
     await shoot("review")
 
 
-async def _take_others(page: Any, found: Scene, ids: dict[str, str], folder: Path) -> None:
+async def _take_others(page: "Page", found: Scene, ids: dict[str, str], folder: Path) -> None:
     places = {
         "form": f"/suspensions/{ids['form']}",
         "hostile": f"/suspensions/{ids['hostile']}",
@@ -96,7 +101,7 @@ async def main() -> int:
     async with scene() as found, launched(path) as browser:
         ids = await found.fill()
         for size in SIZES:
-            for scheme in ("light", "dark"):
+            for scheme in SCHEMES:
                 page = await _page(browser, size, scheme)
                 await _take(page, found, ids, folder, size, scheme)
                 if (size, scheme) == ("desktop", "light"):

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 from pydantic import JsonValue
@@ -19,6 +19,9 @@ from planwarden.server.inbox_door import pairing_url, serve_app
 from planwarden.server.inbox_site import Site
 from planwarden.server.policy import Policy
 from tests.support import Ledger, plan, tool_step, warden
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 FLAGS = (
     "--no-sandbox",
@@ -163,7 +166,7 @@ async def scene(tools: Sequence[object] = ()) -> AsyncGenerator[Scene]:
 
 
 @asynccontextmanager
-async def launched(path: str) -> AsyncGenerator[Any]:
+async def launched(path: str) -> AsyncGenerator["Browser"]:
     """The machine's own Chromium; nothing is downloaded."""
     from playwright.async_api import async_playwright
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx2
 from pydantic import JsonValue
@@ -86,7 +87,7 @@ class Browser:
 
     async def send(self, path: str, fields: Mapping[str, Sequence[str]], **headers: str) -> Page:
         pairs = [(name, value) for name, values in fields.items() for value in values]
-        body = str(httpx2.QueryParams(pairs))
+        body = urlencode(pairs)
         given = {"content-type": "application/x-www-form-urlencoded", "origin": ORIGIN, **_named(headers)}
         return read(await self.client.post(path, content=body, headers=given))
 

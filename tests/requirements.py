@@ -154,4 +154,52 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:one-bad-row": Requirement(
         "design, durability", "One damaged execution does not stop the clockwork for others."
     ),
+    "inbox:code-once": Requirement("approvals, inbox", "A code opens one session, once; a used one is refused."),
+    "inbox:code-expires": Requirement("approvals, inbox", "A code expires within minutes."),
+    "inbox:lockout": Requirement(
+        "approvals, must hold", "Guessed codes are refused, and after a few no typed code counts."
+    ),
+    "inbox:hashed": Requirement("approvals, inbox", "Codes and sessions are stored as hashes only."),
+    "inbox:shared": Requirement("approvals, inbox", "Sessions hold in every process of the home."),
+    "inbox:session-needed": Requirement("approvals, inbox", "Without a session nothing is shown and nothing taken."),
+    "inbox:session-ends": Requirement("approvals, inbox", "Sessions expire and can be ended, one or all."),
+    "inbox:passphrase": Requirement("approvals, inbox", "A configured passphrase is asked for besides the code."),
+    "inbox:audited": Requirement(
+        "approvals, inbox", "Codes, refusals and sessions stand in the audit, without secrets."
+    ),
+    "inbox:cross-site": Requirement(
+        "approvals, must hold", "A change that another site asked for, or an `Origin: null`, is refused with 403."
+    ),
+    "inbox:get-changes-nothing": Requirement("approvals, must hold", "Looking at an address decides nothing: 403."),
+    "inbox:csrf": Requirement("approvals, must hold", "A form without this session's token is refused with 403."),
+    "inbox:headers": Requirement(
+        "approvals, what the person sees", "Every answer has the strict policy; no page is framed or holds script."
+    ),
+    "inbox:hosts": Requirement("approvals, inbox", "Only the inbox's own names are answered."),
+    "inbox:bounded": Requirement("issue, bad input", "Bodies and forms are bounded."),
+    "inbox:cookie": Requirement("approvals, what the person sees", "HttpOnly, SameSite=Strict, Secure over https."),
+    "inbox:facts-first": Requirement(
+        "approvals, what the person sees", "Tool, arguments, origins and risk from the stored bytes, then the agent."
+    ),
+    "inbox:hostile": Requirement("approvals, must hold", "Hostile text stays text, escaped and capped, on every page."),
+    "inbox:all-threads": Requirement("issue, inbox", "Open questions to people of all threads and owners are listed."),
+    "inbox:unknown": Requirement("issue, bad input", "Absent ids and ids that are not for people look the same."),
+    "inbox:paged": Requirement("issue, bad input", "A page takes a bounded number of store calls, whatever waits."),
+    "inbox:live": Requirement("issue, inbox", "New questions and decisions appear by themselves."),
+    "inbox:decides-once": Requirement("approvals, law 3", "A decision on a page is recorded once, with who and what."),
+    "inbox:edited-seen": Requirement(
+        "approvals, law 5", "Edited arguments are decided after their difference was shown."
+    ),
+    "inbox:stale": Requirement(
+        "issue, bad input", "A revised question is shown as it is now; a decided one says by whom and when."
+    ),
+    "inbox:together": Requirement("issue, inbox", "Several are decided from a table of every call, each by itself."),
+    "inbox:worth": Requirement("approvals, assurance", "Who does not suffice is told; a quorum gathers on the page."),
+    "inbox:grants": Requirement("approvals, risk", "Grants are made from a question, shown, and ended."),
+    "inbox:any-process": Requirement("issue, inbox", "A decision counts in whichever process of the home it is made."),
+    "inbox:opens-when-needed": Requirement("issue, inbox", "Nothing listens and no browser opens before it is needed."),
+    "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),
+    "inbox:no-script": Requirement("issue, bad input", "Everything can be decided without script."),
+    "inbox:keyboard": Requirement("issue, inbox", "Keys move the focus; approve is never what Enter presses unasked."),
+    "inbox:phone": Requirement("issue, inbox", "Pages fit a phone, light and dark, with labels and enough contrast."),
 }

@@ -6,14 +6,18 @@ import importlib.util
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from pydantic import JsonValue
 
 from tests.inbox_scene import CLEAN_UP, HOSTILE, LETTER, PAY, Scene, chromium, launched, scene
 from tests.requirements import requirement
 from tests.support import tool_step
+
+if TYPE_CHECKING:
+    from playwright.async_api import ConsoleMessage, Error, Page, Route
 
 CHROMIUM = chromium()
 pytestmark = [
@@ -29,7 +33,7 @@ class Desk:
     """A person's browser in front of an inbox."""
 
     found: Scene
-    page: Any
+    page: "Page"
     complaints: list[str] = field(default_factory=list[str])
     """What stood in the console."""
 
@@ -53,8 +57,15 @@ async def desk(**options: Any) -> AsyncGenerator[Desk]:
         async with scene() as found, launched(CHROMIUM) as browser:
             context = await browser.new_context(**options)
             made = Desk(found, await context.new_page())
-            made.page.on("console", lambda message: made.complaints.append(message.text))
-            made.page.on("pageerror", lambda error: made.complaints.append(str(error)))
+
+            def logged(message: "ConsoleMessage") -> None:
+                made.complaints.append(message.text)
+
+            def failed(error: "Error") -> None:
+                made.complaints.append(str(error))
+
+            made.page.on("console", logged)
+            made.page.on("pageerror", failed)
             made.page.set_default_timeout(15_000)
             yield made
             assert made.complaints == []
@@ -69,7 +80,9 @@ async def test_a_link_lets_one_browser_in_once() -> None:
         assert "Open the inbox" in await d.page.inner_text("h1")
         await d.page.click("main button[type=submit]")
         await d.page.wait_for_selector("text=Nothing waits for you")
-        other = await (await d.page.context.browser.new_context()).new_page()
+        browser = d.page.context.browser
+        assert browser is not None
+        other = await (await browser.new_context()).new_page()
         await other.goto(link)
         await other.click("main button[type=submit]")
         assert "not valid" in await other.inner_text("[role=alert]")
@@ -231,7 +244,11 @@ async def test_hostile_text_is_text() -> None:
     script = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     async with desk() as d:
         asked = await d.found.ask(HOSTILE, goal=script)
-        mail = {"to": script, "subject": "</textarea><button>Approve</button>", "body": f"{script}\n{{{{7*7}}}}"}
+        mail: dict[str, JsonValue] = {
+            "to": script,
+            "subject": "</textarea><button>Approve</button>",
+            "body": f"{script}\n{{{{7*7}}}}",
+        }
         second = await d.found.ask(tool_step("m", "send_mail", mail))
         await d.come_in()
         for path in ("", f"/suspensions/{asked}", f"/suspensions/{second}", f"/review?id={asked}&id={second}"):
@@ -272,12 +289,12 @@ async def test_a_click_on_a_link_in_another_site_keeps_the_session() -> None:
         asked = await d.found.ask(PAY)
         await d.come_in()
         elsewhere = d.found.url.replace("127.0.0.1", "localhost").rpartition("/inbox")[0]
-        await d.page.route(
-            f"{elsewhere}/chat",
-            lambda route: route.fulfill(
-                body=f"<a href='{d.found.url}/suspensions/{asked}'>x</a>", content_type="text/html"
-            ),
-        )
+        link = f"<a href='{d.found.url}/suspensions/{asked}'>x</a>"
+
+        async def chat(route: "Route") -> None:
+            await route.fulfill(body=link, content_type="text/html")
+
+        await d.page.route(f"{elsewhere}/chat", chat)
         await d.page.goto(f"{elsewhere}/chat")
         await d.page.click("a")
         await d.page.wait_for_selector("button.approve")

@@ -41,6 +41,8 @@ def test_importing_planwarden_imports_neither_mcp_nor_a_provider_nor_an_http_cli
         "google",
         "pydantic_ai",
         "starlette",
+        "jinja2",
+        "uvicorn",
     )
     code = f"import sys, planwarden; print(sorted(set({heavy!r}) & set(sys.modules)))"
     assert _python(code) == "[]"

@@ -459,6 +459,23 @@ async def test_questions_are_filtered_by_principal_thread_and_addressee_and_the_
     assert row is not None and (row.execution_id, row.principal, row.expires_at) == ("e3", "ann", 9e9)
 
 
+@requirement("store:paging")
+async def test_questions_to_people_that_are_over_page_newest_first(store: Store) -> None:
+    """spec: ports.Store.decided"""
+    for number in range(5):
+        scribe = Scribe.on(store, f"e{number}")
+        await scribe.suspend(f"s{number}")
+        if number != 2:
+            await scribe.write(decided(f"s{number}"))
+    await Scribe.on(store, "caller").suspend("to the model", addressee="caller")
+    first = await store.decided(limit=3)
+    rest = await store.decided(limit=3, cursor=first.next_cursor)
+    assert [row.suspension_id for row in (*first.rows, *rest.rows)] == ["s4", "s3", "s1", "s0"]
+    assert {row.status for row in first.rows} == {"decided"} and rest.next_cursor is None
+    with pytest.raises(InvalidArguments):
+        await store.decided(cursor="never given out")
+
+
 @requirement("store:deadlines")
 async def test_passed_deadlines_are_found_earliest_first_by_the_stores_clock(store: Store, clock: ManualClock) -> None:
     """spec: ports.Store.due"""
