@@ -39,8 +39,10 @@ Kind = Literal[
     "token_revoked",
     "notice_failed",
 ]
-POLICY_CHARS = 16
+POLICY_CHARS = 8
 """Of the policy's digest in each row; the row of kind `policy` has all of it."""
+DIGEST_CHARS = 32
+"""Of the other digests: 128 bits name a question or a text for good, and a row costs half."""
 GENESIS = b"planwarden audit/v1"
 
 
@@ -105,7 +107,7 @@ def _entry(event: ev.Event, execution: Execution) -> tuple[Kind, str | None, dic
                     "grant": grant_id,
                     "call": event.call_id,
                     "tool": call.tool_name,
-                    "arguments": digest(call.arguments),
+                    "arguments": digest(call.arguments)[:DIGEST_CHARS],
                 },
             )
         case _:
@@ -118,8 +120,8 @@ def _is_to_a_person(execution: Execution, suspension_id: str) -> bool:
 
 
 def _question(question: ev.Question) -> dict[str, JsonValue]:
-    facts: dict[str, JsonValue] = {"tool": question.tool_name, "call": question.call_id, "digest": question.digest}
-    if question.kind != "approval":
+    facts: dict[str, JsonValue] = {"tool": question.tool_name, "digest": question.digest[:DIGEST_CHARS]}
+    if question.kind == "reconcile":
         facts["kind"] = question.kind
     if question.needs is not None:
         facts["needs"] = question.needs
@@ -135,10 +137,10 @@ def _who(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonV
         "assurance": event.assurance,
         "channel": event.channel,
         "principal": event.principal,
-        "digest": event.digest,
+        "digest": event.digest[:DIGEST_CHARS],
     }
     if event.rendered:
-        facts["rendered"] = event.rendered
+        facts["rendered"] = event.rendered[:DIGEST_CHARS]
     return facts
 
 

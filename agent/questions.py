@@ -212,14 +212,15 @@ class Questions:
             needs=required.needs or question.needs,
             quorum=required.quorum,
         )
-        if changed == question and question.policy == self._gate.policy_digest[:POLICY_DIGITS]:
-            return None
         if definition.digest != question.definition_digest:
             reason = f"{definition.name} changed after it was shown"
         elif changed.covers != question.covers:
             reason = "the calls that it covers, or their tools, changed after they were shown"
-        else:
+        elif question.policy != self._gate.policy_digest[:POLICY_DIGITS]:
             reason = "the operator's policy changed after it was asked"
+        else:
+            # Whatever else is different was changed in the store; the digest does not fit it, and nothing will run.
+            return None
         return self.sealed(execution, replace(changed, revision=question.revision + 1), principal), reason
 
     def revised(

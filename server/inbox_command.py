@@ -102,9 +102,10 @@ async def _serve(home: Home, terminal: Terminal, service: Service, codes: Codes,
 async def _show(terminal: Terminal, url: str, codes: Codes, *, opens: bool) -> None:
     link = pairing_url(url, codes.link)
     is_open = opens and await anyio.to_thread.run_sync(open_page, link)
+    terminal.say("Opened in the browser. If it did not appear:" if is_open else "Open this in a browser:")
+    # Written as it is: a link that is broken over lines to fit cannot be copied.
+    terminal.out.write(f"{link}\n")
     lines = [
-        Line(("Opened in the browser. If it did not appear:" if is_open else "Open this in a browser:",)),
-        Line(((link, "bold"),), indent=1),
         Line(("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold"))),
         Line(((f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat.", "dim"),)),
     ]

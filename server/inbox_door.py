@@ -106,8 +106,15 @@ class InboxDoor:
             visited=self.visited,
             origin=listening.origin,
         )
-        async with announced(self._service, url):
-            await serve_app(inbox_app(site, lambda: listening.hosts), *listening.sockets)
+        try:
+            async with announced(self._service, url):
+                await serve_app(inbox_app(site, lambda: listening.hosts), *listening.sockets)
+        except PlanwardenError as error:
+            # The server goes on without an inbox; the next question tries again.
+            logger.warning("cannot open the inbox: %s", error.message)
+            self._url = self._service.inbox = None
+        finally:
+            listening.close()
 
 
 def pairing_url(url: str, code: str, target: str = BASE) -> str:

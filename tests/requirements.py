@@ -77,6 +77,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "approval:stale": Requirement(
         "approvals, law 6", "What changed since it was shown is asked again with the new digest; never run."
     ),
+    "approval:tampered": Requirement(
+        "approvals, must hold", "A stored question that is not what its digest says is never run."
+    ),
     "store:one-winner": Requirement("approvals, law 3", "Of racing answers to one question exactly one is stored."),
     "store:thread-busy": Requirement("ports.Store", "At most one unfinished execution per thread."),
     "store:paging": Requirement("ports.Store", "Open questions page oldest first; an unknown cursor is refused."),

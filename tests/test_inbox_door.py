@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import httpx2
 import pytest
@@ -17,12 +18,14 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 import planwarden
+from planwarden.agent.errors import StoreError
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.http import serve_http
 from planwarden.server.inbox_access import Access
 from planwarden.server.inbox_browser import has_display, open_page
 from planwarden.server.inbox_door import with_door
 from planwarden.server.views import to_json
+from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sessions import sessions_of
 from planwarden.storage.sqlite import SqliteStore
 from tests.cli_support import ERASE, Cli, Terminal, command, make_home, on_terminal
@@ -102,7 +105,7 @@ async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> Non
         assert thinking.suspensions[0].how_to_answer.inbox_url is None and made.service.inbox is None
         asked = await made.execute_plan(plan(DANGER))
         address = _address(asked)
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/inbox/suspensions/[0-9a-f]{32}", address)
+        assert re.fullmatch(r"http://localhost:\d+/inbox/suspensions/[0-9a-f]{32}", address)
         await called.wait()
         assert (await person.approve(address, opened[0])).status == 303
         assert ledger.lines[-1] == "erase [1]"
@@ -247,7 +250,7 @@ async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
             await ready.wait()
-            base = addresses[0].removesuffix("/mcp")
+            base = addresses[0].removesuffix("/mcp").replace("127.0.0.1", "localhost")
             async with Client(addresses[0]) as client, Person() as person:
                 asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
                 address = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
@@ -360,3 +363,21 @@ def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path, environment={})
     assert (settings.opens_inbox, settings.passphrase_file) == (False, tmp_path / "p")
     assert load_settings(home=tmp_path / "none", environment={}).opens_inbox
+
+
+@pytest.mark.anyio
+async def test_a_home_that_cannot_keep_its_inbox_goes_on_without_one() -> None:
+    """ours: the server does not end because a page could not be opened"""
+    ledger = Ledger()
+    async with _door(ledger) as (made, _, _):
+        store = made.service.engine.store
+        assert isinstance(store, MemoryStore)
+
+        async def full(owner: str, url: str, at: float) -> None:
+            raise StoreError("the disk is full")
+
+        store.sessions.open_inbox = full  # pyright: ignore[reportAttributeAccessIssue]
+        asked = await made.execute_plan(plan(DANGER))
+        while made.service.inbox is not None:
+            await anyio.lowlevel.checkpoint()
+        assert asked.suspensions and (await made.get_execution(asked.thread_id)).status == "suspended"
