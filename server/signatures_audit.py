@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from planwarden.agent.audit import AuditRow
+from planwarden.agent.audit import DIGEST_CHARS, AuditRow
 from planwarden.server.signatures import (
     Evidence,
     SignatureRefused,
@@ -116,4 +116,4 @@ class SignatureCheck:
             self.verified += 1
         else:
             self.unverified += 1
-        self._signed.add((row.entry.suspension_id, signed.digest, signed.principal))
+        self._signed.add((row.entry.suspension_id, signed.digest[:DIGEST_CHARS], signed.principal))
