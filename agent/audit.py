@@ -34,6 +34,7 @@ Kind = Literal[
     "session_ended",
     "key_added",
     "key_removed",
+    "signature",
     "token_added",
     "token_revoked",
     "notice_failed",

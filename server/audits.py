@@ -1,7 +1,7 @@
 """Reading the audit and proving that it is whole.
 
-Verification computes the chain again from the first row, checks that no number is missing, and compares the decisions
-with those in the logs of the executions that are still stored, both ways. Whoever can write the file can also write a
+Verification computes the chain again from the first row, checks that no number is missing, verifies the signatures of
+people's keys, and compares the decisions with those in the logs of the executions that are still stored, both ways. Whoever can write the file can also write a
 new chain from the changed row to the end; only a head that was kept elsewhere (`audit export`) proves otherwise.
 """
 
@@ -17,6 +17,8 @@ from planwarden.agent.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.fold import apply
 from planwarden.agent.ports import Store
 from planwarden.agent.state import new_execution
+from planwarden.server.signatures_audit import SignatureCheck
+from planwarden.storage.keys import KeepsKeys, Key
 
 PAGE = 500
 MAX_PROBLEMS = 100
@@ -53,6 +55,10 @@ class Verdict:
     """`SEQUENCE:HASH` of the last row, to be kept elsewhere."""
     problems: tuple[str, ...]
     """Each names a row by its number; at most 100."""
+    signatures: int = 0
+    """Signatures by people's keys that were verified again."""
+    unverified: int = 0
+    """Signatures that were not, because the extra is not installed."""
 
     @property
     def is_whole(self) -> bool:
@@ -103,8 +109,10 @@ class Audit:
         problems: list[str] = []
         expected, before, count, last = 1, GENESIS, 0, 0
         known = set[str]()
+        signatures, stored_keys = SignatureCheck(), await self._stored_keys()
         async for row in self.rows():
             problems.extend(_faults(row, expected, before))
+            problems.extend(signatures.faults(row))
             if kept is not None and row.sequence == kept[0] and row.hash.hex() != kept[1]:
                 problems.append(f"row {row.sequence} is not the one of the head that was kept")
             if row.entry.execution_id is not None:
@@ -113,9 +121,21 @@ class Audit:
         end = max(await self._store.audit_end(), kept[0] if kept is not None else 0)
         if end > last:
             problems.append(f"rows {last + 1} to {end} are missing at the end")
+        # Keys may change while the rows are read; what is different both times was changed by somebody else.
+        after = frozenset(signatures.differences(await self._stored_keys()))
+        problems.extend(found for found in signatures.differences(stored_keys) if found in after)
         for execution_id in sorted(known):
             problems.extend(await self._compared(execution_id))
-        return Verdict(rows=count, head=f"{last}:{before.hex()}", problems=tuple(problems[:MAX_PROBLEMS]))
+        return Verdict(
+            rows=count,
+            head=f"{last}:{before.hex()}",
+            problems=tuple(problems[:MAX_PROBLEMS]),
+            signatures=signatures.verified,
+            unverified=signatures.unverified,
+        )
+
+    async def _stored_keys(self) -> tuple[Key, ...]:
+        return await self._store.signing_keys.keys() if isinstance(self._store, KeepsKeys) else ()
 
     async def _compared(self, execution_id: str) -> list[str]:
         """What the log of an execution says otherwise; nothing when it was pruned."""

@@ -12,6 +12,7 @@ from planwarden.agent.errors import StoreError
 from planwarden.server.audits import Audit, AuditLine, AuditPage, Verdict, line
 from planwarden.server.configuration import Settings
 from planwarden.server.facts import escape_text
+from planwarden.server.signatures import EXTRA
 from planwarden.server.terminal import Terminal
 from planwarden.server.terminal_lines import Line
 from planwarden.server.views import to_json
@@ -73,6 +74,10 @@ def draw_rows(terminal: Terminal, page: AuditPage) -> None:
 def draw_verdict(terminal: Terminal, verdict: Verdict) -> None:
     for problem in verdict.problems:
         terminal.say(Line(((escape_text(problem), "bad"),), "failed"))
+    if verdict.signatures:
+        terminal.say(Line(((f"{verdict.signatures} signature(s) verified", "good"),), "done"))
+    if verdict.unverified:
+        terminal.say(Line(((f"{verdict.unverified} signature(s) not verified: {EXTRA}", "warn"),), "asks"))
     if verdict.is_whole:
         terminal.say(Line(((f"{verdict.rows} rows, whole; head {verdict.head}", "good"),), "done"))
     else:

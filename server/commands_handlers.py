@@ -12,7 +12,14 @@ from pydantic import JsonValue
 
 from planwarden.agent.errors import UsageError
 from planwarden.agent.state import Execution
-from planwarden.server import commands_audit, commands_grants, commands_run, commands_store, commands_tokens
+from planwarden.server import (
+    commands_audit,
+    commands_grants,
+    commands_keys,
+    commands_run,
+    commands_store,
+    commands_tokens,
+)
 from planwarden.server.clients import CLIENTS, launch
 from planwarden.server.commands_call import call_tool, draw_result, read_arguments
 from planwarden.server.commands_home import DONE, FAILED, Home, exit_code
@@ -20,6 +27,7 @@ from planwarden.server.commands_inbox import list_questions, read_artifact, show
 from planwarden.server.commands_run import Desk, conclude, read_plan, run_plan
 from planwarden.server.commands_tools import draw_servers, draw_tools, list_tools, servers_json
 from planwarden.server.configuration import load_settings
+from planwarden.server.facts import escape_text
 from planwarden.server.grants import GrantRequest
 from planwarden.server.terminal import Terminal
 from planwarden.server.views import execution_view, to_json
@@ -215,6 +223,21 @@ def grant_add(arguments: Namespace) -> int:
 def grant_revoke(arguments: Namespace) -> int:
     commands_grants.revoke_grant(_load(arguments), arguments.grant)
     _terminal(arguments).say("The grant is over.")
+    return DONE
+
+
+def key_list(arguments: Namespace) -> int:
+    found = commands_keys.list_keys(_load(arguments))
+    if arguments.json:
+        print_json({"keys": [to_json(key) for key in found]})
+    else:
+        commands_keys.draw_keys(_terminal(arguments), found)
+    return DONE
+
+
+def key_revoke(arguments: Namespace) -> int:
+    key = commands_keys.revoke_key(_load(arguments), arguments.key)
+    _terminal(arguments).say(f"Key {key.key_id} of {escape_text(key.principal)} is revoked.")
     return DONE
 
 

@@ -121,6 +121,7 @@ def parser() -> Parser:
     command("doctor", handlers.doctor, "Check store, settings, model and tools.")
     _notify(commands, shared)
     _grants(commands, shared)
+    _keys(commands, shared)
     _audit(commands, shared)
     prune = command("prune", handlers.prune, "Delete old finished executions.")
     prune.add_argument("--days", type=int, metavar="N", help="unchanged for so many days; default [retention] days")
@@ -204,6 +205,19 @@ def _grants(commands: "Subparsers", shared: Parser) -> None:
     revoke = group.add_parser("revoke", help="end one now", parents=[shared], allow_abbrev=False)
     revoke.add_argument("grant", metavar="GRANT")
     revoke.set_defaults(run=handlers.grant_revoke, json=False)
+
+
+def _keys(commands: "Subparsers", shared: Parser) -> None:
+    text = "Keys with which people sign approvals; they are added in the inbox."
+    group = commands.add_parser("key", help=text, description=text).add_subparsers(
+        metavar="list|revoke", required=True, parser_class=Parser
+    )
+    listed = group.add_parser("list", help="list everybody's", parents=[shared], allow_abbrev=False)
+    listed.add_argument("--json", action="store_true", help=_JSON)
+    listed.set_defaults(run=handlers.key_list)
+    revoke = group.add_parser("revoke", help="end one now, such as a lost one", parents=[shared], allow_abbrev=False)
+    revoke.add_argument("key", metavar="KEY", help="its id, or the beginning of it")
+    revoke.set_defaults(run=handlers.key_revoke, json=False)
 
 
 def _audit(commands: "Subparsers", shared: Parser) -> None:

@@ -8,7 +8,7 @@ approves, until there are tokens. Any other address needs tokens and a list of n
 """
 
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 
 import anyio
@@ -30,6 +30,7 @@ from planwarden.server.access_tokens import TokenCheck
 from planwarden.server.configuration import Settings
 from planwarden.server.inbox import inbox_app
 from planwarden.server.inbox_door import BASE, announced
+from planwarden.server.inbox_listening import joined
 from planwarden.server.inbox_site import Site
 from planwarden.server.mcp_desk import Opening
 from planwarden.server.mcp_server import BearerAuth, PlanwardenServer, build_server
@@ -65,21 +66,26 @@ async def serve_http(
         _needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr()
     warden = Warden(settings=settings)
-    with closing(_listening(host, port)) as listener:
-        taken = int(listener.getsockname()[1])
-        address = settings.http.public_url or f"http://{in_url(host)}:{taken}"
+    with closing(joined(_listening(host, port))) as listening:
+        taken = listening.port
+        origin = settings.http.public_url or listening.origin
         async with (
             warden,
             _authentication(warden, host, taken) as auth,
-            announced(warden.service, f"{address}{BASE}"),
+            announced(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{BASE}"),
         ):
             names = Names.of(settings.http, host, taken)
             server = build_server(_opened(warden), settings.home, auth=auth)
             app = http_app(server, names, clock=warden.service.engine.store.clock)
-            site = Site(service=lambda: warden.service, home=settings.home, passphrase_file=settings.passphrase_file)
+            site = Site(
+                service=lambda: warden.service,
+                home=settings.home,
+                passphrase_file=settings.passphrase_file,
+                origin=origin,
+            )
             if started is not None:
                 started(f"http://{in_url(host)}:{taken}{PATH}")
-            await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listener)
+            await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listening.sockets)
 
 
 def http_app(server: PlanwardenServer, names: Names, *, clock: Clock) -> Starlette:
@@ -173,7 +179,7 @@ def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
     return dispatch
 
 
-async def _serve(app: ASGIApp, listener: socket.socket) -> None:
+async def _serve(app: ASGIApp, sockets: Sequence[socket.socket]) -> None:
     """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
     config = uvicorn.Config(
         app,
@@ -189,7 +195,7 @@ async def _serve(app: ASGIApp, listener: socket.socket) -> None:
 
     async def run() -> None:
         with anyio.CancelScope(shield=True):
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=list(sockets))
         stopped.set()
 
     async with anyio.create_task_group() as tasks:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from planwarden.server.inbox_execution import execution_routes
 from planwarden.server.inbox_grants import grant_routes
+from planwarden.server.inbox_keys import key_routes
 from planwarden.server.inbox_lists import list_routes
 from planwarden.server.inbox_pairing import pairing_routes
 from planwarden.server.inbox_question import question_routes
@@ -30,8 +31,9 @@ def inbox_app(site: Site, hosts: Hosts) -> Starlette:
             *list_routes(site),
             *execution_routes(site),
             *grant_routes(site),
+            *key_routes(site),
         ],
-        middleware=[Middleware(Shield, hosts=hosts)],
+        middleware=[Middleware(Shield, hosts=hosts, origin=site.origin)],
         exception_handlers={404: _missing, 405: _missing},
     )
 

@@ -19,17 +19,23 @@ from planwarden.server.service import Service
 CHANNEL = "inbox"
 
 
-async def answer(visit: Visit, asked: Asked, decision: Decision, digest: str, *, wait_s: float) -> views.Execution:
+async def answer(
+    visit: Visit, asked: Asked, decision: Decision, digest: str, *, wait_s: float, assurance: ev.Assurance = "human"
+) -> views.Execution:
     """The execution after the decision about the revision with that digest. Raises as `Service.answer`."""
+    rendered = asked.shown.rendered if digest == asked.shown.digest else ""
+    authority = Authority(
+        assurance=assurance, channel=CHANNEL, principal=visit.session.principal, digest=digest, rendered=rendered
+    )
     if not missing_tools(visit.service, asked.execution):
-        return await _recorded(visit.service, visit, asked, decision, digest, wait_s)
+        return await _recorded(visit.service, asked, decision, authority, wait_s)
     engine = visit.service.engine
     recorder = Engine(
         engine.store, engine.tools, CallerModel(), engine.grants.gate, ids=engine.ids, adopts=False, follows=False
     )
     async with recorder:
         service = Service(recorder, ev.Options(), max_steps=0)
-        return await _recorded(service, visit, asked, decision, digest, 0)
+        return await _recorded(service, asked, decision, authority, 0)
 
 
 def missing_tools(service: Service, execution: Execution) -> tuple[str, ...]:
@@ -40,19 +46,13 @@ def missing_tools(service: Service, execution: Execution) -> tuple[str, ...]:
 
 
 async def _recorded(
-    service: Service, visit: Visit, asked: Asked, decision: Decision, digest: str, wait_s: float
+    service: Service, asked: Asked, decision: Decision, authority: Authority, wait_s: float
 ) -> views.Execution:
     return await service.answer(
         asked.row.thread_id,
         asked.row.suspension_id,
         decision,
-        Authority(
-            assurance="human",
-            channel=CHANNEL,
-            principal=visit.session.principal,
-            digest=digest,
-            rendered=asked.shown.rendered if digest == asked.shown.digest else "",
-        ),
+        authority,
         wait_seconds=wait_s,
         principal=None,
     )

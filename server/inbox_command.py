@@ -6,8 +6,6 @@ terminal of its own as the same user; nothing here can.
 """
 
 import getpass
-import socket
-from collections.abc import Collection
 from pathlib import Path
 
 import anyio
@@ -19,7 +17,8 @@ from planwarden.server.configuration import operator
 from planwarden.server.inbox import inbox_app
 from planwarden.server.inbox_access import CODE_S, Access, Codes
 from planwarden.server.inbox_browser import has_display, open_page
-from planwarden.server.inbox_door import BASE, HOST, announced, pairing_url, serve_app
+from planwarden.server.inbox_door import BASE, announced, pairing_url, serve_app
+from planwarden.server.inbox_listening import listen
 from planwarden.server.inbox_passphrase import Passphrase, write_passphrase
 from planwarden.server.inbox_site import Site
 from planwarden.server.service import Service
@@ -86,13 +85,16 @@ def set_passphrase(home: Home, terminal: Terminal) -> Path:
 
 async def _serve(home: Home, terminal: Terminal, service: Service, codes: Codes, *, opens: bool) -> None:
     """An inbox of this command's own."""
-    listener = socket.create_server((HOST, 0), backlog=64)
-    port = listener.getsockname()[1]
-    url = f"http://{HOST}:{port}{BASE}"
-    site = Site(service=lambda: service, home=home.settings.home, passphrase_file=home.settings.passphrase_file)
-    hosts: Collection[str] = (f"{HOST}:{port}", f"localhost:{port}")
+    listening = listen()
+    url = f"{listening.base_url}{BASE}"
+    site = Site(
+        service=lambda: service,
+        home=home.settings.home,
+        passphrase_file=home.settings.passphrase_file,
+        origin=listening.origin,
+    )
     async with announced(service, url), anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_app, inbox_app(site, lambda: hosts), listener)
+        tasks.start_soon(serve_app, inbox_app(site, lambda: listening.hosts), *listening.sockets)
         await _show(terminal, url, codes, opens=opens)
         terminal.say(Line((("The inbox runs here until Ctrl-C.", "dim"),)))
 

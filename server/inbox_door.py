@@ -6,7 +6,7 @@ them show all open questions of the database, and a decision counts whichever ta
 
 import logging
 import socket
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from urllib.parse import urlencode
 
@@ -18,13 +18,13 @@ from planwarden.agent.errors import PlanwardenError
 from planwarden.agent.state import Execution
 from planwarden.server.configuration import Settings, operator
 from planwarden.server.inbox_browser import has_display, open_page
+from planwarden.server.inbox_listening import Listening, listen
 from planwarden.server.service import Service
 from planwarden.storage.sessions import sessions_of
 
 logger = logging.getLogger(__name__)
 
 BASE = "/inbox"
-HOST = "127.0.0.1"
 CLOSING_S = 1
 QUIET_S = 60.0
 """A browser is not opened again so soon, nor while somebody looks at the inbox."""
@@ -48,13 +48,12 @@ class InboxDoor:
     def address(self) -> str | None:
         if self._url is None:
             try:
-                listener = socket.create_server((HOST, 0), backlog=64)
+                listening = listen()
             except OSError as error:
                 logger.warning("cannot open the inbox: %s; `planwarden approve` works in a terminal", error)
                 return None
-            host = f"{HOST}:{listener.getsockname()[1]}"
-            self._url = f"http://{host}{BASE}"
-            self._tasks.start_soon(self._serve, listener, host, self._url)
+            self._url = f"{listening.base_url}{BASE}"
+            self._tasks.start_soon(self._serve, listening, self._url)
         return self._url
 
     def asks(self, execution: Execution) -> None:
@@ -95,7 +94,7 @@ class InboxDoor:
         if not await anyio.to_thread.run_sync(opener, page):
             logger.warning("no browser could be opened; the inbox is at %s, `planwarden inbox` lets you in", url)
 
-    async def _serve(self, listener: socket.socket, host: str, url: str) -> None:
+    async def _serve(self, listening: Listening, url: str) -> None:
         # Only now: a server that never asks anybody does without the web.
         from planwarden.server.inbox import inbox_app
         from planwarden.server.inbox_site import Site
@@ -105,17 +104,17 @@ class InboxDoor:
             home=self._settings.home,
             passphrase_file=self._settings.passphrase_file,
             visited=self.visited,
+            origin=listening.origin,
         )
-        hosts: Collection[str] = (host, f"localhost:{host.rpartition(':')[2]}")
         try:
             async with announced(self._service, url):
-                await serve_app(inbox_app(site, lambda: hosts), listener)
+                await serve_app(inbox_app(site, lambda: listening.hosts), *listening.sockets)
         except PlanwardenError as error:
             # The server goes on without an inbox; the next question tries again.
             logger.warning("cannot open the inbox: %s", error.message)
             self._url = self._service.inbox = None
         finally:
-            listener.close()
+            listening.close()
 
 
 def pairing_url(url: str, code: str, target: str = BASE) -> str:
@@ -153,7 +152,7 @@ async def announced(service: Service, url: str) -> AsyncGenerator[None]:
             await sessions.close_inbox(owner)
 
 
-async def serve_app(app: object, listener: socket.socket) -> None:
+async def serve_app(app: object, *listeners: socket.socket) -> None:
     """Serve until cancelled, without touching the signals of the process."""
     import uvicorn
 
@@ -176,7 +175,7 @@ async def serve_app(app: object, listener: socket.socket) -> None:
 
     async def run() -> None:
         with anyio.CancelScope(shield=True):
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=list(listeners))
         stopped.set()
 
     async with anyio.create_task_group() as tasks:

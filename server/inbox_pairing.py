@@ -57,7 +57,7 @@ async def _used(site: Site, request: Request) -> Response:
         opened.token,
         max_age=int(SESSION_S),
         path=BASE,
-        secure=request.url.scheme == "https",
+        secure=request.url.scheme == "https" or (site.origin or "").startswith("https://"),
         httponly=True,
         samesite="strict",
     )

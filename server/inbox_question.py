@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from planwarden.agent import events as ev
 from planwarden.agent.answers import Decision
 from planwarden.agent.canonical import canonical_json, read_json
 from planwarden.agent.errors import (
@@ -36,14 +37,17 @@ from planwarden.server.inbox_fields import (
     is_changed,
     texts_of,
 )
+from planwarden.server.inbox_keys_signing import hindrance, may_sign, signature
 from planwarden.server.inbox_lookup import Asked, find_asked, next_waiting, standing_token
 from planwarden.server.inbox_site import BASE, Site
 from planwarden.server.inbox_visit import BadForm, Visit, change, page, status_of
+from planwarden.server.signatures import SignatureRefused
 
 WAIT_S = 1.0
 """How long a decision waits to show what came of it."""
 
 _NOTHING_CHANGED = "No argument was changed."
+_APPROVING = ("approve", "sign")
 _TOO_LATE = (AlreadyDecided, Expired, StaleDefinition, StaleRevision)
 
 
@@ -81,7 +85,7 @@ async def decide(visit: Visit) -> Response:
     """Approve, reject, or look at the difference first."""
     asked = await _asked(visit)
     verdict, digest = visit.given("decision"), visit.given("digest")
-    if verdict not in ("approve", "reject", "review", "edit") or len(digest) != 64:
+    if verdict not in ("approve", "reject", "review", "edit", "sign") or len(digest) != 64:
         raise BadForm
     if not asked.shown.is_open and verdict in ("review", "edit"):
         raise AlreadyDecided("this question was decided meanwhile")
@@ -106,7 +110,7 @@ async def _approved(visit: Visit, asked: Asked, verdict: str) -> Response:
         return await _page(visit, asked, _faulty(), filled=filled, status=422)
     reason = visit.given("reason").strip() or None
     if not is_changed(before, filled.values):
-        if verdict != "approve":
+        if verdict not in _APPROVING:
             remark = Remark(text=_NOTHING_CHANGED, tone="plain") if verdict == "review" else None
             return await _page(visit, asked, remark, filled=filled)
         return await _decided(visit, asked, Decision(approved=True, reason=reason))
@@ -127,6 +131,7 @@ async def _approved(visit: Visit, asked: Asked, verdict: str) -> Response:
         edited=canonical_json(completed),
         seen=seen,
         reason=visit.given("reason"),
+        may_sign=may_sign(visit, asked),
     )
 
 
@@ -134,7 +139,7 @@ async def _answered(visit: Visit, asked: Asked, verdict: str) -> Response:
     """Send the filled-in form of a question that has one."""
     fields = _fields(visit, asked)
     filled = fill(fields, visit.fields())
-    if filled.faults or verdict != "approve":
+    if filled.faults or verdict not in _APPROVING:
         return await _page(visit, asked, _faulty() if filled.faults else None, filled=filled, status=422)
     try:
         content = answer_of(fields, filled)
@@ -160,15 +165,30 @@ async def _reconciled(visit: Visit, asked: Asked) -> Response:
 
 async def _decided(visit: Visit, asked: Asked, decision: Decision) -> Response:
     """Record the decision; whoever was first has decided."""
+    assurance: ev.Assurance = "human"
+    # A question that is over takes no signature: the same answer again is told what was recorded.
+    if visit.given("decision") == "sign" and asked.shown.is_open:
+        try:
+            challenge = await signature(visit, asked, decision)
+        except SignatureRefused as error:
+            text = _sentence(escape_text(error.message))
+            return await _page(visit, await _asked(visit), Remark(text=text, tone="bad"), status=status_of(error))
+        if challenge is not None:
+            return challenge
+        assurance = "signed"
     try:
-        view = await answer(visit, asked, decision, visit.given("digest"), wait_s=WAIT_S)
+        view = await answer(visit, asked, decision, visit.given("digest"), wait_s=WAIT_S, assurance=assurance)
     except _TOO_LATE as error:
         fresh = await _asked(visit)
         return await _page(visit, fresh, Remark(text=_sentence(error.message)), status=status_of(error))
     still_open = next((found for found in view.suspensions if found.suspension_id == asked.row.suspension_id), None)
     if still_open is not None and all(v.principal != visit.session.principal for v in still_open.endorsements):
+        fresh = await _asked(visit)
+        if decision.modified_args is not None and may_sign(visit, fresh):
+            text = f"This is revision {fresh.shown.revision}, with your changes; it waits for your signature."
+            return await _page(visit, fresh, Remark(text=text, tone="plain"))
         text = "Your approval does not suffice for this call; the question stays open."
-        return await _page(visit, await _asked(visit), Remark(text=text), status=409)
+        return await _page(visit, fresh, Remark(text=text), status=409)
     return visit.to(f"/suspensions/{asked.row.suspension_id}")
 
 
@@ -190,6 +210,8 @@ async def _page(
         is_editing=filled is not None,
         is_form=asked.found.question.form is not None,
         suffices=_suffices(visit, asked),
+        may_sign=may_sign(visit, asked),
+        hindrance=await hindrance(visit, asked) if may_sign(visit, asked) else None,
         missing=tuple(map(escape_text, missing_tools(visit.service, asked.execution))) if asked.shown.is_open else (),
         is_news=False,
         **_standing(asked),

@@ -8,6 +8,7 @@ other pages, changes that another site asked for, bodies without end. Sources: t
 """
 
 from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
@@ -34,11 +35,15 @@ Hosts = Callable[[], Collection[str]]
 
 
 class Shield:
-    """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`."""
+    """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`.
 
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+    `origin` is where browsers see the inbox; behind a proxy that has TLS it is not what the request here says.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, origin: str | None = None) -> None:
         self._app = app
         self._hosts = hosts
+        self._origin = origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,12 +71,17 @@ class Shield:
             return _plain(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
         if headers.get("sec-fetch-dest") in FRAMES:
             return _plain(403, "the inbox is not shown inside another page")
-        if scope["method"] == "POST" and not _is_our_own(headers, f"{scope['scheme']}://{host}"):
+        if scope["method"] == "POST" and not _is_our_own(headers, self._own_origin(scope, host)):
             return _plain(403, "changes are made from the inbox's own pages only")
         length = headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES):
             return _plain(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         return None
+
+    def _own_origin(self, scope: Scope, host: str) -> str:
+        if self._origin is not None and urlsplit(self._origin).netloc == host:
+            return self._origin
+        return f"{scope['scheme']}://{host}"
 
 
 def _is_our_own(headers: Headers, origin: str) -> bool:

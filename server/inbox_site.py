@@ -15,7 +15,7 @@ from planwarden.server.inbox_passphrase import Passphrase
 from planwarden.server.service import Service
 
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "icon.svg")
+ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class Site:
     passphrase_file: Path | None = None
     visited: Callable[[], None] | None = None
     """Told whenever somebody who was let in looks at something."""
+    origin: str | None = None
+    """Where browsers reach it by a name that keys can be bound to, such as `http://localhost:8765`; None when nowhere."""
 
     @property
     def cookie(self) -> str:

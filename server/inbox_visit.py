@@ -88,6 +88,11 @@ class Visit:
         """Asked for by the page's own script, to replace a part of it."""
         return self.request.headers.get("hx-request") == "true"
 
+    @property
+    def wants_json(self) -> bool:
+        """Asked by the page's own script, for something to hand to the browser."""
+        return self.request.headers.get("accept") == "application/json"
+
     def given(self, name: str) -> str:
         """The one value of a form's field; empty when it was not sent. Raises `BadForm` for several."""
         values = self.form.get(name, ())

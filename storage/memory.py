@@ -13,6 +13,8 @@ from planwarden.agent.grants import is_open
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import FINISHED
 from planwarden.storage.clock import SystemClock
+from planwarden.storage.keys import Keys
+from planwarden.storage.keys_memory import MemoryKeys
 from planwarden.storage.notices_memory import MemoryNotices
 from planwarden.storage.projection import Answered, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
@@ -43,6 +45,7 @@ class MemoryStore:
         self._changes = 0
         self._tokens = MemoryTokens()
         self._sessions = MemorySessions(self.audit)
+        self._keys = MemoryKeys(self.audit)
 
     @property
     def clock(self) -> Clock:
@@ -59,6 +62,10 @@ class MemoryStore:
     @property
     def notices(self) -> MemoryNotices:
         return self._notices
+
+    @property
+    def signing_keys(self) -> Keys:
+        return self._keys
 
     async def append(self, append: Append) -> Lease | None:
         now = self._clock.now()

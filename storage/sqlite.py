@@ -21,6 +21,8 @@ from planwarden.agent.state import TRANSITIONS
 from planwarden.storage import database, sqlite_audit, sqlite_grants
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.codec import decode_events, encode_events
+from planwarden.storage.keys import Keys
+from planwarden.storage.keys_sqlite import SqliteKeys
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
 from planwarden.storage.notices_sqlite import SqliteNotices, add_notices
@@ -55,6 +57,7 @@ class SqliteStore:
         self._tokens = SqliteTokens(writer, reader)
         self._sessions = SqliteSessions(writer, reader, life)
         self._notices = SqliteNotices(writer, reader, clock)
+        self._keys = SqliteKeys(writer, reader)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -94,6 +97,11 @@ class SqliteStore:
     @property
     def notices(self) -> SqliteNotices:
         return self._notices
+
+    @property
+    def signing_keys(self) -> Keys:
+        """Keys with which people sign, in the same file."""
+        return self._keys
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:

@@ -282,6 +282,51 @@ DELETE FROM inboxes WHERE owner = ?;
 -- Where inboxes said that they listen, newest first.
 SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
 
+-- name: add_nonce
+-- What a challenge is made from.
+INSERT INTO nonces (nonce, purpose, session, suspension_id, digest, content, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: take_nonce
+-- Use it up: exactly one of racing takers gets the row.
+DELETE FROM nonces WHERE nonce = ? RETURNING nonce, purpose, session, suspension_id, digest, content, expires_at;
+
+-- name: forget_nonces
+-- Those that have expired.
+DELETE FROM nonces WHERE expires_at <= ?;
+
+-- name: limit_nonces
+-- All but the newest of a session.
+DELETE FROM nonces WHERE session = ?1
+    AND number NOT IN (SELECT number FROM nonces WHERE session = ?1 ORDER BY number DESC LIMIT ?2);
+
+-- name: key
+-- One key, whatever has become of it.
+SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
+WHERE key_id = ?;
+
+-- name: keys
+-- Keys of one principal or of all, oldest first.
+SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
+WHERE ? IS NULL OR principal = ? ORDER BY created_at, rowid;
+
+-- name: count_keys
+-- How many keys of a principal are not revoked.
+SELECT count(*) FROM keys WHERE principal = ? AND revoked_at IS NULL;
+
+-- name: add_key
+-- The public half of somebody's key.
+INSERT INTO keys (key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: use_key
+-- A signature counts: nothing is updated for a revoked or foreign key, or when its count has not grown.
+UPDATE keys SET sign_count = ?, used_at = ?
+WHERE key_id = ? AND principal = ? AND revoked_at IS NULL AND (sign_count < ? OR (sign_count = 0 AND ? = 0));
+
+-- name: revoke_key
+-- The end of a key: nothing is updated when it was revoked before.
+UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL;
+
 -- name: last_audit
 -- The end of the chain.
 SELECT sequence, hash FROM audit ORDER BY sequence DESC LIMIT 1;

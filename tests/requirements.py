@@ -48,6 +48,27 @@ REQUIREMENTS: dict[str, Requirement] = {
     "approval:critical": Requirement(
         "approvals, risk", "A critical call runs only after a signature or after people other than its owner said so."
     ),
+    "keys:laws": Requirement(
+        "storage.keys", "First key by itself, further ones by a known one; counts only grow; revoked keys are dead."
+    ),
+    "signed:bound": Requirement(
+        "approvals, assurance signed", "A signature counts for one revision of one question, at our place, by a person."
+    ),
+    "signed:nonce": Requirement(
+        "approvals, assurance signed", "A challenge is signed once, by the session that asked, within five minutes."
+    ),
+    "signed:keys": Requirement(
+        "approvals, assurance signed", "Only a living key of the person signs, and a session alone does not make one."
+    ),
+    "signed:page": Requirement(
+        "approvals, assurance signed", "A critical call runs once after a signature on its page, edits signed as kept."
+    ),
+    "signed:place": Requirement(
+        "approvals, assurance signed", "Links lead to where keys can be used, and only where every address is ours."
+    ),
+    "signed:audit": Requirement(
+        "approvals, assurance signed", "Signatures are verified again; a decision that says signed has one."
+    ),
     "approval:quorum": Requirement("approvals, assurance second", "n of m different people, each counted once."),
     "approval:grants": Requirement(
         "approvals, standing grants",

@@ -105,7 +105,7 @@ async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> Non
         assert thinking.suspensions[0].how_to_answer.inbox_url is None and made.service.inbox is None
         asked = await made.execute_plan(plan(DANGER))
         address = _address(asked)
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/inbox/suspensions/[0-9a-f]{32}", address)
+        assert re.fullmatch(r"http://localhost:\d+/inbox/suspensions/[0-9a-f]{32}", address)
         await called.wait()
         assert (await person.approve(address, opened[0])).status == 303
         assert ledger.lines[-1] == "erase [1]"
@@ -250,7 +250,7 @@ async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
             await ready.wait()
-            base = addresses[0].removesuffix("/mcp")
+            base = addresses[0].removesuffix("/mcp").replace("127.0.0.1", "localhost")
             async with Client(addresses[0]) as client, Person() as person:
                 asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
                 address = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
