@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 
+Listener = Callable[[Execution | None, str], None]
+"""Told of each commit: the state and its principal, or None and "" when another process committed. Must not raise."""
+
 TICK_S = 0.5
 RENEW_S = 5.0
 GRACE_S = 2.0
@@ -79,6 +82,7 @@ class Engine:
         self._threads: dict[str, str] = {}
         """The newest execution that rested here, by thread."""
         self._watches: dict[str, asyncio.Event] = {}
+        self._listeners: dict[object, Listener] = {}
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -242,6 +246,16 @@ class Engine:
         """Returns after the next commit to the execution, by whatever process."""
         await self._watches.setdefault(execution_id, asyncio.Event()).wait()
 
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every commit from now on, until the function that comes back is called."""
+        token = object()
+        self._listeners[token] = listener
+
+        def stop() -> None:
+            self._listeners.pop(token, None)
+
+        return stop
+
     async def look_at_grants(self) -> None:
         """Read which grants are open now; done at the start, by the clockwork, and after making or revoking one."""
         self.grants.fill(await self.store.grants(only_open=True))
@@ -314,6 +328,7 @@ class Engine:
             header = await self.store.header(run.execution.execution_id)
             if header is not None and header.version > run.execution.version:
                 run.refresh()
+        self._tell(None, "")
 
     async def _time_out(self, row: SuspensionRow) -> None:
         def build(state: Execution, now: float) -> Change:
@@ -393,8 +408,14 @@ class Engine:
         watch = self._watches.pop(execution_id, None)
         if watch is not None:
             watch.set()
+        if run.execution.version:
+            self._tell(run.execution, run.principal)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
+
+    def _tell(self, execution: Execution | None, principal: str) -> None:
+        for listener in tuple(self._listeners.values()):
+            listener(execution, principal)
 
     def _rest(self, execution: Execution, principal: str) -> None:
         self._rested[execution.execution_id] = (execution, principal)

@@ -26,7 +26,10 @@ from mcp.types import (
     InputRequiredResult,
     Resource,
     ResourceTemplate,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
     Tool,
+    UnsubscribeRequestParams,
 )
 from pydantic import AnyUrl
 
@@ -35,6 +38,9 @@ from planwarden.server import mcp_resources as resources
 from planwarden.server.mcp_desk import Desk, Opening
 from planwarden.server.mcp_key import request_state_key
 from planwarden.server.mcp_results import error_result
+from planwarden.server.mcp_subscriptions import Listening
+from planwarden.server.mcp_subscriptions_legacy import Subscriptions
+from planwarden.server.mcp_tasks import TASKED, Tasks, run_tasked, wants_tasks
 from planwarden.server.mcp_tools import BY_NAME, VERBS, Verb
 from planwarden.server.mcp_verbs import Request
 from planwarden.server.warden import LOCAL
@@ -119,7 +125,19 @@ class PlanwardenServer(MCPServer[Desk]):
         given = verb.checked(arguments)
         service = await _desk(context).service()
         assert context is not None
-        return await verb.run(Request(service=service, principal=self.principal, arguments=given, context=context))
+        request = Request(service=service, principal=self.principal, arguments=given, context=context)
+        if verb.name in TASKED and wants_tasks(context):
+            return await run_tasked(verb, request)
+        return await verb.run(request)
+
+    def publish(self, tasks: Tasks) -> None:
+        """Tell listeners of both eras what changes; `tasks` says what a task looks like."""
+        legacy = Subscriptions(self._subscriptions)
+        listening = Listening(self._subscriptions, tasks)
+        handlers = self._lowlevel_server
+        handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listening)
+        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
+        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
 
     async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
         """Says what the name is when it is a tool for plans, which models like to call directly."""
@@ -130,26 +148,30 @@ class PlanwardenServer(MCPServer[Desk]):
 
 
 def build_server(opening: Opening, home: Path, *, extensions: Sequence[Extension] = ()) -> PlanwardenServer:
-    """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight."""
+    """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight.
+
+    `extensions` come besides our own; a `Tasks` among them takes the place of ours.
+    """
+    tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
     @asynccontextmanager
-    async def lifespan(server: MCPServer[Desk]) -> AsyncGenerator[Desk]:
-        async with Desk(opening).opened() as desk:
+    async def lifespan(_: MCPServer[Desk]) -> AsyncGenerator[Desk]:
+        async with Desk(opening, lambda: server.principal).opened() as desk:
             yield desk
 
-    return PlanwardenServer(
+    server = PlanwardenServer(
         "planwarden",
         title="planwarden",
         version=version("planwarden"),
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        extensions=extensions,
+        extensions=[tasks, *(found for found in extensions if found is not tasks)],
         request_state_security=_security(home),
         cache_hints={"tools/list": _STATIC, "resources/list": _STATIC, "resources/templates/list": _STATIC},
-        # Nothing is published to listeners; offering them a stream would promise it.
-        subscriptions=False,
         log_level="WARNING",
     )
+    server.publish(tasks)
+    return server
 
 
 def _security(home: Path) -> RequestStateSecurity:

@@ -71,12 +71,12 @@ async def _report(service: Service, execution_id: str, context: AnyContext) -> N
         if execution.status != "running":
             return
         beats += 1
-        await context.report_progress(beats, message=_standing(execution))
+        await context.report_progress(beats, message=standing(execution))
         with anyio.move_on_after(HEARTBEAT_S):
             await service.engine.changed(execution_id)
 
 
-def _standing(execution: Execution) -> str:
+def standing(execution: Execution) -> str:
     """Where the execution is, in words that are the engine's own."""
     if not execution.steps:
         return "planning"

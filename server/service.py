@@ -28,6 +28,7 @@ from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
 from planwarden.server.audits import Audit
+from planwarden.server.configuration import RETENTION_DAYS
 from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
@@ -43,8 +44,20 @@ ATTEMPTS, ATTEMPTS_S = 5, 600.0
 class Service:
     """One engine's verbs. Each gives a view; each raises `PlanwardenError` with a code of the contract."""
 
-    def __init__(self, engine: Engine, options: ev.Options, *, max_steps: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        options: ev.Options,
+        *,
+        max_steps: int,
+        caller_thinks: bool = False,
+        retention_days: int = RETENTION_DAYS,
+    ) -> None:
         self.engine = engine
+        self.caller_thinks = caller_thinks
+        """True when prompts become questions to the caller."""
+        self.retention_days = retention_days
+        """How long finished executions are kept, at least."""
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[str, deque[float]] = OrderedDict()

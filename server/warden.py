@@ -16,6 +16,7 @@ from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import StoreError
+from planwarden.agent.llm import CallerModel
 from planwarden.agent.ports import Model, Store
 from planwarden.server import views
 from planwarden.server.catalogue import build_registry
@@ -66,7 +67,13 @@ class Warden:
             store = opened
         engine = Engine(store, self.tools, self._model, self.settings.policy, max_steps=self.settings.max_steps)
         await self._stack.enter_async_context(engine)
-        self._service = Service(engine, self.settings.options, max_steps=self.settings.max_steps)
+        self._service = Service(
+            engine,
+            self.settings.options,
+            max_steps=self.settings.max_steps,
+            caller_thinks=isinstance(self._model, CallerModel),
+            retention_days=self.settings.retention_days,
+        )
         return self
 
     async def __aexit__(
