@@ -146,10 +146,10 @@ def wants_tasks(context: AnyContext) -> bool:
 
 
 async def run_tasked(verb: Verb, request: Request) -> Result:
-    """The tool's result, without waiting when it is offered as a task.
+    """The tool's result at once, offered as a task, whether or not the execution has ended meanwhile.
 
-    Finished executions, questions of this very call that are still open, and whatever would ask the calling model are
-    given as ordinary results.
+    Refusals, a question of this very call that is still open, and whatever would ask the calling model are given as
+    ordinary results.
     """
     if await _continues(verb, request):
         return await verb.run(request)
@@ -159,7 +159,7 @@ async def run_tasked(verb: Verb, request: Request) -> Result:
         return result
     execution, _ = await request.service.engine.current(document["executionId"])
     asked = request.arguments.get("suspensionId")
-    if execution.is_finished or any(found.question.suspension_id == asked for found in execution.open_suspensions):
+    if any(found.question.suspension_id == asked for found in execution.open_suspensions):
         return result
     if not _asks_the_caller(request.service, execution):
         return offered(result, execution.execution_id)
