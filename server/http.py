@@ -46,10 +46,11 @@ async def serve_http(
     warden = Warden(settings=settings)
     with closing(_listening(host, port)) as listener:
         taken = int(listener.getsockname()[1])
-        app = http_app(build_server(opening(warden), settings.home), host, taken)
+        server = build_server(opening(warden), settings.home)
+        app = http_app(server, host, taken)
         if started is not None:
             started(f"http://{_in_url(host)}:{taken}{PATH}")
-        await _serve(app, listener)
+        await _serve(app, listener, server.end_streams)
 
 
 def http_app(server: PlanwardenServer, host: str, port: int) -> Starlette:
@@ -65,10 +66,22 @@ def http_app(server: PlanwardenServer, host: str, port: int) -> Starlette:
     )
 
 
-async def _serve(app: Starlette, listener: socket.socket) -> None:
+class _HttpServer(uvicorn.Server):
+    """Uvicorn waits for open streams when it stops, and streams that listen to changes do not end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._end_streams()
+        await super().shutdown(sockets)
+
+
+async def _serve(app: Starlette, listener: socket.socket, end_streams: Callable[[], None]) -> None:
     """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSING_S)
-    server = uvicorn.Server(config)
+    server = _HttpServer(config, end_streams)
     stopped = anyio.Event()
 
     async def run() -> None:

@@ -6,7 +6,7 @@ and on loopback addresses only.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -68,6 +68,8 @@ class PlanwardenServer(MCPServer[Desk]):
     """Serves one opened desk; make it with `build_server`."""
 
     principal: str = LOCAL
+    end_streams: Callable[[], None]
+    """Ends open `subscriptions/listen` streams in order; for transports that are about to stop."""
 
     async def list_tools(self) -> list[Tool]:
         return [*(verb.listed for verb in VERBS), *await super().list_tools()]
@@ -132,8 +134,8 @@ class PlanwardenServer(MCPServer[Desk]):
 
     def publish(self, tasks: Tasks) -> None:
         """Tell listeners of both eras what changes; `tasks` says what a task looks like."""
-        legacy = Subscriptions(self._subscriptions)
-        listening = Listening(self._subscriptions, tasks)
+        legacy, listening = Subscriptions(self._subscriptions), Listening(self._subscriptions, tasks)
+        self.end_streams = listening.close
         handlers = self._lowlevel_server
         handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listening)
         handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)

@@ -66,24 +66,34 @@ class Listening:
     def __init__(self, bus: SubscriptionBus, tasks: Tasks) -> None:
         self._bus = bus
         self._tasks = tasks
-        self._open = 0
+        self._streams = set[_Stream]()
+        self._is_closing = False
+
+    def close(self) -> None:
+        """End every stream as the protocol wants it ended by a server: with a result. It does not wait for that."""
+        self._is_closing = True
+        for stream in self._streams:
+            stream.close()
 
     async def __call__(self, ctx: DeskContext, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Runs until the client ends it, or the store fails."""
+        """Runs until the client ends it, the server closes, or the store fails."""
         if ctx.request_id is None:
             raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen requires a request id")
-        if self._open >= MAX_LISTENERS:
+        if len(self._streams) >= MAX_LISTENERS:
             raise MCPError(code=INTERNAL_ERROR, message=f"{MAX_LISTENERS} streams are open, which is the limit")
         task_ids = _task_ids(ctx, params.notifications)
-        self._open += 1
         try:
             service = await ctx.lifespan_context.service()
             stream = _Stream(ctx, service, self._tasks, self._bus, params.notifications)
-            await stream.run(task_ids)
+            self._streams.add(stream)
+            try:
+                if self._is_closing:
+                    stream.close()
+                await stream.run(task_ids)
+            finally:
+                self._streams.discard(stream)
         except PlanwardenError as error:
             raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
-        finally:
-            self._open -= 1
         return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
 
 
@@ -107,6 +117,9 @@ class _Stream:
         self._uris = frozenset(uris)
         self._watch = Watch(service, self._principal, bus, self._admits)
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+
+    def close(self) -> None:
+        self._watch.close()
 
     async def run(self, task_ids: Sequence[str]) -> None:
         """Watched before it is acknowledged, so that nothing falls between; the acknowledgement is the first frame."""

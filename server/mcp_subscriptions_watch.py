@@ -63,6 +63,7 @@ class Watch:
         """Executions with open questions, as of the last look."""
         self._changed: dict[Change, None] = {}
         self._bell = anyio.Event()
+        self._is_closed = False
 
     async def add(self, topic: Topic) -> bool:
         """Watch the topic from now on; False when there are too many. Raises `StoreError`."""
@@ -77,8 +78,13 @@ class Watch:
         self._marks.pop(topic, None)
         self._changed.pop(topic, None)
 
+    def close(self) -> None:
+        """Let `changes` end when it has told what changed so far."""
+        self._is_closed = True
+        self._ring()
+
     async def changes(self) -> AsyncGenerator[Change]:
-        """Each change from the first `__anext__` on, for ever. Raises `StoreError`; what changed then is still to come."""
+        """Each change from the first `__anext__` on, until `close`. Raises `StoreError`; what changed is still to come."""
         stop = self._service.engine.listen(self._heard)
         unsubscribe = self._bus.subscribe(self._published)
         try:
@@ -90,6 +96,8 @@ class Watch:
                     change = next(iter(self._changed))
                     if await self._is_news(change):
                         yield change
+                if self._is_closed:
+                    return
                 await bell.wait()
         finally:
             unsubscribe()
@@ -114,10 +122,10 @@ class Watch:
         if execution is None:
             self._mark_all()
         elif principal == self._principal:
-            for topic in self._marks:
-                if self._concerns(topic, execution):
-                    self._changed[topic] = None
-        self._ring()
+            concerned = [topic for topic in self._marks if self._concerns(topic, execution)]
+            if concerned:
+                self._changed.update(dict.fromkeys(concerned))
+                self._ring()
 
     def _published(self, event: ServerEvent) -> None:
         if self._admits(event):
@@ -138,9 +146,8 @@ class Watch:
         self._ring()
 
     def _ring(self) -> None:
-        if self._changed:
-            self._bell.set()
-            self._bell = anyio.Event()
+        self._bell.set()
+        self._bell = anyio.Event()
 
     async def _look(self, topic: Topic) -> object:
         """A value that differs when the topic looks different; None for what is not the principal's."""

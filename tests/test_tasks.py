@@ -6,19 +6,25 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import httpx2
 import pytest
 from mcp import Client
 from mcp.types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PROTOCOL_VERSION_META_KEY,
     CallToolResult,
     InputRequiredResult,
 )
+from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.answers import Authority, Decision
+from planwarden.server.http import http_app
 from planwarden.server.mcp_server import PlanwardenServer
 from planwarden.server.mcp_tasks_view import TASKS
 from planwarden.storage.memory import MemoryStore
@@ -420,6 +426,23 @@ async def test_older_revisions_see_nothing_of_tasks(tmp_path: Path) -> None:
         assert await code_of(get(client, done["executionId"])) == METHOD_NOT_FOUND
 
 
+@requirement("tasks:undeclared")
+async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path) -> None:
+    """spec: Mcp-Name is the taskId; anything else is -32020 with status 400, before anything is looked up."""
+    async with served(tmp_path, tools=Ledger().tools()) as found:
+        app = http_app(found.server, "127.0.0.1", 80)
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            found.server.session_manager.run(),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:80") as http,
+        ):
+            for name in ("another", "", None):
+                answer = await http.post("/mcp", json=_raw_get("x"), headers=_headers(name))
+                assert (answer.status_code, answer.json()["error"]["code"]) == (400, HEADER_MISMATCH)
+            answer = await http.post("/mcp", json=_raw_get("x"), headers=_headers("x"))
+            assert answer.json()["error"]["code"] == INVALID_PARAMS
+
+
 @requirement("tasks:lifecycle")
 async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: Path) -> None:
     """spec: questions of the call itself are resolved first; an undecided one gives the ordinary result."""
@@ -500,6 +523,22 @@ async def test_a_listener_hears_nothing_of_other_peoples_tasks(tmp_path: Path) -
         await told.heard(lambda task: task["status"] == "cancelled")
         assert {task["taskId"] for task in told.told} == {own}
         tasks.cancel_scope.cancel()
+
+
+def _raw_get(task_id: str) -> Document:
+    capabilities: Document = {"extensions": {TASKS: {}}}
+    meta: Document = {PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION, CLIENT_CAPABILITIES_META_KEY: capabilities}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": task_id, "_meta": meta}}
+
+
+def _headers(name: str | None) -> dict[str, str]:
+    return {
+        "Host": "127.0.0.1:80",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": LATEST_MODERN_VERSION,
+        "Mcp-Method": "tasks/get",
+        **({} if name is None else {"Mcp-Name": name}),
+    }
 
 
 def _bare(task: Document) -> Document:
