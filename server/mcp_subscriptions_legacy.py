@@ -27,7 +27,7 @@ from planwarden.server.service import Service
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""After the store failed."""
+"""After something failed."""
 
 DeskContext = ServerRequestContext[Desk, Any]
 
@@ -96,18 +96,17 @@ class _Subscriber:
             self._watch.remove(topic)
 
     async def run(self) -> None:
-        """Until the connection closes. A failing store is asked again; nothing else of the server may suffer from it."""
+        """Until the connection closes; what failed is tried again."""
         with self.scope:
             while True:
                 try:
                     await self._tell()
                 except PlanwardenError as error:
                     logger.error("%s", error.message)
-                    await anyio.sleep(RETRY_S)
-                # The outermost loop: one client's subscription must not end the server.
+                # The outermost loop: one client's subscriptions must neither end the server nor fall silent.
                 except Exception:
-                    logger.exception("a client's subscriptions ended")
-                    return
+                    logger.exception("a client's subscriptions stumbled")
+                await anyio.sleep(RETRY_S)
 
     async def _tell(self) -> None:
         async with aclosing(self._watch.changes()) as changes:
