@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
+NODE_READY := $(VENV)/.ready-node
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format browser screenshots downstream bench bench-tokens bench-downstream eval providers campaign clean
+.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bench bench-tokens bench-downstream eval providers campaign clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +23,10 @@ $(READY): pyproject.toml uv.lock
 
 $(BENCH_READY): $(READY)
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync -q --frozen --inexact --group bench
+	@touch $@
+
+$(NODE_READY): $(READY)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync -q --frozen --inexact --group conformance
 	@touch $@
 
 demo: $(READY) ## Run the main job in the terminal: a plan, a question, the outcome
@@ -75,5 +80,8 @@ screenshots: $(READY) ## The pictures of docs/inbox.md
 campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 	@$(RUN) pytest --long -m long -s
 
+conformance: $(NODE_READY) ## The protocol's own suite, with its own Node; writes docs/conformance.md
+	@$(RUN) tests.conformance
+
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -25,6 +25,7 @@ Kind = Literal[
     "escalated",
     "granted",
     "refused",
+    "form_closed",
     "policy",
     "grant_made",
     "grant_revoked",

@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 
+Listener = Callable[[Execution | None, str], None]
+"""Told of each commit: the state and its principal, or None and "" when another process committed. Must not raise."""
+
 TICK_S = 0.5
 RENEW_S = 5.0
 GRACE_S = 2.0
@@ -88,6 +91,7 @@ class Engine:
         self._watches: dict[str, asyncio.Event] = {}
         self.asks: Callable[[Execution], None] | None = None
         """Told of an execution of this process after each commit, once it has asked anything; must not raise or block."""
+        self._listeners: dict[object, Listener] = {}
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -265,6 +269,16 @@ class Engine:
         """Returns after the next commit to the execution, by whatever process, or when there is more to hear."""
         await self._watches.setdefault(execution_id, asyncio.Event()).wait()
 
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every commit from now on, until the function that comes back is called."""
+        token = object()
+        self._listeners[token] = listener
+
+        def stop() -> None:
+            self._listeners.pop(token, None)
+
+        return stop
+
     async def look_at_grants(self) -> None:
         """Read which grants are open now; done at the start, by the clockwork, and after making or revoking one."""
         self.grants.fill(await self.store.grants(only_open=True))
@@ -342,6 +356,7 @@ class Engine:
             header = await self.store.header(run.execution.execution_id)
             if header is not None and header.version > run.execution.version:
                 run.refresh()
+        self._tell(None, "")
 
     async def _wake(self, row: SuspensionRow) -> None:
         """Let the question time out, or let its alarm fire. Whoever loses a race for it finds nothing left to do."""
@@ -425,8 +440,14 @@ class Engine:
         self._rouse(run)
         if self.asks is not None and run.execution.suspensions and not run.is_foreign:
             self.asks(run.execution)
+        if run.execution.version:
+            self._tell(run.execution, run.principal)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
+
+    def _tell(self, execution: Execution | None, principal: str) -> None:
+        for listener in tuple(self._listeners.values()):
+            listener(execution, principal)
 
     def _rouse(self, run: Run) -> None:
         watch = self._watches.pop(run.execution.execution_id, None)

@@ -85,7 +85,7 @@ async def serve_http(
             )
             if started is not None:
                 started(f"http://{in_url(host)}:{taken}{PATH}")
-            await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listening.sockets)
+            await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams)
 
 
 def http_app(server: PlanwardenServer, names: Names, *, clock: Clock) -> Starlette:
@@ -179,7 +179,19 @@ def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
     return dispatch
 
 
-async def _serve(app: ASGIApp, sockets: Sequence[socket.socket]) -> None:
+class _HttpServer(uvicorn.Server):
+    """Uvicorn waits for open streams when it stops, and streams that listen to changes do not end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._end_streams()
+        await super().shutdown(sockets)
+
+
+async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:
     """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
     config = uvicorn.Config(
         app,
@@ -190,7 +202,7 @@ async def _serve(app: ASGIApp, sockets: Sequence[socket.socket]) -> None:
         proxy_headers=False,
         server_header=False,
     )
-    server = uvicorn.Server(config)
+    server = _HttpServer(config, end_streams)
     stopped = anyio.Event()
 
     async def run() -> None:

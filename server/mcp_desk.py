@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
+from anyio.abc import TaskGroup
 
 from planwarden.agent.errors import PlanwardenError, StoreError
 from planwarden.server.service import Service
@@ -19,10 +20,13 @@ Opening = Callable[[], AbstractAsyncContextManager[Service]]
 
 
 class Desk:
-    """The service of one running server."""
+    """The service of one running server, and who asks for it."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, principal: Callable[[], str]) -> None:
         self._opening = opening
+        self.principal = principal
+        """On whose behalf the request that is being served acts."""
+        self._listeners: TaskGroup | None = None
         self._service: Service | None = None
         self._failure: PlanwardenError | None = None
         self._settled = anyio.Event()
@@ -35,13 +39,22 @@ class Desk:
             raise self._failure or StoreError("the server is shutting down")
         return self._service
 
+    @property
+    def listeners(self) -> TaskGroup:
+        """Where whatever outlives a request runs; it is cancelled when the server stops. A task in it must not raise."""
+        if self._listeners is None:
+            raise StoreError("the server is not running")
+        return self._listeners
+
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator["Desk"]:
         """Opens in a task of its own, which also closes: a task group must be left where it was entered."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hold)
             try:
-                yield self
+                async with anyio.create_task_group() as self._listeners:
+                    yield self
+                    self._listeners.cancel_scope.cancel()
             finally:
                 self._closing.set()
 

@@ -6,7 +6,7 @@ of the bearer token where tokens are asked for.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -30,7 +30,10 @@ from mcp.types import (
     InputRequiredResult,
     Resource,
     ResourceTemplate,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
     Tool,
+    UnsubscribeRequestParams,
 )
 from pydantic import AnyUrl
 
@@ -41,6 +44,9 @@ from planwarden.server.mcp_app import URI, Nonces, noting_apps, shows_apps, susp
 from planwarden.server.mcp_desk import Desk, Opening
 from planwarden.server.mcp_key import request_state_key
 from planwarden.server.mcp_results import error_result
+from planwarden.server.mcp_subscriptions import Listening
+from planwarden.server.mcp_subscriptions_legacy import Subscriptions
+from planwarden.server.mcp_tasks import TASKED, Tasks, run_tasked, wants_tasks
 from planwarden.server.mcp_tools import APP_VERBS, BY_NAME, VERBS, Verb
 from planwarden.server.mcp_verbs import Request
 
@@ -73,6 +79,8 @@ class PlanwardenServer(MCPServer[Desk]):
     """Who makes the request that is being served."""
     nonces: Nonces
     """Of the views that show questions now."""
+    end_streams: Callable[[], None]
+    """Ends open `subscriptions/listen` streams in order; for transports that are about to stop."""
 
     async def list_tools(self) -> list[Tool]:
         """The ten tools; for hosts that draw apps also with the app, and the one tool that only the app calls."""
@@ -136,16 +144,26 @@ class PlanwardenServer(MCPServer[Desk]):
         service = await _desk(context).service()
         assert context is not None
         shows_app = verb.shows_app and client_supports_apps(context)
-        return await verb.run(
-            Request(
-                service=service,
-                caller=caller,
-                arguments=given,
-                context=context,
-                nonces=self.nonces,
-                shows_app=shows_app,
-            )
+        request = Request(
+            service=service,
+            caller=caller,
+            arguments=given,
+            context=context,
+            nonces=self.nonces,
+            shows_app=shows_app,
         )
+        if verb.name in TASKED and wants_tasks(context):
+            return await run_tasked(verb, request)
+        return await verb.run(request)
+
+    def publish(self, tasks: Tasks) -> None:
+        """Tell listeners of both eras what changes; `tasks` says what a task looks like."""
+        legacy, listening = Subscriptions(self._subscriptions), Listening(self._subscriptions, tasks)
+        self.end_streams = listening.close
+        handlers = self._lowlevel_server
+        handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listening)
+        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
+        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
 
     async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
         """Says what the name is when it is a tool for plans, which models like to call directly."""
@@ -166,11 +184,15 @@ class BearerAuth:
 def build_server(
     opening: Opening, home: Path, *, extensions: Sequence[Extension] = (), auth: BearerAuth | None = None
 ) -> PlanwardenServer:
-    """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight."""
+    """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight.
+
+    `extensions` come besides our own; a `Tasks` among them takes the place of ours.
+    """
+    tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
     @asynccontextmanager
-    async def lifespan(server: MCPServer[Desk]) -> AsyncGenerator[Desk]:
-        async with Desk(opening).opened() as desk:
+    async def lifespan(_: MCPServer[Desk]) -> AsyncGenerator[Desk]:
+        async with Desk(opening, lambda: server.identify().principal).opened() as desk:
             yield desk
 
     server = PlanwardenServer(
@@ -179,18 +201,17 @@ def build_server(
         version=version("planwarden"),
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        extensions=[suspension_app(), *extensions],
+        extensions=[tasks, suspension_app(), *(found for found in extensions if found is not tasks)],
         middleware=[noting_apps],
         request_state_security=_security(home),
         cache_hints={"tools/list": _BY_CLIENT, "resources/list": _BY_CLIENT, "resources/templates/list": _STATIC},
-        # Nothing is published to listeners; offering them a stream would promise it.
-        subscriptions=False,
         log_level="WARNING",
         auth=None if auth is None else auth.settings,
         token_verifier=None if auth is None else auth.verifier,
     )
     server.identify = operator if auth is None else bearer
     server.nonces = Nonces()
+    server.publish(tasks)
     return server
 
 

@@ -87,15 +87,15 @@ async def _report(service: Service, execution_id: str, context: AnyContext) -> N
         if execution.status != "running":
             return
         beats += 1
-        await context.report_progress(beats, message=_standing(execution, service.engine.heard(execution_id)))
+        await context.report_progress(beats, message=standing(execution, service.engine.heard(execution_id)))
         with anyio.move_on_after(HEARTBEAT_S):
             await service.engine.changed(execution_id)
 
 
-def _standing(execution: Execution, heard: str) -> str:
+def standing(execution: Execution, heard: str = "") -> str:
     """Where the execution is, in words that are the engine's own; last, in quotes, how an answer that is being written goes on."""
     if heard:
-        return f'{_standing(execution, "")}; writing: "...{escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]}"'
+        return f'{standing(execution)}; writing: "...{escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]}"'
     if not execution.steps:
         return "planning"
     done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())

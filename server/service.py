@@ -34,6 +34,7 @@ from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
 from planwarden.server.access_proof import weighed
 from planwarden.server.audits import Audit
+from planwarden.server.configuration import RETENTION_DAYS
 from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
@@ -63,10 +64,21 @@ class Service:
     """One engine's verbs. Each gives a view; each raises `PlanwardenError` with a code of the contract."""
 
     def __init__(
-        self, engine: Engine, options: ev.Options, *, max_steps: int, downstream: Downstream | None = None
+        self,
+        engine: Engine,
+        options: ev.Options,
+        *,
+        max_steps: int,
+        downstream: Downstream | None = None,
+        caller_thinks: bool = False,
+        retention_days: int = RETENTION_DAYS,
     ) -> None:
         self.engine = engine
         self.downstream = downstream
+        self.caller_thinks = caller_thinks
+        """True when prompts become questions to the caller."""
+        self.retention_days = retention_days
+        """How long finished executions are kept, at least."""
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()

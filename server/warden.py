@@ -16,6 +16,7 @@ from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import StoreError
+from planwarden.agent.llm import CallerModel
 from planwarden.agent.ports import Model, Store
 from planwarden.server import views
 from planwarden.server.catalogue import build_downstream, build_registry
@@ -94,7 +95,12 @@ class Warden:
         )
         await self._stack.enter_async_context(engine)
         self._service = service = Service(
-            engine, self.settings.options, max_steps=self.settings.max_steps, downstream=self.downstream
+            engine,
+            self.settings.options,
+            max_steps=self.settings.max_steps,
+            downstream=self.downstream,
+            caller_thinks=isinstance(self._model, CallerModel),
+            retention_days=self.settings.retention_days,
         )
         if self.settings.channels and isinstance(store, KeepsNotices):
             courier = Courier(store, store.notices, self.settings.channels, inbox=lambda: service.inbox)

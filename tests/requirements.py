@@ -345,4 +345,31 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:no-script": Requirement("issue, bad input", "Everything can be decided without script."),
     "inbox:keyboard": Requirement("issue, inbox", "Keys move the focus; approve is never what Enter presses unasked."),
     "inbox:phone": Requirement("issue, inbox", "Pages fit a phone, light and dark, with labels and enough contrast."),
+    "tasks:lifecycle": Requirement(
+        "SEP-2663", "A call becomes a task at once; its statuses, times and end are those of the execution."
+    ),
+    "tasks:caller": Requirement(
+        "design, three kinds of model", "What would ask the calling model is an ordinary result, never a task."
+    ),
+    "tasks:input": Requirement(
+        "approvals, assurance",
+        "A question answered through a task is worth client; what needs more is not asked there.",
+    ),
+    "tasks:replay": Requirement(
+        "SEP-2663", "A key means one question and one answer; repeated, late and superseded answers change nothing."
+    ),
+    "tasks:durable": Requirement("design, durability", "Restarts, lost clients and other processes lose no task."),
+    "tasks:cancel": Requirement("SEP-2663", "Cancelling and completing race to one end, which never changes."),
+    "tasks:owner": Requirement("SEP-2663", "Unknown and foreign tasks are one error, and nobody is told of them."),
+    "tasks:undeclared": Requirement(
+        "SEP-2663", "Clients and revisions without the extension get ordinary results and the specified errors."
+    ),
+    "tasks:notified": Requirement("SEP-2663", "A listener is told each task as tasks/get gives it, up to its end."),
+    "subscriptions:updates": Requirement(
+        "issue, resources", "Subscribers of both eras hear of every change of executions and open questions."
+    ),
+    "subscriptions:bounded": Requirement(
+        "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."
+    ),
+    "subscriptions:owner": Requirement("issue, resources", "Subscribers hear of their own principal's only."),
 }

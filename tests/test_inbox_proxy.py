@@ -7,7 +7,6 @@ import pytest
 
 from planwarden.server.inbox import inbox_app
 from planwarden.server.inbox_site import Site
-from tests.inbox_support import code_for
 from tests.requirements import requirement
 from tests.support import warden
 
@@ -26,7 +25,8 @@ async def test_forms_come_from_the_public_address_and_the_cookie_is_for_https(or
         site = Site(service=lambda: w.service, home=Path("/nonexistent"), origin=PUBLIC)
         transport = httpx2.ASGITransport(app=inbox_app(site, lambda: ["plans.example"]))
         async with httpx2.AsyncClient(transport=transport, base_url="http://plans.example") as browser:
-            form = {"code": await code_for(w.service, "ann"), "next": "/inbox"}
+            codes = await site.access().make_codes("ann", "terminal")
+            form = {"code": codes.link, "next": "/inbox"}
             answer = await browser.post("/inbox/pair", data=form, headers={"Origin": origin})
     assert answer.status_code == status
     assert ("Secure" in answer.headers.get("set-cookie", "")) == (status == 303)

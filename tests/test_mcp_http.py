@@ -88,7 +88,7 @@ async def test_only_a_client_that_shows_forms_is_given_one(tmp_path: Path) -> No
     """spec: capabilities are checked first; a bare `elicitation` means forms, `url` alone does not."""
     async with serving(Settings(home=tmp_path)) as url, Client(url) as client, httpx2.AsyncClient() as http:
         asked = await ok(client, "execute_plan", plan=plan(confirm("b")))
-        outcomes: list[str] = []
+        outcomes: list[list[str]] = []
         shapes: list[Document] = [{}, {"elicitation": {"url": {}}}, {"elicitation": {}}, {"elicitation": {"form": {}}}]
         for capabilities in shapes:
             meta = {
@@ -110,8 +110,10 @@ async def test_only_a_client_that_shows_forms_is_given_one(tmp_path: Path) -> No
             }
             response = await http.post(url, json=body, headers=headers)
             text = response.text.removeprefix("event: message").strip().removeprefix("data:")
-            outcomes.append(json.loads(text)["result"]["resultType"])
-        assert outcomes == ["complete", "complete", "input_required", "input_required"]
+            result = json.loads(text)["result"]
+            requests = result.get("inputRequests", {}).values()
+            outcomes.append([request["params"].get("mode", "form") for request in requests])
+        assert outcomes == [[], ["url"], ["form"], ["form"]]
 
 
 async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:

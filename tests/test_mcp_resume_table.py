@@ -231,12 +231,12 @@ async def test_a_dangerous_call_waits_over_stdio_and_http_whatever_the_client_an
         assert (await refused(client, "resume_execution", **ids_of(asked), **NOW))["code"] == "rate_limited"
 
     process = StdioServerParameters(command=sys.executable, args=words)
-    async with Client(process, mode=era, elicitation_callback=Person(content={"decision": "approve"})) as client:
+    async with Client(process, mode=era, elicitation_callback=Browser(content={"decision": "approve"})) as client:
         await tried(client)
     settings = Settings(home=tmp_path, python_files=(file,))
     async with (
         serving(settings) as url,
-        Client(url, mode=era, elicitation_callback=Person(content={"decision": "approve"})) as client,
+        Client(url, mode=era, elicitation_callback=Browser(content={"decision": "approve"})) as client,
     ):
         await tried(client)
     assert not (tmp_path / "ledger").exists()

@@ -1,0 +1,43 @@
+"""The product's own server object over HTTP with the fixtures registered on it, for as long as a block runs."""
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import uvicorn
+
+from planwarden.server.access_network import Names
+from planwarden.server.access_settings import HttpSettings
+from planwarden.server.configuration import Settings
+from planwarden.server.http import PATH, http_app
+from planwarden.server.mcp_desk import opening
+from planwarden.server.mcp_server import build_server
+from planwarden.server.warden import Warden
+from planwarden.storage.clock import SystemClock
+from tests.conformance import asking, content, tasks
+
+HOST = "127.0.0.1"
+
+
+@asynccontextmanager
+async def serving(home: Path) -> AsyncGenerator[str]:
+    """The address; the store is a SQLite file in `home`."""
+    warden = Warden(settings=Settings(home=home), tools=tasks.engine_tools())
+    server = build_server(opening(warden), home, extensions=[tasks.FixtureTasks()])
+    for fixtures in (content, asking, tasks):
+        fixtures.register(server)
+    with socket.create_server((HOST, 0)) as listener:
+        port = int(listener.getsockname()[1])
+        config = uvicorn.Config(
+            http_app(server, Names.of(HttpSettings(), HOST, port), clock=SystemClock()),
+            log_level="error",
+            access_log=False,
+            timeout_graceful_shutdown=2,
+        )
+        running = uvicorn.Server(config)
+        async with anyio.create_task_group() as group:
+            group.start_soon(running.serve, [listener])
+            yield f"http://{HOST}:{port}{PATH}"
+            running.should_exit = True

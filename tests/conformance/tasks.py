@@ -1,0 +1,189 @@
+"""Fixtures of the tasks extension, every one of which is a plan that the engine runs.
+
+The tools of the suite are MCP tools that start an execution and offer it as the product's own tools do. Questions are
+suspensions of gated calls, answered through the product's gate; only the form differs, because the suite fills in
+`confirm` where planwarden asks for a decision, and so does the end, because the suite wants errors that planwarden's own
+tools do not end with.
+"""
+
+from typing import Any
+
+import anyio
+from mcp.server.mcpserver import require_client_extension
+from mcp.types import (
+    INTERNAL_ERROR,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    ErrorData,
+    InputRequiredResult,
+    TextContent,
+)
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.answers import Decision
+from planwarden.server.mcp_forms import Form
+from planwarden.server.mcp_server import PlanwardenServer
+from planwarden.server.mcp_tasks import Task, Tasks, offered, wants_tasks
+from planwarden.server.mcp_tasks_input import TaskInput
+from planwarden.server.mcp_tasks_view import TASKS
+from planwarden.server.mcp_watch import AnyContext
+from planwarden.server.views import Suspension
+
+NAME_FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+CONFIRM_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {"confirm": {"type": "boolean"}, "name": {"type": "string"}},
+    "required": ["confirm"],
+}
+
+
+class FixtureTasks(Tasks):
+    """The product's tasks with the suite's form and ends."""
+
+    def __init__(self) -> None:
+        super().__init__(TaskInput(_form, _decision))
+
+    def outcome(self, task: Task) -> CallToolResult | ErrorData:
+        [step, *_] = task.execution.steps.values()
+        message = step.error_message or "nothing went wrong"
+        if step.error_code is not None and "protocol_error_job" in step.step.required_tools:
+            return ErrorData(code=INTERNAL_ERROR, message=message)
+        return _result(task) if task.execution.status == "completed" else _said(message, is_error=True)
+
+
+def register(server: PlanwardenServer) -> None:
+    """The tools of the suite."""
+    for tool in (
+        greet,
+        slow_compute,
+        failing_job,
+        protocol_error_job,
+        confirm_delete,
+        multi_input,
+        test_tool_with_task,
+    ):
+        server.add_tool(tool, structured_output=False)
+
+
+async def greet(name: str, ctx: AnyContext) -> CallToolResult:
+    """Never a task."""
+    return await _ran(ctx, ("greeting", {"name": name}))
+
+
+async def slow_compute(seconds: float, ctx: AnyContext, label: str = "") -> CallToolResult:
+    """A task where the client takes tasks."""
+    return await _started(ctx, ("computing", {"seconds": seconds, "label": label}))
+
+
+async def failing_job(ctx: AnyContext) -> CallToolResult:
+    """Always a task."""
+    require_client_extension(ctx.request_context, TASKS)
+    return await _started(ctx, ("failing_job", {}))
+
+
+async def protocol_error_job(ctx: AnyContext) -> CallToolResult:
+    """A task that ends with an error of the protocol."""
+    return await _started(ctx, ("protocol_error_job", {}))
+
+
+async def confirm_delete(filename: str, ctx: AnyContext) -> CallToolResult:
+    """A task that is suspended before it deletes."""
+    return await _started(ctx, ("deleting", {"name": filename}))
+
+
+async def multi_input(ctx: AnyContext) -> CallToolResult:
+    """A task with two suspensions at once."""
+    return await _started(ctx, ("deleting", {"name": "one"}), ("deleting", {"name": "two"}))
+
+
+async def test_tool_with_task(ctx: AnyContext) -> CallToolResult | InputRequiredResult:
+    """Asks for a name before it becomes a task."""
+    answer = (ctx.input_responses or {}).get("user_name")
+    if not isinstance(answer, ElicitResult) or not answer.content:
+        asked = ElicitRequest(params=ElicitRequestFormParams(message="Your name?", requested_schema=NAME_FORM))
+        return InputRequiredResult(input_requests={"user_name": asked}, request_state="asked")
+    return await _started(ctx, ("greeting", {"name": str(answer.content["name"])}))
+
+
+def engine_tools() -> list[object]:
+    """What the plans call."""
+
+    @planwarden.tool(name="greeting", risk="read", effect="read")
+    async def greeting(name: str) -> str:
+        """Greets."""
+        return f"Hello, {name}!"
+
+    @planwarden.tool(name="computing", risk="read", effect="read")
+    async def computing(seconds: float, label: str = "") -> str:
+        """Takes its time."""
+        await anyio.sleep(seconds)
+        return f"computed {label} in {seconds} s"
+
+    @planwarden.tool(name="failing_job", risk="read", effect="read")
+    async def fails() -> str:
+        """Fails."""
+        raise RuntimeError("the job failed")
+
+    @planwarden.tool(name="protocol_error_job", risk="read", effect="read")
+    async def breaks() -> str:
+        """Fails too."""
+        raise RuntimeError("the protocol failed")
+
+    @planwarden.tool(name="deleting", risk="confirm")
+    async def deleting(name: str) -> str:
+        """Deletes nothing, but only when told to."""
+        return f"deleted {name}"
+
+    return [greeting, computing, fails, breaks, deleting]
+
+
+async def _started(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> CallToolResult:
+    """An execution with one step per call, side by side: as a task, or run to its end for other clients."""
+    if not wants_tasks(ctx):
+        return await _ran(ctx, *calls)
+    view = await _execute(ctx, 0, *calls)
+    return offered(_said(f"started {view.execution_id}"), view.execution_id)
+
+
+async def _ran(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> CallToolResult:
+    view = await _execute(ctx, 30, *calls)
+    text = "; ".join(str(step.result) for step in view.steps)
+    return _said(text, is_error=view.status != "completed")
+
+
+async def _execute(
+    ctx: AnyContext, wait_seconds: float, *calls: tuple[str, dict[str, JsonValue]]
+) -> planwarden.Execution:
+    desk = ctx.request_context.lifespan_context
+    steps: list[JsonValue] = [
+        {
+            "id": f"step_{number}",
+            "description": name,
+            "requiredTools": [name],
+            "dependencies": [],
+            "toolCalls": [{"toolName": name, "arguments": arguments}],
+        }
+        for number, (name, arguments) in enumerate(calls, 1)
+    ]
+    service = await desk.service()
+    return await service.execute_plan({"todoList": steps}, wait_seconds=wait_seconds, principal=desk.principal())
+
+
+def _form(suspension: Suspension) -> Form | None:
+    return Form(suspension.message, CONFIRM_FORM) if suspension.needs == "client" else None
+
+
+def _decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
+    confirmed = (content or {}).get("confirm")
+    return Decision(approved=confirmed) if isinstance(confirmed, bool) else None
+
+
+def _result(task: Task) -> CallToolResult:
+    return _said("; ".join(str(step.result) for step in task.execution.steps.values()))
+
+
+def _said(text: str, *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
