@@ -33,7 +33,7 @@ def inbox_app(site: Site, hosts: Hosts) -> Starlette:
             *grant_routes(site),
             *key_routes(site),
         ],
-        middleware=[Middleware(Shield, hosts=hosts)],
+        middleware=[Middleware(Shield, hosts=hosts, origin=site.origin)],
         exception_handlers={404: _missing, 405: _missing},
     )
 

@@ -34,11 +34,15 @@ Hosts = Callable[[], Collection[str]]
 
 
 class Shield:
-    """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`."""
+    """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`.
 
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+    `origin` is where browsers see us, if that is elsewhere than where we listen: https ends at a proxy before us.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, origin: str | None = None) -> None:
         self._app = app
         self._hosts = hosts
+        self._origin = origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +70,10 @@ class Shield:
             return _plain(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
         if headers.get("sec-fetch-dest") in FRAMES:
             return _plain(403, "the inbox is not shown inside another page")
-        if scope["method"] == "POST" and not _is_our_own(headers, f"{scope['scheme']}://{host}"):
+        origins = {f"{scope['scheme']}://{host}"}
+        if self._origin is not None and self._origin.partition("://")[2] == host:
+            origins.add(self._origin)
+        if scope["method"] == "POST" and not _is_our_own(headers, origins):
             return _plain(403, "changes are made from the inbox's own pages only")
         length = headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES):
@@ -74,10 +81,10 @@ class Shield:
         return None
 
 
-def _is_our_own(headers: Headers, origin: str) -> bool:
+def _is_our_own(headers: Headers, ours: Collection[str]) -> bool:
     """Browsers say where a change comes from; what says nothing at all is no browser, and has no cookie by itself."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
-    return all(found == origin for found in origins) and site in (None, "same-origin", "none")
+    return all(found in ours for found in origins) and site in (None, "same-origin", "none")
 
 
 async def _body(receive: Receive) -> bytes | None:
