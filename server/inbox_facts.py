@@ -179,20 +179,13 @@ def shown(
     view = views.suspension_view(execution, found, tools)
     question = found.question
     first = None if history is None else history.first.arguments or {}
-    call = None
-    if view.tool_call is not None:
-        step = escape_text(question.step_id or "")
-        proposed = _call(execution, view.tool_call.call_id)
-        call = _shown_call(
-            view.tool_call.tool_name, view.tool_call.arguments, step, tools, proposed, first, _elsewhere(view, question)
-        )
     return Shown(
         suspension_id=view.suspension_id,
         execution_id=view.execution_id,
         thread_id=view.thread_id,
         kind=view.kind,
         title=_TITLES.get(view.kind, "A decision is needed"),
-        call=call,
+        call=_asked_call(execution, view, question, tools, first),
         covered=tuple(
             _shown_call(c.tool_name, c.arguments, escape_text(c.step_id), tools, None, None) for c in view.confirms
         ),
@@ -212,13 +205,19 @@ def shown(
         reasons=() if history is None else history.reasons,
         risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
         quorum=view.quorum,
-        votes=tuple(
-            Vote(principal=escape_text(v.principal), assurance=v.assurance, channel=escape_text(v.channel), at=v.at)
-            for v in view.endorsements
-        ),
+        votes=tuple(map(_vote, view.endorsements)),
         rendered=shown_digest(view),
         is_open=found.is_open and not execution.is_finished,
         decided=decided(found),
+    )
+
+
+def _vote(found: views.Endorsement) -> Vote:
+    return Vote(
+        principal=escape_text(found.principal),
+        assurance=found.assurance,
+        channel=escape_text(found.channel),
+        at=found.at,
     )
 
 
@@ -281,6 +280,21 @@ def decided(found: SuspensionState) -> Decided | None:
         reason=escape_text((decision.reason or "") if decision is not None else "")[:2_000],
         is_edited=decision is not None and decision.modified_args is not None,
     )
+
+
+def _asked_call(
+    execution: Execution,
+    view: views.Suspension,
+    question: ev.Question,
+    tools: Toolbox,
+    first: Mapping[str, JsonValue] | None,
+) -> ShownCall | None:
+    """The call that the question is about, if it is about one."""
+    if view.tool_call is None:
+        return None
+    step, proposed = escape_text(question.step_id or ""), _call(execution, view.tool_call.call_id)
+    name, arguments = view.tool_call.tool_name, view.tool_call.arguments
+    return _shown_call(name, arguments, step, tools, proposed, first, _elsewhere(view, question))
 
 
 def _shown_call(

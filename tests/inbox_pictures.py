@@ -60,13 +60,8 @@ async def _take(page: "Page", found: Scene, ids: dict[str, str], folder: Path, s
 
 async def _take_others(page: "Page", found: Scene, ids: dict[str, str], folder: Path) -> None:
     places = {
-        "form": f"/suspensions/{ids['form']}",
         "hostile": f"/suspensions/{ids['hostile']}",
-        "quorum": f"/suspensions/{ids['deploy']}",
         "grant": f"/suspensions/{ids['pay']}/grant",
-        "grants": "/grants",
-        "history": "/history",
-        "decided": f"/suspensions/{ids['past']}",
         "timeline": f"/executions/{ids['execution']}",
     }
     for name, path in places.items():
