@@ -71,7 +71,7 @@ class Shield:
             return _plain(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
         if headers.get("sec-fetch-dest") in FRAMES:
             return _plain(403, "the inbox is not shown inside another page")
-        if scope["method"] == "POST" and not _is_our_own(headers, self._own_origin(scope, host)):
+        if scope["method"] == "POST" and not _is_our_own(headers, {self._own_origin(scope, host)}):
             return _plain(403, "changes are made from the inbox's own pages only")
         length = headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES):
@@ -84,10 +84,10 @@ class Shield:
         return f"{scope['scheme']}://{host}"
 
 
-def _is_our_own(headers: Headers, origin: str) -> bool:
+def _is_our_own(headers: Headers, ours: Collection[str]) -> bool:
     """Browsers say where a change comes from; what says nothing at all is no browser, and has no cookie by itself."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
-    return all(found == origin for found in origins) and site in (None, "same-origin", "none")
+    return all(found in ours for found in origins) and site in (None, "same-origin", "none")
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -91,7 +92,7 @@ class SigningBrowser(Browser):
     key: Authenticator = field(default_factory=Authenticator)
 
     async def send(self, path: str, fields: Mapping[str, Sequence[str]], **headers: str) -> Page:
-        return await super().send(path, fields, **{"origin": ORIGIN, **headers})
+        return await super().send(path, fields, **{"origin": self.key.origin, **headers})
 
     async def challenge(self, path: str, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """What the script is given for the form."""
@@ -128,8 +129,11 @@ class SigningInbox(Inbox):
     """An inbox with an origin."""
 
     def signer(self) -> SigningBrowser:
-        transport = httpx2.ASGITransport(self.app)
-        return SigningBrowser(httpx2.AsyncClient(transport=transport, base_url=ORIGIN), self.site)
+        transport, origin = httpx2.ASGITransport(self.app), self.site.origin or ORIGIN
+        # A proxy ends https, so the inbox is spoken to without it.
+        client = httpx2.AsyncClient(transport=transport, base_url=origin.replace("https:", "http:"))
+        key = Authenticator(origin=origin, rp_id=str(urlsplit(origin).hostname))
+        return SigningBrowser(client, self.site, key)
 
     async def person(self, name: str = "ann") -> SigningBrowser:
         """Somebody who is in and has a key."""
@@ -152,11 +156,11 @@ def wipe(ledger: Ledger) -> object:
 
 @asynccontextmanager
 async def signing_inbox(
-    ledger: Ledger, *, tools: Sequence[object] = (), store: Store | None = None, **policy: Any
+    ledger: Ledger, *, tools: Sequence[object] = (), store: Store | None = None, origin: str = ORIGIN, **policy: Any
 ) -> AsyncGenerator[SigningInbox]:
-    """An inbox at `ORIGIN` whose owner is ann."""
+    """An inbox at that origin whose owner is ann."""
     rules = Policy(same_person=frozenset({"local", "ann"}), **policy)
     settings = Settings(home=Path("/nonexistent"), policy=rules)
     async with warden(tools=[wipe(ledger), *tools], store=store, settings=settings) as made:
-        site = Site(service=lambda: made.service, home=Path("/nonexistent"), origin=ORIGIN)
-        yield SigningInbox(made, site, inbox_app(site, lambda: {HOST, "127.0.0.1:8765"}))
+        site = Site(service=lambda: made.service, home=Path("/nonexistent"), origin=origin)
+        yield SigningInbox(made, site, inbox_app(site, lambda: {urlsplit(origin).netloc, "127.0.0.1:8765"}))

@@ -191,6 +191,26 @@ async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pyte
         assert (await found.standing(asked)).status == "rejected"
 
 
+@requirement("signed:place")
+async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
+    """spec: https public_url; RP ID and origin come from the inbox's own configured origin"""
+    ledger, origin = Ledger(), "https://plan.example.com"
+    async with signing_inbox(ledger, origin=origin) as found:
+        ann = await found.person()
+        asked = await found.ask(WIPE)
+        where = f"/inbox/suspensions/{asked.suspension_id}"
+        form = (await ann.open(where)).form("/decision")
+        for foreign in ("https://plan.example.com.evil.example", "https://localhost", "http://127.0.0.1:8765"):
+            assert (await ann.send(form.action, {**form.fields, "decision": ["reject"]}, origin=foreign)).status == 403
+        assert (await ann.sign(asked.suspension_id)).status == 303 and ledger.lines == ["wipe old 1"]
+        verdict = await found.warden.service.audit.verify()
+        assert verdict.is_whole and verdict.signatures == 1
+        local = found.browser("http://127.0.0.1:8765")
+        await local.come_in("ann")
+        page = await local.open("/inbox/keys")
+        assert f'href="{origin}/inbox/keys"' in page.text and "for plan.example.com" in page.words
+
+
 @requirement("signed:keys")
 async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
     """spec: pages of keys; key_added and key_removed in the audit"""
