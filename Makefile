@@ -8,7 +8,7 @@ BENCH_READY := $(VENV)/.ready-bench
 NODE_READY := $(VENV)/.ready-node
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bench bench-tokens bench-downstream eval providers campaign clean
+.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bench bench-tokens bench-downstream eval providers walk campaign clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,9 @@ browser: $(READY) ## The inbox in a real Chromium, installed from the system's p
 
 screenshots: $(READY) ## The pictures of docs/inbox.md
 	@$(RUN) tests.inbox_pictures
+
+walk: $(READY) ## A model tries to approve itself, a person decides; writes docs/walk.md
+	@$(RUN) tests.walk
 
 campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 	@$(RUN) pytest --long -m long -s

@@ -57,7 +57,9 @@ async def _used(site: Site, request: Request) -> Response:
         opened.token,
         max_age=int(SESSION_S),
         path=BASE,
-        secure=request.url.scheme == "https" or (site.origin or "").startswith("https://"),
+        # Behind a proxy that has TLS the request itself does not say so.
+        secure=f"https://{request.headers.get('host')}"
+        in (site.origin, f"{request.url.scheme}://{request.url.netloc}"),
         httponly=True,
         samesite="strict",
     )

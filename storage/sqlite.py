@@ -277,7 +277,7 @@ class SqliteStore:
         def page(connection: sqlite3.Connection) -> Page:
             before: int | None = None
             if cursor is not None:
-                found = connection.execute(SQL["suspension_number"], (cursor,)).fetchone()
+                found = connection.execute(SQL["suspension_number"], (cursor, None)).fetchone()
                 if found is None:
                     raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
                 before = int(found[0])

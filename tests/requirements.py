@@ -77,6 +77,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "approval:stale": Requirement(
         "approvals, law 6", "What changed since it was shown is asked again with the new digest; never run."
     ),
+    "approval:walk": Requirement(
+        "issue, show", "Five ways of a model to approve itself have no effect; a person's edited approval has one."
+    ),
     "approval:tampered": Requirement(
         "approvals, must hold", "A stored question that is not what its digest says is never run."
     ),

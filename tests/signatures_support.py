@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx2
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
+from starlette.types import ASGIApp, Receive, Scope, Send
 from webauthn.helpers import encode_cbor
 
 import planwarden
@@ -129,9 +130,9 @@ class SigningInbox(Inbox):
     """An inbox with an origin."""
 
     def signer(self) -> SigningBrowser:
-        transport, origin = httpx2.ASGITransport(self.app), self.site.origin or ORIGIN
+        transport, origin = httpx2.ASGITransport(_behind_tls(self.app)), self.site.origin or ORIGIN
         # A proxy ends https, so the inbox is spoken to without it.
-        client = httpx2.AsyncClient(transport=transport, base_url=origin.replace("https:", "http:"))
+        client = httpx2.AsyncClient(transport=transport, base_url=origin)
         key = Authenticator(origin=origin, rp_id=str(urlsplit(origin).hostname))
         return SigningBrowser(client, self.site, key)
 
@@ -164,3 +165,12 @@ async def signing_inbox(
     async with warden(tools=[wipe(ledger), *tools], store=store, settings=settings) as made:
         site = Site(service=lambda: made.service, home=Path("/nonexistent"), origin=origin)
         yield SigningInbox(made, site, inbox_app(site, lambda: {urlsplit(origin).netloc, "127.0.0.1:8765"}))
+
+
+def _behind_tls(app: ASGIApp) -> ASGIApp:
+    """A proxy that has TLS: what comes to the application came without."""
+
+    async def passed_on(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "scheme": "http"}, receive, send)
+
+    return passed_on
