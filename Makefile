@@ -72,7 +72,7 @@ providers: $(READY) ## A run against a double of each provider; writes docs/prov
 browser: $(READY) ## The inbox in a real Chromium, installed from the system's packages where it is missing
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \
 		|| { apt-get update -qq && apt-get install -y -qq chromium; }
-	@$(RUN) pytest -m browser tests/test_inbox_browser.py
+	@$(RUN) pytest -m browser
 
 screenshots: $(READY) ## The pictures of docs/inbox.md
 	@$(RUN) tests.inbox_pictures

@@ -105,7 +105,14 @@ def call(arguments: Namespace) -> int:
 
 def approve(arguments: Namespace) -> int:
     desk = _desk(arguments, patience_s=PATIENCE_S)
-    return _concluded(arguments, desk, commands_run.approve(desk, arguments.suspension))
+    if arguments.code is None and arguments.digest is None:
+        return _concluded(arguments, desk, commands_run.approve(desk, arguments.suspension))
+    if arguments.code is None or arguments.digest is None:
+        raise UsageError("--code and --digest go together: who approves, and what")
+    from planwarden.server.commands_code import approve_with_code
+
+    execution = approve_with_code(desk, arguments.suspension, arguments.code, arguments.digest)
+    return _concluded(arguments, desk, execution)
 
 
 def reject(arguments: Namespace) -> int:

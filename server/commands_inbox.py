@@ -91,7 +91,7 @@ def _draw_questions(terminal: Terminal, home: Home, page: views.SuspensionPage, 
         asked = f"asked {age(found.created_at.timestamp(), now)}"
         until = "" if found.expires_at is None else f" · until {found.expires_at:%Y-%m-%d %H:%M:%SZ}"
         whom = "a person" if found.addressee == "human" else "the calling model"
-        risk = f" · {found.risk}" if found.risk is not None else ""
+        risk = f" · {found.risk} · digest {found.digest[:12]}" if found.risk is not None else ""
         terminal.say(
             Line(((found.suspension_id, "bold"), (f"  {found.kind} · {whom}{risk} · {asked}{until}", "dim")), "asks"),
             Line((one_line(found.message, 160),), indent=1),

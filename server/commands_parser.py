@@ -110,6 +110,10 @@ def parser() -> Parser:
     )
     approve = command("approve", handlers.approve, "Show a question, ask the person at the terminal, and go on.")
     approve.add_argument("suspension", metavar="SUSPENSION")
+    approve.add_argument(
+        "--code", metavar="CODE", help="where there is no terminal: one that `planwarden inbox` showed"
+    )
+    approve.add_argument("--digest", metavar="DIGEST", help="with --code: of the question as it was read")
     reject = command("reject", handlers.reject, "Reject a question and go on with what is left to do.")
     reject.add_argument("suspension", metavar="SUSPENSION")
     reject.add_argument("--reason", metavar="R", help="told to the model")

@@ -181,9 +181,9 @@ def approve(desk: Desk, suspension_id: str) -> Execution:
     if not desk.terminal.can_ask:
         raise UsageError(
             "approving needs a terminal where a person can read the question and type the answer, and there is none "
-            "here; run it in a terminal, or decide through the Python API (Warden.resume_execution)"
+            "here; run it in a terminal, decide in the inbox, or give --code and --digest"
         )
-    _check_tools(desk.home, execution)
+    check_tools(desk.home, execution)
     suspension = desk.view(execution, asked)
     if not desk.counts(suspension, anyio.run(_owner_of, desk.home, suspension_id)):
         return execution
@@ -208,7 +208,7 @@ def reject(desk: Desk, suspension_id: str, reason: str | None) -> Execution:
     decision = Decision(approved=False, reason=reason)
     _hide_settled(desk.terminal, execution)
     try:
-        _check_tools(desk.home, execution)
+        check_tools(desk.home, execution)
     except UsageError:
         return anyio.run(_only_record, desk.home, suspension, decision)
     return desk.answer(suspension, decision)
@@ -299,7 +299,7 @@ def _go_on(desk: Desk, execution: Execution, asked: SuspensionState, *, approved
     desk.terminal.say(f"It was {'approved' if approved else 'rejected'} before; the first answer stands.")
     if execution.status != "running":
         return execution
-    _check_tools(desk.home, execution)
+    check_tools(desk.home, execution)
     _hide_settled(desk.terminal, execution)
     same = Decision(approved=approved, modified_args=decision.modified_args, content=decision.content)
     return desk.answer(desk.view(execution, asked), same)
@@ -340,7 +340,7 @@ def _check_thinking(home: Home, service: Service, document: JsonValue) -> None:
         raise UsageError(f"step(s) {named} have no toolCalls for all they need, so a model has to think. {_NO_MODEL}")
 
 
-def _check_tools(home: Home, execution: Execution) -> None:
+def check_tools(home: Home, execution: Execution) -> None:
     """Refuse to go on with an execution whose tools live elsewhere: here its calls would fail."""
     named = {
         name

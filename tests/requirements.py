@@ -77,6 +77,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "approval:stale": Requirement(
         "approvals, law 6", "What changed since it was shown is asked again with the new digest; never run."
     ),
+    "approval:code": Requirement(
+        "issue, channels",
+        "Without a terminal the command line approves only with a one-time code, exactly what was read.",
+    ),
     "approval:walk": Requirement(
         "issue, show", "Five ways of a model to approve itself have no effect; a person's edited approval has one."
     ),
