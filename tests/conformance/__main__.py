@@ -7,6 +7,7 @@ scenario of the tasks extension, which the sets run without counting it.
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -138,12 +139,16 @@ async def _command(home: Path) -> AsyncGenerator[str]:
     async with await anyio.open_process(command, env=environment, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         said = ""
+        found: re.Match[str] | None = None
         with anyio.fail_after(60):
             async for text in TextReceiveStream(process.stdout):
                 said += text
-                if "http://" in said and said.endswith("\n"):
+                found = re.search(r"http://\S+/mcp\b", said)
+                if found is not None:
                     break
-        yield said.split()[-1]
+        if found is None:
+            raise Unavailable(f"the server did not start: {said[-500:]}")
+        yield found[0]
         process.terminate()
 
 
