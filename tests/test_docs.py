@@ -94,6 +94,15 @@ async def test_every_built_in_tool_is_documented() -> None:
     assert [tool.name for tool in page.tools if f"| `{tool.name}` |" not in REFERENCE] == []
 
 
+def test_the_tests_that_the_security_page_names_exist() -> None:
+    """ours"""
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    assert len(named) > 15
+    assert [name for name in sorted(named) if f"def {name}(" not in written] == []
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     """ours"""
     broken = [
