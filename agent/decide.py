@@ -172,7 +172,7 @@ def _current_call(execution: Execution, state: StepState, call: Call) -> Action 
     if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
         suspension = execution.suspensions[call.suspension_id]
         decision = suspension.decision
-        if decision is not None and not decision.approved:
+        if decision is not None and not decision.approved and not suspension.question.asker:
             if suspension.question.kind == "reconcile":
                 message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
                 return Record(ev.StepFailed(step_id=call.step_id, code="outcome_unknown", message=message))

@@ -88,6 +88,8 @@ class Engine:
         self._watches: dict[str, asyncio.Event] = {}
         self.asks: Callable[[Execution], None] | None = None
         """Told of an execution of this process after each commit, once it has asked anything; must not raise or block."""
+        self.ended: Callable[[Execution], None] | None = None
+        """Told of an execution of this process once it is finished, perhaps more than once; must not raise or block."""
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -425,6 +427,8 @@ class Engine:
         self._rouse(run)
         if self.asks is not None and run.execution.suspensions and not run.is_foreign:
             self.asks(run.execution)
+        if self.ended is not None and run.execution.is_finished:
+            self.ended(run.execution)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 

@@ -114,6 +114,8 @@ class Question:
     """How many different people have to approve."""
     alarms: tuple[Alarm, ...] = ()
     """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
+    asker: str = ""
+    """Who else really asks; the tool hands it whatever is decided, a rejection too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

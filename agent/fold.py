@@ -194,6 +194,10 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
         attempts=call.attempts + 1,
         grant_id=event.grant_id,
     )
+    asked = execution.suspensions.get(event.suspension_id or "")
+    if asked is not None and asked.question.asker and call.status == "decided":
+        # The same call goes on with what its server or agent was told.
+        return {"steps": steps}
     return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
 

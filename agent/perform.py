@@ -86,8 +86,10 @@ class Performer:
                 assert question.decision is not None
                 decision = decision_json(question.decision, question.question)
                 payload = question.question.resume_payload
-                value = await self._tools.resume(call.tool_name, payload, decision, context)
-                return _returned(call, value)
+                result = await self._tools.resume(call.tool_name, payload, decision, context)
+                if isinstance(result, Suspend):
+                    return _did(self._questions.ask(execution, call, work.definition, result, arguments, principal))
+                return _returned(call, result)
             result = await self._tools.call(call.tool_name, arguments, context)
         except StaleDefinition as error:
             return _did(self._asked_again(execution, work, arguments, principal, error))

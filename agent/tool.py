@@ -82,6 +82,12 @@ class Suspend:
     on_timeout: OnTimeout | None = None
     addressee: Literal["human", "clock"] = "human"
     """`clock` waits for `timeout_s` and then continues by itself; nobody is asked."""
+    asker: str = ""
+    """Who else really asks, such as "server 'x'". Whatever is decided is handed to it: a rejection is an answer too."""
+    is_delegated: bool = False
+    """It is a question of an execution that another agent runs."""
+    risk: Risk | None = None
+    """At least this, whatever the tool's own risk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,8 @@ class Service:
     ) -> None:
         self.engine = engine
         self.downstream = downstream
+        if downstream is not None:
+            engine.ended = downstream.ended
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()

@@ -268,6 +268,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "downstream:private": Requirement(
         "approvals, law 9", "A child process gets a few safe variables and the configured ones, no keys of ours."
     ),
+    "downstream:questions": Requirement(
+        "issue: downstream questions",
+        "What a server asks is asked of a person, in its name, bounded; the answer goes back; no effect happens twice.",
+    ),
     "downstream:pins": Requirement(
         "approvals, law 6",
         "A tool that changed since the plan, question or decision is asked about with the difference.",

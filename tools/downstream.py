@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
 from planwarden.agent.errors import ToolError
+from planwarden.agent.state import Execution
 from planwarden.agent.tool import ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream_cache import ListingCache, file_stem
@@ -122,6 +123,11 @@ class Downstream:
         """The connection to the named server."""
         return self._links[server]
 
+    def ended(self, execution: Execution) -> None:
+        """End the calls of a finished execution that wait for an answer which will not come any more."""
+        for link in self._links.values():
+            link.talks.drop(execution.execution_id)
+
     def owns(self, name: str) -> bool:
         """True when a tool of that name could only come from one of the servers."""
         return self._server_of(name) is not None
@@ -213,7 +219,7 @@ class Downstream:
             if config.problem is None and link.state == "down":
                 definition = replace(definition, unavailable=link.reason)
             call = Caller(link, found, definition, self._registry.get, self._on_progress)
-            tools[definition.name] = Tool(definition, call)
+            tools[definition.name] = Tool(definition, call, call.resume)
         self._registry.replace_group(config.name, tools.values())
         self._known.add(config.name)
         if tuple(notes) != self._notes.get(config.name, ()):
