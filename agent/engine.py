@@ -152,6 +152,7 @@ class Engine:
         plan_only: bool = False,
         context: str | None = None,
         client_id: str | None = None,
+        chain: tuple[str, ...] = (),
     ) -> Execution:
         """A new execution, durable when this returns, already running.
 
@@ -160,7 +161,7 @@ class Engine:
             StoreError: nothing was stored.
         """
         created = ev.ExecutionCreated(
-            goal=goal, options=options, plan_only=plan_only, context=context, client_id=client_id
+            goal=goal, options=options, plan_only=plan_only, context=context, client_id=client_id, chain=chain
         )
         events: tuple[ev.Event, ...] = (created,)
         if plan is not None:
@@ -183,6 +184,18 @@ class Engine:
             if state.is_finished or state.cancel_requested:
                 return Change()
             return Change((ev.CancelRequested(reason=reason),))
+
+        return await self._command(execution, principal, build)
+
+    async def withdraw(self, execution: Execution, principal: str, suspension_id: str, reason: str) -> Execution:
+        """Close a question whose asker needs no answer any more, and go on; nothing happens when it is closed already."""
+
+        def build(state: Execution, now: float) -> Change:
+            found = state.suspensions.get(suspension_id)
+            if found is None or not found.is_open or not found.question.asker:
+                return Change()
+            guard = Guard(suspension_id=suspension_id, digest=found.question.digest, deadline="any")
+            return Change((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
 
         return await self._command(execution, principal, build)
 

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.artifact import Artifact, Attached
+from planwarden.agent.decide import left
 from planwarden.agent.dispatch import Work
 from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
 from planwarden.agent.plan import ToolFacts
@@ -78,6 +79,8 @@ class Performer:
             call_id=call.call_id,
             idempotency_key=f"{execution.execution_id}:{call.call_id}",
             definition_digest=work.definition.digest,
+            chain=execution.chain,
+            left=left(execution),
         )
         arguments = call.arguments or {}
         try:

@@ -3,6 +3,7 @@
 The definition is what gets pinned, shown and digested. How the tool is run is behind the `Toolbox` port.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -101,3 +102,7 @@ class CallContext:
     """`execution:step:sequence`; the same on every repetition of the same call."""
     definition_digest: str = ""
     """Of the definition that the call was checked and gated with."""
+    chain: tuple[str, ...] = ()
+    """Executions of other agents that led to this one, the first one first; of all of them somebody delegated."""
+    left: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What is left of the execution's budgets, by their names on the wire."""

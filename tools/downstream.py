@@ -20,6 +20,8 @@ from planwarden.agent.errors import ToolError
 from planwarden.agent.state import Execution
 from planwarden.agent.tool import ToolDefinition
 from planwarden.tools.base import Tool, define
+from planwarden.tools.delegate import Delegate, children
+from planwarden.tools.delegate_watch import Executions, watch
 from planwarden.tools.downstream_cache import ListingCache, file_stem
 from planwarden.tools.downstream_call import Caller, OnProgress, log_progress
 from planwarden.tools.downstream_config import ServerConfig
@@ -87,6 +89,7 @@ class Downstream:
         self._settled = anyio.Event()
         """Set and replaced whenever a link changes."""
         self._tasks: TaskGroup | None = None
+        self._delegate: Delegate | None = None
         for config in self.configs:
             listing = None if config.is_disabled else self._cache.load(config)
             if listing is not None:
@@ -127,6 +130,24 @@ class Downstream:
         """End the calls of a finished execution that wait for an answer which will not come any more."""
         for link in self._links.values():
             link.talks.drop(execution.execution_id)
+        if self._delegate is not None and self._tasks is not None and children(execution):
+            self._tasks.start_soon(self._delegate.cancel, execution)
+
+    def delegates(self, delegate: Delegate) -> None:
+        """The tool that hands goals to those of the servers that are agents."""
+        self._delegate = delegate
+        delegate.over(self.link, self._schema_of)
+
+    def follow(self, executions: Executions) -> None:
+        """Look after what agents ask for these executions, as long as this is entered."""
+        if self._delegate is not None and self._tasks is not None:
+            self._tasks.start_soon(watch, executions, self._delegate)
+
+    def _schema_of(self, server: str, told_name: str) -> dict[str, JsonValue] | None:
+        """How the arguments of a server's own tool look; None when it is not known."""
+        config = self._links[server].config
+        known = self._registry.get(f"{config.slug}_{told_name}")
+        return known.input_schema if known is not None and known.source == server else None
 
     def owns(self, name: str) -> bool:
         """True when a tool of that name could only come from one of the servers."""

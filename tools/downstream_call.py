@@ -54,7 +54,7 @@ class Progress:
 
 
 @cache
-def _answers() -> TypeAdapter[Any]:
+def answers_adapter() -> TypeAdapter[Any]:
     """What a call may be answered with; made once, because making it costs more than a call."""
     from mcp.types import CallToolResult, InputRequiredResult
 
@@ -167,7 +167,7 @@ class Caller:
         )
         request = CallToolRequest(params=params)
         try:
-            return await session.send_request(request, _answers(), progress_callback=heard)
+            return await session.send_request(request, answers_adapter(), progress_callback=heard)
         except MCPError as error:
             raise self._failure(error.code, error.message) from None
         except ValidationError:

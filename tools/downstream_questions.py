@@ -77,7 +77,7 @@ def read_question(params: "ElicitRequestParams") -> Asked:
     message = one_line(params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
         return Asked(message, url=_url(params.url))
-    return Asked(message, form=_form(params.requested_schema))
+    return Asked(message, form=read_form(params.requested_schema))
 
 
 def _url(url: str) -> str:
@@ -93,7 +93,7 @@ def _url(url: str) -> str:
     return url
 
 
-def _form(schema: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
+def read_form(schema: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
     """The form with what the specification allows in it; None when it has no fields."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type") != "object" or not isinstance(properties, dict) or not isinstance(required, list):

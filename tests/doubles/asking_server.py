@@ -16,6 +16,7 @@ from mcp.types import (
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
+    InputRequest,
     InputRequiredResult,
     ListRootsRequest,
     ListToolsResult,
@@ -54,7 +55,7 @@ async def call_tool(
     answers = {name: found for name, found in (params.input_responses or {}).items() if isinstance(found, ElicitResult)}
     if params.request_state is None:
         empty: dict[str, Any] = {"type": "object", "properties": {}}
-        asks = {"amount": form("How much?", AMOUNT), "really": form("Really?", empty)}
+        asks: dict[str, InputRequest] = {"amount": form("How much?", AMOUNT), "really": form("Really?", empty)}
         return InputRequiredResult(input_requests=asks, request_state="first")
     if any(found.action != "accept" for found in answers.values()):
         return CallToolResult(content=[TextContent(text="left it")])
