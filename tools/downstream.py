@@ -6,7 +6,7 @@ is down makes its own tools unavailable, with the reason, and no others.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +90,7 @@ class Downstream:
         """Set and replaced whenever a link changes."""
         self._tasks: TaskGroup | None = None
         self._delegate: Delegate | None = None
+        self._following: anyio.CancelScope | None = None
         for config in self.configs:
             listing = None if config.is_disabled else self._cache.load(config)
             if listing is not None:
@@ -122,6 +123,11 @@ class Downstream:
         else:
             await tasks.__aexit__(kind, error, traceback)
 
+    @property
+    def is_open(self) -> bool:
+        """It was entered and not left."""
+        return self._tasks is not None
+
     def link(self, server: str) -> Link:
         """The connection to the named server."""
         return self._links[server]
@@ -139,9 +145,17 @@ class Downstream:
         delegate.over(self.link, self._schema_of)
 
     def follow(self, executions: Executions) -> None:
-        """Look after what agents ask for these executions, as long as this is entered."""
+        """Look after what agents ask for these executions, and for no others any more, until `unfollow`."""
+        self.unfollow()
         if self._delegate is not None and self._tasks is not None:
-            self._tasks.start_soon(watch, executions, self._delegate)
+            self._following = anyio.CancelScope()
+            self._tasks.start_soon(_within, self._following, watch, executions, self._delegate)
+
+    def unfollow(self) -> None:
+        """Look after nobody's executions: their engine is about to close."""
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
 
     def _schema_of(self, server: str, told_name: str) -> dict[str, JsonValue] | None:
         """How the arguments of a server's own tool look; None when it is not known."""
@@ -273,6 +287,16 @@ class Downstream:
             reason=reason,
             log=str(path) if path is not None and path.exists() else None,
         )
+
+
+async def _within(
+    scope: anyio.CancelScope,
+    watched: Callable[[Executions, Delegate], Awaitable[None]],
+    executions: Executions,
+    delegate: Delegate,
+) -> None:
+    with scope:
+        await watched(executions, delegate)
 
 
 def _can_start(config: ServerConfig) -> bool:
