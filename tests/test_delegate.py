@@ -275,6 +275,28 @@ async def test_an_agent_that_wants_us_to_think_for_it_is_told_no(bob: Bob) -> No
         await until(lambda: [status for _, status in bob.threads()] == ["cancelled"])
 
 
+@requirement("delegate:durable")
+async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent(tmp_path: Path) -> None:
+    """spec: issue, any server with a run-like tool"""
+    place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "echo"\n')
+    place.serve(d="good")
+    async with place.warden() as warden:
+        done = await called(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
+        assert done.status == "completed" and done.steps[0].result == {"said": "hello"}
+
+
+@requirement("delegate:durable")
+async def test_an_agent_that_is_lost_before_it_gave_its_handle_is_an_unknown_outcome(tmp_path: Path) -> None:
+    """ours: nobody gives the goal a second time by themselves"""
+    place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "die"\n')
+    place.serve(d="good")
+    async with place.warden() as warden:
+        execution = await called(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
+        [question] = execution.suspensions
+        assert question.kind == "reconcile" and "nobody knows its handle" in question.message
+        assert place.ledger.count("die hello") == 1
+
+
 async def test_without_an_agent_there_is_no_tool_and_an_unknown_agent_is_refused(bob: Bob) -> None:
     """ours"""
     bob.thinks()
