@@ -233,7 +233,8 @@ def _again(suspension: SuspensionState, answer: Decision) -> Ruling:
     if suspension.status == "timed_out":
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if suspension.status == "withdrawn" or decision is None:
-        raise AlreadyDecided(f"suspension {suspension_id!r} was withdrawn: its execution is over")
+        why = "its execution is over" if decision is None else decision.reason
+        raise AlreadyDecided(f"suspension {suspension_id!r} was withdrawn: {why}")
     approves = answer.approved is not False
     same = approves == decision.approved and (
         suspension.question.addressee == "caller"

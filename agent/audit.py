@@ -21,6 +21,7 @@ Kind = Literal[
     "endorsed",
     "decided",
     "timed_out",
+    "withdrawn",
     "reminded",
     "escalated",
     "granted",
@@ -102,8 +103,8 @@ def _entry(event: ev.Event, execution: Execution) -> tuple[Kind, str | None, dic
             if event.to:
                 reminded["to"] = list[JsonValue](event.to)
             return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, reminded
-        case ev.SuspensionTimedOut() if _is_to_a_person(execution, event.suspension_id):
-            return "timed_out", event.suspension_id, {"outcome": event.outcome}
+        case ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() if _is_to_a_person(execution, event.suspension_id):
+            return _closed(event)
         case ev.ToolCallIntended(grant_id=str() as grant_id):
             call = execution.call(event.call_id)
             return (
@@ -118,6 +119,12 @@ def _entry(event: ev.Event, execution: Execution) -> tuple[Kind, str | None, dic
             )
         case _:
             return None
+
+
+def _closed(event: ev.SuspensionTimedOut | ev.SuspensionWithdrawn) -> tuple[Kind, str | None, dict[str, JsonValue]]:
+    if isinstance(event, ev.SuspensionTimedOut):
+        return "timed_out", event.suspension_id, {"outcome": event.outcome}
+    return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
 
 
 def _is_to_a_person(execution: Execution, suspension_id: str) -> bool:

@@ -77,6 +77,17 @@ def spent_budget(execution: Execution) -> ev.Budget | None:
     return None
 
 
+def left(execution: Execution) -> dict[str, float]:
+    """What is left of each budget that the options set, by its name on the wire."""
+    options, usage = execution.options, execution.usage
+    given = {
+        "modelTokens": (options.budget_model_tokens, usage.input_tokens + usage.output_tokens),
+        "toolCalls": (options.budget_tool_calls, usage.tool_calls),
+        "seconds": (options.budget_seconds, execution.active_s),
+    }
+    return {name: limit - spent for name, (limit, spent) in given.items() if limit is not None}
+
+
 def _within_budget(execution: Execution, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
     """With nothing left to spend, what follows from the log is still recorded, nothing is begun, and it is over."""
     free = tuple(a for a in actions if isinstance(a, Record) and not isinstance(a.event, ev.StepStarted))
@@ -172,7 +183,7 @@ def _current_call(execution: Execution, state: StepState, call: Call) -> Action 
     if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
         suspension = execution.suspensions[call.suspension_id]
         decision = suspension.decision
-        if decision is not None and not decision.approved:
+        if decision is not None and not decision.approved and not suspension.question.asker:
             if suspension.question.kind == "reconcile":
                 message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
                 return Record(ev.StepFailed(step_id=call.step_id, code="outcome_unknown", message=message))

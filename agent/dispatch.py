@@ -22,10 +22,10 @@ from planwarden.agent.questions import POLICY_DIGITS, Questions, decision_json
 from planwarden.agent.references import Part, Wanted
 from planwarden.agent.staleness import Staleness
 from planwarden.agent.state import Call, Execution, SuspensionState, evolve
-from planwarden.agent.tool import ToolDefinition
+from planwarden.agent.tool import Effect, ToolDefinition
 
-ASKED: tuple[ev.SuspensionKind, ...] = ("confirmation", "input")
-"""Questions that a blocking tool asked itself; a call that runs after one of these is resumed, not started."""
+ASKED: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "wait")
+"""Questions that a tool asked itself; a call that runs after one of these is resumed, not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Dispatcher:
     def _decided(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> Prepared:
         suspension = execution.suspensions[call.suspension_id or ""]
         question, decision = suspension.question, suspension.decision
-        assert decision is not None and decision.approved
+        assert decision is not None and (decision.approved or question.asker)
         arguments = question.arguments or {}
         is_new_policy = question.policy != self._gate.policy_digest[:POLICY_DIGITS]
         if not is_new_policy and not self._is_intact(execution, suspension, principal):
@@ -148,11 +148,11 @@ class Dispatcher:
             )
             running = evolve(call, arguments=arguments, effect=definition.effect)
             return Prepared((intent,), Work("call", running, definition))
-        if question.kind != "wait" and self._tools.resumes(call.tool_name):
-            intent = ev.ToolCallIntended(
-                call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
-            )
-            running = evolve(call, arguments=arguments, effect=definition.effect)
+        if self._tools.resumes(call.tool_name):
+            # Whoever waits or asks for another agent only looks at it again, as often as it has to.
+            effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else definition.effect
+            intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
+            running = evolve(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
             return Prepared((intent,), Work("resume", running, definition))
         return Prepared((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
 

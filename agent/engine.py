@@ -92,6 +92,8 @@ class Engine:
         self.asks: Callable[[Execution], None] | None = None
         """Told of an execution of this process after each commit, once it has asked anything; must not raise or block."""
         self._listeners: dict[object, Listener] = {}
+        self.ended: Callable[[Execution], None] | None = None
+        """Told of an execution of this process once it is finished, perhaps more than once; must not raise or block."""
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -154,6 +156,7 @@ class Engine:
         plan_only: bool = False,
         context: str | None = None,
         client_id: str | None = None,
+        chain: tuple[str, ...] = (),
     ) -> Execution:
         """A new execution, durable when this returns, already running.
 
@@ -162,7 +165,7 @@ class Engine:
             StoreError: nothing was stored.
         """
         created = ev.ExecutionCreated(
-            goal=goal, options=options, plan_only=plan_only, context=context, client_id=client_id
+            goal=goal, options=options, plan_only=plan_only, context=context, client_id=client_id, chain=chain
         )
         events: tuple[ev.Event, ...] = (created,)
         if plan is not None:
@@ -185,6 +188,18 @@ class Engine:
             if state.is_finished or state.cancel_requested:
                 return Change()
             return Change((ev.CancelRequested(reason=reason),))
+
+        return await self._command(execution, principal, build)
+
+    async def withdraw(self, execution: Execution, principal: str, suspension_id: str, reason: str) -> Execution:
+        """Close a question whose asker needs no answer any more, and go on; nothing happens when it is closed already."""
+
+        def build(state: Execution, now: float) -> Change:
+            found = state.suspensions.get(suspension_id)
+            if found is None or not found.is_open or not found.question.asker:
+                return Change()
+            guard = Guard(suspension_id=suspension_id, digest=found.question.digest, deadline="any")
+            return Change((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
 
         return await self._command(execution, principal, build)
 
@@ -442,6 +457,8 @@ class Engine:
             self.asks(run.execution)
         if run.execution.version:
             self._tell(run.execution, run.principal)
+        if self.ended is not None and run.execution.is_finished:
+            self.ended(run.execution)
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 

@@ -114,6 +114,8 @@ class Question:
     """How many different people have to approve."""
     alarms: tuple[Alarm, ...] = ()
     """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
+    asker: str = ""
+    """Who else really asks; the tool hands it whatever is decided, a rejection too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,8 @@ class ExecutionCreated:
     """What the thread's earlier executions did, for planning."""
     client_id: str | None = None
     """The OAuth client that asked for it; None when it came another way."""
+    chain: tuple[str, ...] = ()
+    """The executions, of other agents, that delegated it, the first one first, as the caller says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +321,14 @@ class SuspensionTimedOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionWithdrawn:
+    """Whoever really asks needs no answer any more, for example because it was given there."""
+
+    suspension_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationFailed:
     """The log does not prove the step: required tools without a recorded, successful result."""
 
@@ -417,6 +429,7 @@ Event: TypeAlias = (
     | SuspensionEndorsed
     | SuspensionReminded
     | SuspensionTimedOut
+    | SuspensionWithdrawn
     | ValidationFailed
     | StepCompleted
     | StepFailed

@@ -63,6 +63,7 @@ def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Cha
         "options": event.options,
         "plan_only": event.plan_only,
         "context": event.context,
+        "chain": event.chain,
         "created_at": at,
         **_started_by(execution, event.client_id),
     }
@@ -194,6 +195,11 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
         attempts=call.attempts + 1,
         grant_id=event.grant_id,
     )
+    asked = execution.suspensions.get(event.suspension_id or "")
+    is_same = asked is not None and (asked.question.asker or asked.question.kind == "wait")
+    if is_same and call.status == "decided":
+        # The call goes on with what its server or agent was told, or looks again at what it waits for.
+        return {"steps": steps}
     return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
 
@@ -296,6 +302,20 @@ def _timed_out(execution: Execution, event: ev.SuspensionTimedOut, at: float) ->
     }
 
 
+def _withdrawn_question(execution: Execution, event: ev.SuspensionWithdrawn, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    if not current.question.asker:
+        raise IllegalTransition(f"suspension {event.suspension_id!r} is our own and cannot be withdrawn")
+    decision = ev.Decision(approved=False, reason=event.reason)
+    withdrawn = evolve(
+        current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
+    )
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: withdrawn},
+    }
+
+
 def _answered_step(execution: Execution, event: ev.Event, question: ev.Question) -> Changes:
     """The step and call of a question move on when it is answered."""
     if question.call_id is not None:
@@ -392,6 +412,7 @@ _EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
     ev.SuspensionEndorsed: _endorsed,
     ev.SuspensionReminded: _reminded,
     ev.SuspensionTimedOut: _timed_out,
+    ev.SuspensionWithdrawn: _withdrawn_question,
     ev.ValidationFailed: _validation_failed,
     ev.StepStarted: _step_started,
     ev.StepSkipped: _step_started,

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.artifact import Artifact, Attached
+from planwarden.agent.decide import left
 from planwarden.agent.dispatch import Work
 from planwarden.agent.errors import ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
 from planwarden.agent.plan import ToolFacts
@@ -78,6 +79,8 @@ class Performer:
             call_id=call.call_id,
             idempotency_key=f"{execution.execution_id}:{call.call_id}",
             definition_digest=work.definition.digest,
+            chain=execution.chain,
+            left=left(execution),
         )
         arguments = call.arguments or {}
         try:
@@ -86,8 +89,10 @@ class Performer:
                 assert question.decision is not None
                 decision = decision_json(question.decision, question.question)
                 payload = question.question.resume_payload
-                value = await self._tools.resume(call.tool_name, payload, decision, context)
-                return _returned(call, value)
+                result = await self._tools.resume(call.tool_name, payload, decision, context)
+                if isinstance(result, Suspend):
+                    return _did(self._questions.ask(execution, call, work.definition, result, arguments, principal))
+                return _returned(call, result)
             result = await self._tools.call(call.tool_name, arguments, context)
         except StaleDefinition as error:
             return _did(self._asked_again(execution, work, arguments, principal, error))

@@ -338,7 +338,9 @@ class Toolbox(Protocol):
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
-    ) -> JsonValue | Attached: ...
+    ) -> JsonValue | Attached | Suspend:
+        """The result after the decision on what the call asked, or its next question."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,15 @@ class Questions:
         """The question of a blocking tool as an event."""
         requirement = self._gate.requirement(definition, arguments)
         covers = self._covered(execution, call) if definition.is_blocking and suspend.addressee == "human" else ()
-        risk = highest_risk("confirm", requirement.risk, *_risks(covers))
+        risk = highest_risk("confirm", requirement.risk, *_risks(covers), suspend.risk or "read")
         required = self._gate.for_risk(risk)
         wait_s = suspend.timeout_s if suspend.timeout_s is not None else definition.answer_within_s
         if wait_s is None and definition.is_blocking:
             wait_s = definition.timeout_s
         is_clock = suspend.addressee == "clock"
-        kind: ev.SuspensionKind = "wait" if is_clock else "input" if suspend.form is not None else "confirmation"
+        kind: ev.SuspensionKind = "input" if suspend.form is not None else "confirmation"
+        if is_clock or suspend.is_delegated:
+            kind = "wait" if is_clock else "delegated"
         return ev.Suspended(
             question=self._opened(
                 execution,
@@ -112,6 +114,7 @@ class Questions:
                     form=suspend.form,
                     resume_payload=suspend.resume_payload,
                     covers=tuple(covered for covered, _ in covers),
+                    asker=suspend.asker,
                 ),
                 principal,
             )
@@ -186,7 +189,7 @@ class Questions:
 
     def sealed(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
         """The question with its approval digest over everything a decision is bound to."""
-        facts: JsonValue = {
+        facts: dict[str, JsonValue] = {
             "owner": principal,
             "execution": execution.execution_id,
             "step": question.step_id,
@@ -205,6 +208,9 @@ class Questions:
             "policy": self._gate.policy_digest,
             "expires": question.expires_at,
         }
+        if question.asker:
+            # What is answered here is somebody else's question: its words are what the answer is about.
+            facts["asker"] = [question.asker, digest(question.message)]
         short = self._gate.policy_digest[:POLICY_DIGITS]
         return replace(question, digest=digest(facts, context="approval/v1"), policy=short)
 
@@ -256,6 +262,8 @@ class Questions:
         Raises:
             InvalidArguments: they do not fit the tool's schema, or the tool is gone.
         """
+        if question.asker:
+            raise InvalidArguments("the call has begun, so its arguments cannot be modified any more")
         definition = self._tools.get(question.tool_name or "")
         if definition is None or question.arguments is None:
             raise InvalidArguments("this question has no arguments that could be modified")

@@ -50,6 +50,7 @@ _WORK: tuple[type[ev.Event], ...] = (
     ev.SuspensionEndorsed,
     ev.SuspensionReminded,
     ev.SuspensionTimedOut,
+    ev.SuspensionWithdrawn,
     ev.ValidationFailed,
     ev.StepCompleted,
     ev.StepFailed,
@@ -74,6 +75,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     "suspended": {
         ev.SuspensionDecided: "running",
         ev.SuspensionTimedOut: "running",
+        ev.SuspensionWithdrawn: "running",
         ev.SuspensionRevised: "suspended",
         ev.SuspensionEndorsed: "suspended",
         ev.SuspensionReminded: "suspended",
@@ -104,6 +106,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     "suspended": {
         ev.SuspensionDecided: "in_progress",
         ev.SuspensionTimedOut: "in_progress",
+        ev.SuspensionWithdrawn: "in_progress",
         ev.SuspensionRevised: "suspended",
         ev.SuspensionEndorsed: "suspended",
         ev.SuspensionReminded: "suspended",
@@ -133,6 +136,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
         ev.SuspensionReminded: "suspended",
         ev.SuspensionDecided: "decided",
         ev.SuspensionTimedOut: "decided",
+        ev.SuspensionWithdrawn: "decided",
     },
     "decided": {
         ev.ToolCallIntended: "running",
@@ -331,6 +335,8 @@ class Execution:
     updated_at: float = 0.0
     active_s: float = 0.0
     """Seconds spent in status `running`, as far as the log shows."""
+    chain: tuple[str, ...] = ()
+    """Executions of other agents that delegated it, the first one first."""
     client_ids: frozenset[str] = frozenset()
     """OAuth clients that created or started it; none of them can vouch for a person who decides."""
 

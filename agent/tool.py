@@ -3,6 +3,7 @@
 The definition is what gets pinned, shown and digested. How the tool is run is behind the `Toolbox` port.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -82,6 +83,12 @@ class Suspend:
     on_timeout: OnTimeout | None = None
     addressee: Literal["human", "clock"] = "human"
     """`clock` waits for `timeout_s` and then continues by itself; nobody is asked."""
+    asker: str = ""
+    """Who else really asks, such as "server 'x'". Whatever is decided is handed to it: a rejection is an answer too."""
+    is_delegated: bool = False
+    """It is a question of an execution that another agent runs."""
+    risk: Risk | None = None
+    """At least this, whatever the tool's own risk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +102,7 @@ class CallContext:
     """`execution:step:sequence`; the same on every repetition of the same call."""
     definition_digest: str = ""
     """Of the definition that the call was checked and gated with."""
+    chain: tuple[str, ...] = ()
+    """Executions of other agents that led to this one, the first one first; of all of them somebody delegated."""
+    left: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What is left of the execution's budgets, by their names on the wire."""

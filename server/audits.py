@@ -171,7 +171,9 @@ class Audit:
         return found
 
 
-_FROM_LOGS = frozenset({"asked", "revised", "endorsed", "decided", "timed_out", "reminded", "escalated", "granted"})
+_FROM_LOGS = frozenset(
+    {"asked", "revised", "endorsed", "decided", "timed_out", "withdrawn", "reminded", "escalated", "granted"}
+)
 
 
 def _comparable(entry: Entry) -> Comparable:

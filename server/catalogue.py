@@ -12,9 +12,11 @@ from pathlib import Path
 from types import ModuleType
 
 from planwarden.agent.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.prompts import DELEGATE
 from planwarden.server.configuration import Settings
 from planwarden.tools.base import Tool, as_tool, marked_tools
 from planwarden.tools.calculator import calculator_tool
+from planwarden.tools.delegate import Delegate
 from planwarden.tools.downstream import Downstream
 from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
@@ -35,6 +37,8 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
     # What a downstream server offers is not known before it was listed.
     slugs = tuple(f"{config.slug}_" for config in settings.servers.configs)
     named = {name for name in settings.tools if not name.startswith(slugs)}
+    if any(config.settings.agent for config in settings.servers.configs):
+        named.discard(DELEGATE)
     unknown = sorted(named - {tool.definition.name for tool in tools})
     if unknown:
         raise InvalidArguments(
@@ -46,7 +50,14 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
 
 def build_downstream(settings: Settings, registry: Registry) -> Downstream:
     """The configured downstream servers; the tools that are known of them are in the registry when this returns."""
-    return Downstream(settings.servers.configs, registry, home=settings.home, applied=settings.applied)
+    delegate = Delegate(settings.servers.configs)
+    if delegate.agents:
+        tool = delegate.tool()
+        registry.add(Tool(settings.applied(tool.definition), tool.call, tool.resume))
+    downstream = Downstream(settings.servers.configs, registry, home=settings.home, applied=settings.applied)
+    if delegate.agents:
+        downstream.delegates(delegate)
+    return downstream
 
 
 def _builtins(settings: Settings) -> list[Tool]:

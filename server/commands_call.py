@@ -55,7 +55,8 @@ def call_tool(desk: Desk, name: str, given: Given) -> Execution:
         execution, _ = await service.engine.current(view.execution_id)
         return execution
 
-    return desk.converse(desk.follow(start))
+    with desk.kept() as kept:
+        return kept.converse(kept.follow(start))
 
 
 def draw_result(terminal: Terminal, execution: Execution) -> None:

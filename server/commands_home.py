@@ -4,12 +4,14 @@ Looking starts no engine: it takes over nothing, lets no deadline pass and creat
 the executions that the command is about and leaves all others to whoever owns them.
 """
 
+import asyncio
 import math
 import shlex
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import anyio.to_thread
 
@@ -30,6 +32,14 @@ from planwarden.tools.registry import Registry
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 """What a command's exit code says."""
+
+Given = TypeVar("Given")
+
+
+class Loop(Protocol):
+    """Runs a coroutine to its end."""
+
+    def __call__(self, work: Coroutine[Any, Any, Given], /) -> Given: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +101,40 @@ class Home:
         """
         async with AsyncExitStack() as stack:
             engine = self._engine(await self._opened(stack), follows=follows)
-            await stack.enter_async_context(self.downstream)
+            if not self.downstream.is_open:
+                await stack.enter_async_context(self.downstream)
             await stack.enter_async_context(engine)
+            stack.callback(self.downstream.unfollow)
             yield self._service(engine)
+
+    @contextmanager
+    def kept(self) -> Generator["Loop"]:
+        """One loop for several runs, and downstream servers that go on between them.
+
+        A server that was started in one run is there in the next, with what it remembers. The loop stands still in between.
+        """
+        with asyncio.Runner() as runner:
+            opened, left = asyncio.Event(), asyncio.Event()
+
+            async def keep() -> None:
+                async with self.downstream:
+                    opened.set()
+                    await left.wait()
+
+            async def begin() -> asyncio.Task[None]:
+                keeper = asyncio.create_task(keep())
+                await opened.wait()
+                return keeper
+
+            async def end() -> None:
+                left.set()
+                await keeper
+
+            keeper = runner.run(begin())
+            try:
+                yield runner.run
+            finally:
+                runner.run(end())
 
     async def listed(self, *, everything: bool = False) -> tuple[ServerHealth, ...]:
         """Start the servers that were never listed, or all of them, and give the health of each."""

@@ -1,15 +1,17 @@
 """Commands that let an execution run: `run`, `approve`, `reject`.
 
 Whoever records a decision goes on with the execution, so each of these shows it live until it is over or waits again.
-While a person thinks, nothing is open here: no engine, no lease, no transaction; the question lies in the store and
-whoever answers first has answered.
+While a person thinks, nothing of ours is open here: no engine, no lease, no transaction; the question lies in the store and
+whoever answers first has answered. Downstream servers stay, with what they remember, until the command ends.
 """
 
+import asyncio
 import math
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -25,7 +27,7 @@ from planwarden.agent.llm import CallerModel
 from planwarden.agent.plan import parse_plan, tool_names
 from planwarden.agent.state import Execution, SuspensionState
 from planwarden.server import terminal_question, views
-from planwarden.server.commands_home import Home, find, watch
+from planwarden.server.commands_home import Home, Loop, find, watch
 from planwarden.server.configuration import LOCAL, operator
 from planwarden.server.facts import escape_text, shown_digest
 from planwarden.server.service import Service
@@ -48,6 +50,8 @@ class Desk:
     home: Home
     terminal: Terminal
     says_yes: bool = False
+    loop: Loop = asyncio.run
+    """What the phases of the command run on."""
     patience_s: float = math.inf
     """How long the clock is waited for when nobody else can go on."""
 
@@ -61,7 +65,13 @@ class Desk:
                 with self.terminal.live() as update:
                     return await watch(service, execution, update, patience_s=self.patience_s)
 
-        return anyio.run(phase)
+        return self.loop(phase())
+
+    @contextmanager
+    def kept(self) -> Generator["Desk"]:
+        """The desk with downstream servers that go on while a person thinks."""
+        with self.home.kept() as loop:
+            yield replace(self, loop=loop)
 
     def answer(self, suspension: views.Suspension, decision: Decision, channel: str = CHANNEL) -> Execution:
         """Record a decision on what was shown and go on; when it comes too late, go on with the time-out instead."""
@@ -143,7 +153,8 @@ def run_plan(desk: Desk, document: JsonValue) -> Execution:
         execution, _ = await service.engine.current(view.execution_id)
         return execution
 
-    return desk.converse(desk.follow(start))
+    with desk.kept() as kept:
+        return kept.converse(kept.follow(start))
 
 
 def run_goal(desk: Desk, goal: str) -> Execution:
@@ -160,7 +171,8 @@ def run_goal(desk: Desk, goal: str) -> Execution:
         execution, _ = await service.engine.current(view.execution_id)
         return execution
 
-    return desk.converse(desk.follow(start))
+    with desk.kept() as kept:
+        return kept.converse(kept.follow(start))
 
 
 def approve(desk: Desk, suspension_id: str) -> Execution:

@@ -18,6 +18,8 @@ from planwarden.server.views import Suspension
 VALUE_CHARS = 400
 """Of one argument; longer ones are cut."""
 AGENT_CHARS = 500
+ASKER_CHARS = 3_000
+"""As `AGENT_CHARS`, of what a server or another agent asks: an address in it has to be seen whole."""
 QUESTION_CHARS = 4_000
 """A question longer than this is not put into a form."""
 _MARKS_IN_A_ROW = 3
@@ -29,6 +31,7 @@ _HEADINGS = {
     "approval": "Run this call?",
     "confirmation": "Confirm?",
     "input": "Answer needed",
+    "delegated": "Another agent asks",
     "reconcile": "Did this call happen? Its result never arrived.",
 }
 
@@ -42,6 +45,8 @@ def question_text(suspension: Suspension) -> str | None:
 def facts_lines(suspension: Suspension) -> list[str]:
     """One fact a line, the heading first. Indentation shows what belongs together; no value spans lines."""
     lines = [_HEADINGS.get(suspension.kind, "Decision needed")]
+    if suspension.asker is not None:
+        lines.append(f"Asked by: {escape_text(suspension.asker)}")
     call = suspension.tool_call
     if call is not None:
         lines.append(f"Tool: {escape_text(call.tool_name)}")
@@ -71,10 +76,11 @@ def facts_lines(suspension: Suspension) -> list[str]:
 
 def agent_lines(suspension: Suspension) -> list[str]:
     """The agent's words, labelled, on one line of at most `AGENT_CHARS` characters."""
-    said = escape_text(suspension.message[: AGENT_CHARS + 1])
-    if len(said) > AGENT_CHARS or len(suspension.message) > AGENT_CHARS:
+    limit = AGENT_CHARS if suspension.asker is None else ASKER_CHARS
+    said = escape_text(suspension.message[: limit + 1])
+    if len(said) > limit or len(suspension.message) > limit:
         note = f"... [{len(suspension.message)} characters]"
-        said = said[: AGENT_CHARS - len(note)] + note
+        said = said[: limit - len(note)] + note
     return [f"The agent says (unverified): {said}"]
 
 

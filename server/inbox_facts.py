@@ -184,7 +184,9 @@ def shown(
         execution_id=view.execution_id,
         thread_id=view.thread_id,
         kind=view.kind,
-        title=_TITLES.get(view.kind, "A decision is needed"),
+        title=_TITLES.get(view.kind, "A decision is needed")
+        if view.asker is None
+        else f"{escape_text(view.asker).capitalize()} asks",
         call=_asked_call(execution, view, question, tools, first),
         covered=tuple(
             _shown_call(c.tool_name, c.arguments, escape_text(c.step_id), tools, None, None) for c in view.confirms

@@ -243,7 +243,7 @@ def _fields(visit: Visit, asked: Asked) -> tuple[Field, ...]:
     if question.form is not None:
         return form_fields(question.form)
     definition = visit.service.engine.tools.get(question.tool_name or "")
-    if definition is None or question.arguments is None:
+    if definition is None or question.arguments is None or question.asker:
         return ()
     return argument_fields(definition.input_schema, question.arguments)
 

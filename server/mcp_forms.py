@@ -111,7 +111,8 @@ def _fields(suspension: Suspension) -> tuple[dict[str, JsonValue], list[str]] | 
 
 def _editable(suspension: Suspension) -> dict[str, JsonValue]:
     """One optional field for each primitive argument that the person sees whole, with its value as default."""
-    call = suspension.tool_call
+    # What another asks comes from a call that runs already.
+    call = suspension.tool_call if suspension.asker is None else None
     found: dict[str, JsonValue] = {}
     for name, value in call.arguments.items() if call is not None else ():
         kind = _kind(value)

@@ -6,11 +6,13 @@ a form is worth `client`; both go to the same service, and the store decides whi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mcp.types import CallToolResult, InputRequiredResult
+from pydantic import Field, TypeAdapter, ValidationError
 
 from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.errors import InvalidArguments, LimitExceeded
 from planwarden.server import views
 from planwarden.server.access import Caller
 from planwarden.server.facts import shown_digest
@@ -28,6 +30,11 @@ from planwarden.server.mcp_results import view_result
 from planwarden.server.mcp_text import execution_text, schemas_text, suspensions_text, tools_text
 from planwarden.server.mcp_watch import AnyContext, decided_within, watched
 from planwarden.server.service import Service
+from planwarden.tools.delegate import CHAIN, DEPTH, MAX_DEPTH
+
+_CHAIN = TypeAdapter[list[str]](
+    Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,23 @@ class Request:
     @property
     def principal(self) -> str:
         return self.caller.principal
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The executions of other agents that delegated the call, as its caller says.
+
+        Raises:
+            InvalidArguments: it says what cannot be such a list.
+        """
+        meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
+        found, depth = meta.get(CHAIN, []), meta.get(DEPTH, 0)
+        try:
+            chain = _CHAIN.validate_python(found)
+        except ValidationError:
+            raise InvalidArguments(f"_meta {CHAIN!r} is not a list of at most 16 ids") from None
+        if type(depth) is int and depth > max(len(chain), MAX_DEPTH):
+            raise LimitExceeded(f"this goal was delegated {depth} times, the limit is {MAX_DEPTH}")
+        return tuple(chain)
 
 
 async def search_tools(request: Request) -> CallToolResult:
@@ -80,6 +104,7 @@ async def execute_plan(request: Request) -> CallToolResult:
         wait_seconds=0,
         principal=request.principal,
         client_id=request.caller.client_id,
+        chain=request.chain,
     )
     return await shown_when_settled(request, view)
 
@@ -156,6 +181,7 @@ async def _run_goal(request: Request, *, plan_only: bool) -> CallToolResult:
         principal=request.principal,
         plan_only=plan_only,
         client_id=request.caller.client_id,
+        chain=request.chain,
     )
     return await shown_when_settled(request, view)
 

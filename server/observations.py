@@ -10,7 +10,13 @@ from planwarden.agent.state import Execution
 from planwarden.server.views import Observation
 
 _MAX_TEXT = 2_000
-_ABOUT_A_QUESTION = (ev.SuspensionDecided, ev.SuspensionEndorsed, ev.SuspensionReminded, ev.SuspensionTimedOut)
+_ABOUT_A_QUESTION = (
+    ev.SuspensionDecided,
+    ev.SuspensionEndorsed,
+    ev.SuspensionReminded,
+    ev.SuspensionTimedOut,
+    ev.SuspensionWithdrawn,
+)
 
 
 def observations(recorded: Iterable[ev.Recorded], execution: Execution) -> Iterator[Observation]:
@@ -111,6 +117,8 @@ def _of_question(event: ev.Event) -> Shown | None:
             return "AGENT_SUSPENDED", None, {"suspensionId": event.suspension_id, "reminder": reminder}
         case ev.SuspensionTimedOut():
             return "SUSPENSION_TIMEOUT", None, {"suspensionId": event.suspension_id, "outcome": event.outcome}
+        case ev.SuspensionWithdrawn():
+            return "AGENT_RESUMED", None, {"suspensionId": event.suspension_id, "withdrawn": event.reason[:_MAX_TEXT]}
         case _:
             return None
 

@@ -38,6 +38,7 @@ from planwarden.server.configuration import RETENTION_DAYS
 from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
+from planwarden.tools.delegate import MAX_DEPTH
 from planwarden.tools.downstream import Downstream
 
 MAX_GOAL_CHARS = 20_000
@@ -79,6 +80,9 @@ class Service:
         """True when prompts become questions to the caller."""
         self.retention_days = retention_days
         """How long finished executions are kept, at least."""
+        if downstream is not None:
+            engine.ended = downstream.ended
+            downstream.follow(engine)
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
@@ -99,9 +103,11 @@ class Service:
         principal: str,
         plan_only: bool = False,
         client_id: str | None = None,
+        chain: Sequence[str] = (),
     ) -> views.Execution:
         """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
         _check_text(goal, "goal", MAX_GOAL_CHARS)
+        await self._check_chain(chain)
         await self.catalogue_known()
         call = {"synthesize": not plan_only, **parse_options(options)}
         thread, combined, context = await self._thread_for(
@@ -115,6 +121,7 @@ class Service:
             plan_only=plan_only,
             context=context,
             client_id=client_id,
+            chain=tuple(chain),
         )
         return await self._waited(execution, wait_seconds)
 
@@ -128,6 +135,7 @@ class Service:
         wait_seconds: float | None = None,
         principal: str,
         client_id: str | None = None,
+        chain: Sequence[str] = (),
     ) -> views.Execution:
         """Run the given plan; or the planned one of the thread, or its incomplete one with a larger budget."""
         call = parse_options(options)
@@ -135,12 +143,19 @@ class Service:
             return await self._run_planned(thread_id, call, wait_seconds, principal, client_id)
         if goal is not None:
             _check_text(goal, "goal", MAX_GOAL_CHARS)
+        await self._check_chain(chain)
         await self.tools_known(tool_names(plan))
         self._check_servers(tool_names(plan))
         parsed, _ = parse_plan(plan, author="caller", tools=self.engine.facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._thread_for(thread_id, principal, call)
         execution = await self.engine.create(
-            thread_id=thread, principal=principal, goal=goal, plan=parsed, options=combined, client_id=client_id
+            thread_id=thread,
+            principal=principal,
+            goal=goal,
+            plan=parsed,
+            options=combined,
+            client_id=client_id,
+            chain=tuple(chain),
         )
         return await self._waited(execution, wait_seconds)
 
@@ -158,6 +173,14 @@ class Service:
         return views.execution_view(
             execution, self.engine.tools, list(observations(shown, execution)), inbox=self.address(execution)
         )
+
+    async def _check_chain(self, chain: Sequence[str]) -> None:
+        """Refuse what was delegated too often, or comes back to whoever delegated it."""
+        if len(chain) > MAX_DEPTH:
+            raise LimitExceeded(f"this goal was delegated {len(chain)} times, the limit is {MAX_DEPTH}")
+        for execution_id in chain:
+            if await self.engine.store.header(execution_id) is not None:
+                raise LimitExceeded(f"this goal comes back to where it was delegated, execution {execution_id!r}")
 
     async def artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
         """An artifact of the thread, whole. `principal` None reads everybody's, for the operator's terminal.

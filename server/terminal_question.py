@@ -52,10 +52,11 @@ def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
 def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | None:
     call = suspension.tool_call
     is_cut = call is not None and not all(map(is_shown_whole, _shown_values(suspension)))
+    may_edit = call is not None and suspension.asker is None
     choices = [
         "y yes",
         "n no, reject it",
-        *(["e edit the arguments"] if call else []),
+        *(["e edit the arguments"] if may_edit else []),
         *(["v view all"] if is_cut else []),
     ]
     prompt = f"Approve? [{' · '.join(choices)} · Enter leaves it open] "
@@ -69,7 +70,7 @@ def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | N
             return _rejected(terminal)
         if key == "v" and is_cut:
             _show_whole(terminal, suspension)
-        elif key == "e" and call is not None:
+        elif key == "e" and call is not None and may_edit:
             edited = _edited(terminal, call.arguments if edited is None else edited)
             if edited is not None:
                 terminal.say(

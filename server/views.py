@@ -109,6 +109,8 @@ class Suspension:
     """How many different people have to approve."""
     endorsements: "tuple[Endorsement, ...]" = ()
     """Who has approved so far, while more have to."""
+    asker: str | None = None
+    """Whose question it is when it is not ours: a downstream server's, or another agent's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +268,7 @@ def suspension_view(state: State, found: SuspensionState, tools: Toolbox, *, inb
             Endorsement(principal=vote.principal, assurance=vote.assurance, channel=vote.channel, at=_time(vote.at))
             for vote in found.endorsements
         ),
+        asker=question.asker or None,
     )
 
 
@@ -394,7 +397,7 @@ def _time(seconds: float) -> datetime:
 
 
 _OPTIONAL = frozenset(
-    {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements"}
+    {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements", "asker"}
 )
 """Left out when empty: parts beyond the contract, and those that are only there when asked for."""
 

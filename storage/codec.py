@@ -54,6 +54,7 @@ CODES: dict[str, type[ev.Event]] = {
     "QE": ev.SuspensionEndorsed,
     "QN": ev.SuspensionReminded,
     "QT": ev.SuspensionTimedOut,
+    "QW": ev.SuspensionWithdrawn,
 }
 """First letter: Execution, its eXit, Plan, Step, Model, Tool call, Question."""
 

@@ -67,6 +67,8 @@ def projection(append: Append) -> Iterator[Change]:
                 yield Answered(suspension_id, "decided")
             case ev.SuspensionTimedOut(suspension_id=suspension_id):
                 yield Answered(suspension_id, "timed_out")
+            case ev.SuspensionWithdrawn(suspension_id=suspension_id):
+                yield Answered(suspension_id, "withdrawn")
             case ev.ToolCallIntended(grant_id=str() as grant_id):
                 yield GrantUsed(grant_id)
             case _:

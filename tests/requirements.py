@@ -296,6 +296,21 @@ REQUIREMENTS: dict[str, Requirement] = {
     "downstream:private": Requirement(
         "approvals, law 9", "A child process gets a few safe variables and the configured ones, no keys of ours."
     ),
+    "downstream:questions": Requirement(
+        "issue: downstream questions",
+        "What a server asks is asked of a person, in its name, bounded; the answer goes back; no effect happens twice.",
+    ),
+    "delegate:durable": Requirement(
+        "issue: delegate_to_agent",
+        "A goal is handed over once; its handle outlives the process; it is waited for and cancelled along.",
+    ),
+    "delegate:questions": Requirement(
+        "issue: delegate_to_agent",
+        "What the agent asks is asked here in its name, answered once wherever; our approval is a caller's word there.",
+    ),
+    "delegate:bounded": Requirement(
+        "issue: delegate_to_agent", "Three levels, no cycle, and no more than what is left of the budget."
+    ),
     "downstream:pins": Requirement(
         "approvals, law 6",
         "A tool that changed since the plan, question or decision is asked about with the difference.",

@@ -77,6 +77,8 @@ def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[Terminal])
     terminals[0].type("y")
     assert terminals[0].finish() == 0
     assert cli.ledger.count("note x") == 1
+    # The server that was asked for its tools is the one that is called after the answer.
+    assert sum(line.startswith("start") for line in cli.ledger) == 1
 
 
 @pytest.mark.parametrize(

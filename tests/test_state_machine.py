@@ -118,6 +118,7 @@ def _pool() -> tuple[ev.Event, ...]:
             ),
             ev.SuspensionTimedOut(suspension_id=name, outcome="approve" if approved else "reject"),
         ]
+    pool += [ev.SuspensionWithdrawn(suspension_id=name, reason="settled there") for name in (*QUESTIONS, "nobody")]
     for name, number in product((*QUESTIONS, "nobody"), (0, 1, 2, 3)):
         pool.append(ev.SuspensionReminded(suspension_id=name, number=number, kind="remind"))
     return tuple(pool)
@@ -137,6 +138,7 @@ INNER = (
     ev.SuspensionDecided,
     ev.SuspensionReminded,
     ev.SuspensionTimedOut,
+    ev.SuspensionWithdrawn,
 )
 """What happens in the middle of a step."""
 NEW = new_execution("e1", "t1")

@@ -136,6 +136,8 @@ class Model:
                 self.questions[name] = replace(self.questions[name], status="decided")
             case ev.SuspensionTimedOut(suspension_id=name):
                 self.questions[name] = replace(self.questions[name], status="timed_out")
+            case ev.SuspensionWithdrawn(suspension_id=name):
+                self.questions[name] = replace(self.questions[name], status="withdrawn")
             case _:
                 pass
 

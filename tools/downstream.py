@@ -6,7 +6,7 @@ is down makes its own tools unavailable, with the reason, and no others.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -17,8 +17,11 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
 from planwarden.agent.errors import ToolError
+from planwarden.agent.state import Execution
 from planwarden.agent.tool import ToolDefinition
 from planwarden.tools.base import Tool, define
+from planwarden.tools.delegate import Delegate, children
+from planwarden.tools.delegate_watch import Executions, watch
 from planwarden.tools.downstream_cache import ListingCache, file_stem
 from planwarden.tools.downstream_call import Caller, OnProgress, log_progress
 from planwarden.tools.downstream_config import ServerConfig
@@ -86,6 +89,8 @@ class Downstream:
         self._settled = anyio.Event()
         """Set and replaced whenever a link changes."""
         self._tasks: TaskGroup | None = None
+        self._delegate: Delegate | None = None
+        self._following: anyio.CancelScope | None = None
         for config in self.configs:
             listing = None if config.is_disabled else self._cache.load(config)
             if listing is not None:
@@ -118,9 +123,45 @@ class Downstream:
         else:
             await tasks.__aexit__(kind, error, traceback)
 
+    @property
+    def is_open(self) -> bool:
+        """It was entered and not left."""
+        return self._tasks is not None
+
     def link(self, server: str) -> Link:
         """The connection to the named server."""
         return self._links[server]
+
+    def ended(self, execution: Execution) -> None:
+        """End the calls of a finished execution that wait for an answer which will not come any more."""
+        for link in self._links.values():
+            link.talks.drop(execution.execution_id)
+        if self._delegate is not None and self._tasks is not None and children(execution):
+            self._tasks.start_soon(self._delegate.cancel, execution)
+
+    def delegates(self, delegate: Delegate) -> None:
+        """The tool that hands goals to those of the servers that are agents."""
+        self._delegate = delegate
+        delegate.over(self.link, self._schema_of)
+
+    def follow(self, executions: Executions) -> None:
+        """Look after what agents ask for these executions, and for no others any more, until `unfollow`."""
+        self.unfollow()
+        if self._delegate is not None and self._tasks is not None:
+            self._following = anyio.CancelScope()
+            self._tasks.start_soon(_within, self._following, watch, executions, self._delegate)
+
+    def unfollow(self) -> None:
+        """Look after nobody's executions: their engine is about to close."""
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+
+    def _schema_of(self, server: str, told_name: str) -> dict[str, JsonValue] | None:
+        """How the arguments of a server's own tool look; None when it is not known."""
+        config = self._links[server].config
+        known = self._registry.get(f"{config.slug}_{told_name}")
+        return known.input_schema if known is not None and known.source == server else None
 
     def owns(self, name: str) -> bool:
         """True when a tool of that name could only come from one of the servers."""
@@ -213,7 +254,7 @@ class Downstream:
             if config.problem is None and link.state == "down":
                 definition = replace(definition, unavailable=link.reason)
             call = Caller(link, found, definition, self._registry.get, self._on_progress)
-            tools[definition.name] = Tool(definition, call)
+            tools[definition.name] = Tool(definition, call, call.resume)
         self._registry.replace_group(config.name, tools.values())
         self._known.add(config.name)
         if tuple(notes) != self._notes.get(config.name, ()):
@@ -246,6 +287,16 @@ class Downstream:
             reason=reason,
             log=str(path) if path is not None and path.exists() else None,
         )
+
+
+async def _within(
+    scope: anyio.CancelScope,
+    watched: Callable[[Executions, Delegate], Awaitable[None]],
+    executions: Executions,
+    delegate: Delegate,
+) -> None:
+    with scope:
+        await watched(executions, delegate)
 
 
 def _can_start(config: ServerConfig) -> bool:

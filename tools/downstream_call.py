@@ -2,27 +2,33 @@
 
 What was surely not sent is a plain error. What was sent and has no answer is an unknown outcome when it may have changed
 something. The SDK's own validation of results is bypassed: it runs patterns that can backtrack on the event loop and
-may list the tools again; `outputSchema` is checked here, by `agent/schema.py`. Time limits and cancellation come from the
+may list the tools again; `outputSchema` is checked here, by `agent/schema.py`. A question of the server is asked as ours, and
+the call goes on with the answer: the open one, or on 2026-07-28 the same one made again, with the same key. Time limits and cancellation come from the
 engine's scope; when it ends a call, the SDK tells the server.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.canonical import check_depth
 from planwarden.agent.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
-from planwarden.agent.tool import CallContext, ToolDefinition
+from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.downstream_link import Link
+from planwarden.tools.downstream_questions import BadQuestion
 from planwarden.tools.downstream_results import error_text, result_json
+from planwarden.tools.downstream_rounds import Round
+from planwarden.tools.downstream_talks import Talk
 from planwarden.tools.downstream_tools import DownstreamTool, one_line
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult
+    from mcp.types import CallToolResult, InputRequiredResult
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +36,8 @@ IDEMPOTENCY_KEY = "planwarden/idempotencyKey"
 MAX_ERROR_CHARS = 1_000
 START_SHARE = 0.9
 """Of a call's time that may be spent on waiting for its server; a limit that ends it there would not know that nothing was sent."""
+AGAIN_S = 0.1
+"""Before a call is sent again when the server answered with nothing but a state to come back with."""
 _BLOCKS: TypeAdapter[list[dict[str, JsonValue]]] = TypeAdapter(list[dict[str, JsonValue]])
 
 
@@ -46,7 +54,7 @@ class Progress:
 
 
 @cache
-def _answers() -> TypeAdapter[Any]:
+def answers_adapter() -> TypeAdapter[Any]:
     """What a call may be answered with; made once, because making it costs more than a call."""
     from mcp.types import CallToolResult, InputRequiredResult
 
@@ -73,14 +81,34 @@ class Caller:
     current: Callable[[str], ToolDefinition | None]
     on_progress: OnProgress
 
-    async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
-        """The result as JSON.
+    async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
+        """The result as JSON, or the question that the server asks first.
 
         Raises:
             ToolError: it was not sent, or the server refused or failed it, or its result does not fit.
             OutcomeUnknown: it was sent and may have happened.
             StaleDefinition: the server defines it differently now; nothing was sent.
         """
+        return await self._sent(Round(arguments=arguments), context)
+
+    async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
+        """As `__call__`, after the decision on the server's question. Raises the same errors."""
+        held = payload.get("held") if isinstance(payload, dict) else None
+        if not isinstance(held, str):
+            made = Round.model_validate(payload).answered(decision)
+            following = made.question()
+            if following is not None:
+                return following.suspend(self.link.config.name, made.model_dump(mode="json"))
+            return await self._sent(made, context)
+        talk = self.link.talks.take(held)
+        if talk is None:
+            raise self._unknown("asked a question and waited; the process that held the call ended, or is another one")
+        if talk.asked is not None:
+            talk.reply(talk.asked.answer(decision))
+        return await self._outcome(talk, Round(arguments={}), context)
+
+    async def _sent(self, made: Round, context: CallContext) -> JsonValue | Suspend:
+        """Send the call, again and with the answers when the server asked before."""
         name, limit_s = self.definition.name, self.definition.timeout_s
         start_s = self.link.config.settings.start_timeout_s
         session = await self.link.session(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
@@ -89,11 +117,40 @@ class Caller:
             raise ToolError(f"server {self.link.config.name!r} does not offer {name} any more; nothing was sent")
         if known.digest != self.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
-        return self._result(await self._answer(session, arguments, context))
+        talk = Talk(context.execution_id)
+        self.link.begin(talk, partial(self._answer, session, made, context))
+        return await self._outcome(talk, made, context)
 
-    async def _answer(self, session: Any, arguments: dict[str, JsonValue], context: CallContext) -> "CallToolResult":
+    async def _outcome(self, talk: Talk, made: Round, context: CallContext) -> JsonValue | Suspend:
+        """What the call came to: its result, or a question, in which case it is kept or can be made again."""
+        from mcp.types import CallToolResult, InputRequiredResult
+
+        asked = await talk.heard()
+        if asked is not None:
+            held = token_hex(16)
+            if self.link.talks.hold(held, talk):
+                return asked.suspend(self.link.config.name, {"held": held})
+            talk.reply({"action": "cancel"})
+            return await self._outcome(talk, made, context)
+        if talk.error is not None:
+            raise talk.error
+        if isinstance(talk.result, CallToolResult):
+            return self._result(talk.result)
+        if not isinstance(talk.result, InputRequiredResult):
+            raise self._unknown("did not give a result: the call was ended")
+        try:
+            following = made.following(talk.result)
+            question = following.question()
+        except BadQuestion as error:
+            raise ToolError(f"{self.definition.name} was not run: {error}") from None
+        if question is not None:
+            return question.suspend(self.link.config.name, following.model_dump(mode="json"))
+        await anyio.sleep(AGAIN_S)
+        return await self._sent(following, context)
+
+    async def _answer(self, session: Any, made: Round, context: CallContext) -> "CallToolResult | InputRequiredResult":
         from mcp.shared.exceptions import MCPError
-        from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
+        from mcp.types import CallToolRequest, CallToolRequestParams, ElicitResult
 
         async def heard(progress: float, total: float | None, message: str | None) -> None:
             text = None if message is None else one_line(message, 200)
@@ -101,20 +158,20 @@ class Caller:
             self.on_progress(Progress(server, self.definition.name, context.call_id, progress, total, text))
 
         meta: Any = {IDEMPOTENCY_KEY: context.idempotency_key}
-        params = CallToolRequestParams(name=self.tool.told_name, arguments=arguments, _meta=meta)
+        params = CallToolRequestParams(
+            name=self.tool.told_name,
+            arguments=made.arguments,
+            input_responses={key: ElicitResult.model_validate(given) for key, given in made.answers.items()} or None,
+            request_state=made.state,
+            _meta=meta,
+        )
         request = CallToolRequest(params=params)
         try:
-            answer = await session.send_request(request, _answers(), progress_callback=heard)
+            return await session.send_request(request, answers_adapter(), progress_callback=heard)
         except MCPError as error:
             raise self._failure(error.code, error.message) from None
         except ValidationError:
             raise self._unknown("answered with what is not a result of a tool") from None
-        if isinstance(answer, InputRequiredResult):
-            raise ToolError(
-                f"{self.definition.name} asks a question of its own, which cannot be passed on; it was not run"
-            )
-        assert isinstance(answer, CallToolResult)
-        return answer
 
     def _failure(self, code: int, message: str) -> ToolError:
         """What an error of the protocol means for the call."""

@@ -46,6 +46,12 @@ class ServerSettings(BaseModel):
     start_timeout_s: float = Field(default=START_TIMEOUT_S, gt=0, le=600)
     timeout_s: float = Field(default=CALL_TIMEOUT_S, gt=0)
     """Of a call of one of its tools."""
+    agent: bool = False
+    """It runs goals for us; see `delegate_to_agent`."""
+    run_tool: str = Field(default="run_goal", min_length=1, max_length=128)
+    get_tool: str = Field(default="get_execution", min_length=1, max_length=128)
+    resume_tool: str = Field(default="resume_execution", min_length=1, max_length=128)
+    cancel_tool: str = Field(default="cancel_execution", min_length=1, max_length=128)
 
 
 class _Entry(BaseModel):

@@ -4,28 +4,33 @@ A task of its own owns the SDK's client, because a task group has to be left whe
 tasks. After a loss the first new start comes at once, further ones after twice the time of the last, up to a minute. While
 it starts, whoever needs it waits; when a start has failed, they are told why and do not wait.
 
-Questions of the server (elicitation, sampling, roots) are not offered to it: `_client` is where they would be.
+A server may ask questions (elicitation) in the middle of a call; sampling and roots are not offered to it.
 """
 
 import logging
 import math
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import TaskGroup
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.canonical import is_larger
 from planwarden.agent.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream_config import ServerConfig
 from planwarden.tools.downstream_log import ServerLog
+from planwarden.tools.downstream_talks import Talk, Talks
 from planwarden.tools.downstream_tools import one_line
 
 if TYPE_CHECKING:
     # Importing the SDK takes up to a second, which a process that calls no downstream tool need not spend.
     from mcp.client import Client, ClientSession, Transport
+    from mcp.client.session import ClientRequestContext
+    from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +100,9 @@ class Link:
         self._lost: str | None = None
         """Why."""
         self._client: Client | None = None
+        self.talks = Talks(config.name)
+        """Calls that are under way."""
+        self._calls: TaskGroup | None = None
 
     def reset(self) -> None:
         """Before `run`, after an earlier one was left: nothing is wanted and nothing is known to be wrong."""
@@ -143,8 +151,21 @@ class Link:
         """The server says that its tools changed."""
         self._news.set()
 
+    def begin(self, talk: Talk, send: Callable[[], Awaitable[Any]]) -> None:
+        """Send a call; `talk` hears how it goes. Raises `ToolError` when the link has ended."""
+        if self._calls is None:
+            raise ToolError(f"server {self.config.name!r} is not available: it was ended; nothing was sent")
+        self.talks.begin(self._calls, talk, send)
+
     async def run(self) -> None:
         """Keep the connection as long as it is wanted, until cancelled."""
+        async with anyio.create_task_group() as self._calls:
+            try:
+                await self._keep()
+            finally:
+                self._calls = None
+
+    async def _keep(self) -> None:
         failures = 0
         try:
             while True:
@@ -185,6 +206,7 @@ class Link:
                 cache=None,
                 client_info=Implementation(name="planwarden", version="1"),
                 message_handler=self._heard,
+                elicitation_callback=self._asked,
             ) as client:
                 tools, note = await self._first_listing(client)
                 starting.deadline = math.inf
@@ -213,6 +235,11 @@ class Link:
 
         if isinstance(message, ToolListChangedNotification):
             self.listed_again()
+
+    async def _asked(
+        self, context: "ClientRequestContext", params: "ElicitRequestParams"
+    ) -> "ElicitResult | ErrorData":
+        return await self.talks.elicited(params)
 
     async def _listen(self, client: "Client") -> None:
         """On 2026-07-28 a server tells of changes only to who asked: subscriptions/listen."""

@@ -174,26 +174,27 @@ class Registry:
         # A tool is somebody else's code: whatever it raises, sys.exit() too, is a failed call, not a failed server.
         except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
-        if isinstance(returned, Suspend):
-            # They are stored with the question, so they have to be what a log can hold.
-            _part_of_question(name, returned.form)
-            return replace(returned, resume_payload=_part_of_question(name, returned.resume_payload))
-        return self._checked(name, returned)
+        return self._asked(name, returned) if isinstance(returned, Suspend) else self._checked(name, returned)
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
-    ) -> JsonValue | Attached:
+    ) -> JsonValue | Attached | Suspend:
         resume = self._current(name, context).resume
         if resume is None:
             raise ToolError(f"{name} has no on_resume")
         try:
             returned = await resume(payload, decision, context)
-        except ToolError:
+        except (ToolError, StaleDefinition):
             raise
         # As above.
         except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
-        return self._checked(name, returned)
+        return self._asked(name, returned) if isinstance(returned, Suspend) else self._checked(name, returned)
+
+    def _asked(self, name: str, asked: Suspend) -> Suspend:
+        """The question, if its parts are what a log can hold: they are stored with it."""
+        _part_of_question(name, asked.form)
+        return replace(asked, resume_payload=_part_of_question(name, asked.resume_payload))
 
     def _current(self, name: str, context: CallContext) -> Tool:
         """The tool that the call was meant for: it may have changed or gone since the call was prepared."""

@@ -57,6 +57,14 @@ GOOD: list[Message] = [
 ]
 BOMB = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}, {"$ref": f"#/$defs/a{n + 1}"}]} for n in range(40)}
 MANNERS: dict[str, list[Message]] = {
+    "asking": [
+        tool("ask", TEXT),
+        tool("ask_form", {"type": "object", "properties": {"form": {"type": "object"}}}),
+        tool("ask_url", {"type": "object", "properties": {"url": {"type": "string"}}}),
+        tool("ask_twice"),
+        tool("sample"),
+        tool("note", TEXT),
+    ],
     "pattern": [
         tool(
             "match", outputSchema={"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}, annotations=READS
@@ -141,6 +149,47 @@ def slow(params: Message) -> Message | None:
     return None
 
 
+WAITING: list[tuple[object, list[Message]]] = []
+"""Calls that wait for an answer, each with the questions that it still has."""
+NUMBER: Message = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+
+
+def ask(request_id: object, *questions: Message, method: str = "elicitation/create") -> None:
+    """Ask the first question in the middle of the call."""
+    WAITING.append((request_id, list(questions)))
+    send({"jsonrpc": "2.0", "id": f"ask-{request_id}-{len(questions)}", "method": method, "params": questions[0]})
+
+
+def asked(params: Message, request_id: object) -> bool:
+    """True when the tool asks before it does anything."""
+    name, given = params["name"], params.get("arguments", {})
+    form = {"mode": "form", "message": "How \x1b[31mmany\nof them?", "requestedSchema": NUMBER}
+    if name == "ask":
+        ask(request_id, form)
+    elif name == "ask_form":
+        ask(request_id, {**form, "requestedSchema": given["form"]})
+    elif name == "ask_url":
+        ask(request_id, {"mode": "url", "message": "Sign in", "url": given["url"], "elicitationId": "e"})
+    elif name == "ask_twice":
+        ask(request_id, form, {**form, "requestedSchema": NOTHING})
+    elif name == "sample":
+        ask(request_id, {"messages": [], "maxTokens": 1}, method="sampling/createMessage")
+    else:
+        return False
+    return True
+
+
+def answered(message: Message) -> None:
+    """The answer to a question: ask the next one, or do it."""
+    request_id, questions = WAITING.pop()
+    outcome = message.get("result", {"error": message.get("error", {}).get("message")})
+    note(f"answer {json.dumps(outcome, sort_keys=True)}")
+    if questions[1:] and "error" not in outcome:
+        ask(request_id, *questions[1:])
+        return
+    send({"jsonrpc": "2.0", "id": request_id, "result": structured({"answered": outcome})})
+
+
 def noted(params: Message) -> Message:
     note(f"note {params['arguments']['text']}")
     return text("noted")
@@ -187,6 +236,8 @@ def call(params: Message, request_id: object) -> Message | None:
     if MANNER == "huge_nameless":
         flood(b'{"x":"', b'"}')
         return None
+    if MANNER == "asking" and asked(params, request_id):
+        return None
     return CALLS.get(params["name"], lambda _: text("done"))(params)
 
 
@@ -218,6 +269,8 @@ def answer(message: Message) -> None:
     params: Message = message.get("params") or {}
     note_of_interest(message)
     if request_id is None or method is None:
+        if method is None and WAITING:
+            answered(message)
         if method == "notifications/initialized":
             after_initialized()
         return
