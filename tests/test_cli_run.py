@@ -170,7 +170,7 @@ def test_approving_without_a_terminal_is_refused_and_decides_nothing(cli: Cli, e
     suspension_id = cli.suspended(ERASE)
     said = cli.main("approve", suspension_id, *extra)
     assert said.code == 2
-    assert "needs a terminal" in said.err and "resume_execution" in said.err
+    assert "needs a terminal" in said.err and "--code and --digest" in said.err
     assert cli.main("list", "--json").json["total"] == 1
     assert cli.ledger == []
 
