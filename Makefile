@@ -8,7 +8,7 @@ BENCH_READY := $(VENV)/.ready-bench
 NODE_READY := $(VENV)/.ready-node
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bench bench-tokens bench-downstream eval providers walk campaign clean
+.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bundle bench bench-tokens bench-downstream eval providers walk campaign clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -85,6 +85,11 @@ campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 
 conformance: $(NODE_READY) ## The protocol's own suite, with its own Node; writes docs/conformance.md
 	@$(RUN) tests.conformance
+
+bundle: $(READY) ## dist/planwarden.mcpb, to be opened with a host that installs bundles; needs Node's npx
+	@$(RUN) tests.manifest
+	@mkdir -p dist
+	@npx -y @anthropic-ai/mcpb@2.1.2 pack . dist/planwarden.mcpb
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

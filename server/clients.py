@@ -4,7 +4,8 @@ Sources, read in November 2026: https://modelcontextprotocol.io/docs/develop/con
 https://code.claude.com/docs/en/mcp, https://code.visualstudio.com/docs/agents/reference/mcp-configuration,
 https://cursor.com/docs/mcp, https://zed.dev/docs/ai/mcp, https://developers.openai.com/codex/mcp,
 https://geminicli.com/docs/tools/mcp-server, https://goose-docs.ai/docs/guides/config-files,
-https://opencode.ai/docs/mcp-servers, https://www.jetbrains.com/help/ai-assistant/mcp.html.
+https://opencode.ai/docs/mcp-servers (version 2 reads this form too: https://opencode.ai/docs/migrate-v1),
+https://www.jetbrains.com/help/ai-assistant/mcp.html.
 """
 
 import json
@@ -133,9 +134,9 @@ CLIENTS: dict[str, Client] = {
     "vscode": Client(".vscode/mcp.json in the project, or `MCP: Open User Configuration`", _vscode),
     "cursor": Client("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _typed_mcp_servers),
     "zed": Client("settings.json (`zed: open settings file`)", _zed),
-    "codex": Client("~/.codex/config.toml", _codex),
-    "gemini": Client("~/.gemini/settings.json", _mcp_servers),
-    "goose": Client("~/.config/goose/config.yaml", _goose),
+    "codex": Client("~/.codex/config.toml, or .codex/config.toml in a trusted project", _codex),
+    "gemini": Client("~/.gemini/settings.json, or .gemini/settings.json in the project", _mcp_servers),
+    "goose": Client("~/.config/goose/config.yaml, or %APPDATA%\\Block\\goose\\config\\config.yaml on Windows", _goose),
     "opencode": Client("opencode.json in the project, or ~/.config/opencode/opencode.json", _opencode),
     "jetbrains": Client("Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _mcp_servers),
 }

@@ -10,7 +10,7 @@ from mcp.types import Resource, ResourceTemplate
 from pydantic import JsonValue
 
 from planwarden.agent.artifact import JSON_TYPE, Artifact
-from planwarden.agent.errors import InvalidArguments, UnknownTool
+from planwarden.agent.errors import InvalidArguments, UnknownSuspension, UnknownTool
 from planwarden.server.mcp_results import presentable
 from planwarden.server.service import MAX_PAGE, Service
 from planwarden.server.views import ToolPage, to_json, tool_line
@@ -45,6 +45,13 @@ TEMPLATES: tuple[ResourceTemplate, ...] = (
         mime_type=JSON,
     ),
     ResourceTemplate(
+        uri_template=f"{SUSPENSIONS}/{{suspension_id}}",
+        name="suspension",
+        title="An open question",
+        description="As it stands now; answered ones are in their execution.",
+        mime_type=JSON,
+    ),
+    ResourceTemplate(
         uri_template=f"{ARTIFACTS}/{{thread_id}}/{{artifact_id}}{{?offset}}",
         name="artifact",
         title="A large result",
@@ -74,7 +81,7 @@ async def read(service: Service, uri: str, principal: str) -> str:
 
     Raises:
         ResourceNotFoundError: it is not one of ours.
-        PlanwardenError: there is no such tool, thread or artifact, or the store failed.
+        PlanwardenError: there is no such tool, thread, question or artifact, or the store failed.
     """
     found = reader(uri)
     if found is None:
@@ -128,5 +135,20 @@ async def _suspensions(service: Service, name: str, principal: str) -> JsonValue
     return to_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal))
 
 
+async def _suspension(service: Service, name: str, principal: str) -> JsonValue:
+    """Absent, answered and foreign ones are one error, and each costs one query."""
+    row = await service.engine.store.find_suspension(name)
+    if row is None or row.principal != principal:
+        raise _no_question(name)
+    view, is_open = await service.question(row.thread_id, name, principal=principal)
+    if not is_open:
+        raise _no_question(name)
+    return to_json(view)
+
+
+def _no_question(name: str) -> UnknownSuspension:
+    return UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
+
+
 _WHOLE: Mapping[str, Reader] = {TOOLS: _tools, SUSPENSIONS: _suspensions}
-_NAMED: Mapping[str, Reader] = {TOOLS: _tool, EXECUTIONS: _execution}
+_NAMED: Mapping[str, Reader] = {TOOLS: _tool, EXECUTIONS: _execution, SUSPENSIONS: _suspension}

@@ -1,4 +1,4 @@
-"""The MCP server object: planwarden's ten tools and its resources on the SDK's `MCPServer`.
+"""The MCP server object: planwarden's ten tools, its resources and prompts on the SDK's `MCPServer`.
 
 Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each request
 acts for the principal that `identify` finds for it: everybody is `local` over stdio and on loopback addresses, the owner
@@ -26,6 +26,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
     CallToolResult,
+    CompleteRequestParams,
     GetPromptResult,
     InputRequiredResult,
     Resource,
@@ -37,12 +38,22 @@ from mcp.types import (
 )
 from pydantic import AnyUrl
 
-from planwarden.agent.errors import PlanwardenError, StoreError, UnknownArtifact, UnknownThread, UnknownTool
+from planwarden.agent.errors import (
+    PlanwardenError,
+    StoreError,
+    UnknownArtifact,
+    UnknownSuspension,
+    UnknownThread,
+    UnknownTool,
+)
 from planwarden.server import mcp_resources as resources
 from planwarden.server.access import Identify, bearer, operator
 from planwarden.server.mcp_app import URI, Nonces, noting_apps, shows_apps, suspension_app
+from planwarden.server.mcp_completions import complete
 from planwarden.server.mcp_desk import Desk, Opening
+from planwarden.server.mcp_icon import ICONS
 from planwarden.server.mcp_key import request_state_key
+from planwarden.server.mcp_prompts import PROMPTS
 from planwarden.server.mcp_results import error_result
 from planwarden.server.mcp_subscriptions import Listening
 from planwarden.server.mcp_subscriptions_legacy import Subscriptions
@@ -110,9 +121,15 @@ class PlanwardenServer(MCPServer[Desk]):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Desk, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        """There are no prompts of ours; asking for one is the client's mistake, not a crash worth a traceback."""
-        if not any(prompt.name == name for prompt in await self.list_prompts()):
+        """Unknown prompts and missing arguments are the client's mistakes, not crashes worth a traceback."""
+        prompt = next((found for found in await self.list_prompts() if found.name == name), None)
+        if prompt is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name[:200]}")
+        missing = [
+            found.name for found in prompt.arguments or () if found.required and found.name not in (arguments or {})
+        ]
+        if missing:
+            raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
@@ -130,7 +147,7 @@ class PlanwardenServer(MCPServer[Desk]):
             return await super().read_resource(uri, context)
         try:
             text = await resources.read(await _desk(context).service(), str(uri), self.identify().principal)
-        except (UnknownThread, UnknownTool, UnknownArtifact) as error:
+        except (UnknownThread, UnknownTool, UnknownArtifact, UnknownSuspension) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
             raise ResourceError(f"{error.code}: {error.message}") from None
@@ -161,6 +178,7 @@ class PlanwardenServer(MCPServer[Desk]):
         legacy, listening = Subscriptions(self._subscriptions), Listening(self._subscriptions, tasks)
         self.end_streams = listening.close
         handlers = self._lowlevel_server
+        handlers.add_request_handler("completion/complete", CompleteRequestParams, complete)
         handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listening)
         handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
         handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
@@ -200,17 +218,25 @@ def build_server(
         title="planwarden",
         version=version("planwarden"),
         instructions=INSTRUCTIONS,
+        icons=ICONS,
         lifespan=lifespan,
         extensions=[tasks, suspension_app(), *(found for found in extensions if found is not tasks)],
         middleware=[noting_apps],
         request_state_security=_security(home),
-        cache_hints={"tools/list": _BY_CLIENT, "resources/list": _BY_CLIENT, "resources/templates/list": _STATIC},
+        cache_hints={
+            "tools/list": _BY_CLIENT,
+            "resources/list": _BY_CLIENT,
+            "resources/templates/list": _STATIC,
+            "prompts/list": _STATIC,
+        },
         log_level="WARNING",
         auth=None if auth is None else auth.settings,
         token_verifier=None if auth is None else auth.verifier,
     )
     server.identify = operator if auth is None else bearer
     server.nonces = Nonces()
+    for prompt in PROMPTS:
+        server.add_prompt(prompt)
     server.publish(tasks)
     return server
 

@@ -16,6 +16,7 @@ from planwarden.server import mcp_schemas as schemas
 from planwarden.server import mcp_verbs as verbs
 from planwarden.server.mcp_app import URI
 from planwarden.server.mcp_app_decide import app_decide
+from planwarden.server.mcp_icon import ICONS
 
 Result = CallToolResult | InputRequiredResult
 CHECKED_LATER = ("options", "plan")
@@ -51,6 +52,7 @@ class Verb:
             description=self.description,
             input_schema=schemas.arguments_schema(self.properties, self.required),
             output_schema=self.output,
+            icons=ICONS,
             annotations=ToolAnnotations(
                 title=self.title,
                 read_only_hint=self.reads,

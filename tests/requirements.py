@@ -394,4 +394,17 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."
     ),
     "subscriptions:owner": Requirement("issue, resources", "Subscribers hear of their own principal's only."),
+    "resources:suspension": Requirement(
+        "design, MCP surface",
+        "An open question can be read by its owner; absent, answered and foreign ones look alike.",
+    ),
+    "prompts:no-approval": Requirement(
+        "approvals, law 1", "No prompt tells a model to approve; questions are listed with where the person decides."
+    ),
+    "prompts:owner": Requirement("issue, prompts", "Prompts and completions show the caller's own things only."),
+    "bundle:starts": Requirement("issue, bundle", "The packed bundle starts from scratch as its manifest says."),
+    "bundle:generated": Requirement("issue, bundle", "What the manifest lists is what the server offers."),
+    "registry:entry": Requirement(
+        "issue, registry", "server.json fits the registry's schema, and names and versions agree with the package."
+    ),
 }

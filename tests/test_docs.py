@@ -114,6 +114,16 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
+    """spec: https://llmstxt.org: a title, a summary, lists of links with what is behind them"""
+    index = (ROOT / "llms.txt").read_text(encoding="utf-8")
+    assert index.startswith("# planwarden\n\n> ")
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", index, re.MULTILINE)
+    assert len(links) == index.count("](") == len(set(links))
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(links)
+
+
 def _stable(output: str) -> list[str]:
     """Lines without ids, process numbers, user names and temporary folders."""
     text = ID.sub("ID", output)

@@ -8,6 +8,7 @@ from mcp import Client, MCPError
 from mcp.types import TextResourceContents
 
 from tests.mcp_support import ERAS, Document, Era, ids_of, ok, served
+from tests.requirements import requirement
 from tests.support import Ledger, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
@@ -28,6 +29,7 @@ async def test_resources_and_templates_are_listed(tmp_path: Path, era: Era) -> N
         assert [template.uri_template for template in templates] == [
             "planwarden://tools/{name}",
             "planwarden://executions/{thread_id}",
+            "planwarden://suspensions/{suspension_id}",
             "planwarden://artifacts/{thread_id}/{artifact_id}{?offset}",
         ]
 
@@ -42,6 +44,9 @@ async def test_resources_say_the_same_as_the_tools(tmp_path: Path, era: Era) -> 
         assert await _read(client, "planwarden://tools/erase") == tool
         page = await _read(client, "planwarden://suspensions")
         assert [question["suspensionId"] for question in page["suspensions"]] == [ids_of(asked)["suspensionId"]]
+        assert (
+            await _read(client, f"planwarden://suspensions/{ids_of(asked)['suspensionId']}") == page["suspensions"][0]
+        )
         execution = await _read(client, f"planwarden://executions/{asked['threadId']}")
         assert execution == await ok(client, "get_execution", threadId=asked["threadId"], observationsAfter=0)
 
@@ -53,6 +58,8 @@ async def test_resources_say_the_same_as_the_tools(tmp_path: Path, era: Era) -> 
         "planwarden://tools/",
         "planwarden://executions/nope",
         "planwarden://executions/..%2f..%2fetc%2fpasswd",
+        "planwarden://suspensions/nope",
+        "planwarden://suspensions/..%2fexecutions",
         "planwarden://secrets",
         "file:///etc/passwd",
     ],
@@ -66,9 +73,18 @@ async def test_what_does_not_exist_is_not_found(tmp_path: Path, era: Era, uri: s
             assert caught.value.error.code == -32602
 
 
-async def test_a_prompt_that_does_not_exist_is_the_clients_mistake(tmp_path: Path, era: Era) -> None:
-    async with served(tmp_path) as found, Client(found.server, mode=era) as client:
-        assert (await client.list_prompts()).prompts == []
-        with pytest.raises(MCPError) as caught:
-            await client.get_prompt("nope")
-        assert caught.value.error.code == -32602
+@requirement("resources:suspension")
+async def test_a_question_that_is_absent_answered_or_somebody_elses_is_the_same_error(tmp_path: Path, era: Era) -> None:
+    async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
+        erasing = plan(tool_step("a", "erase", {"ids": [1]}))
+        foreign = await found.warden.service.execute_plan(erasing, principal="somebody else", wait_seconds=5)
+        [theirs] = foreign.suspensions
+        answered = await ok(client, "execute_plan", plan=erasing)
+        await ok(client, "resume_execution", **ids_of(answered), decision={"approved": False})
+        said: list[str] = []
+        for name in ("0" * 32, theirs.suspension_id, ids_of(answered)["suspensionId"]):
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource(f"planwarden://suspensions/{name}")
+            said.append(f"{caught.value.error.code} {caught.value.error.message}".replace(name, "ID"))
+        assert len(set(said)) == 1
+        assert "there is no open question" in said[0]
