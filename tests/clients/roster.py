@@ -1,0 +1,58 @@
+"""The clients, in the order of the matrix: their pinned packages, and how each is made to list the tools and make calls."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.clients.installed import Package, python
+from tests.clients.stage import Stage
+
+Call = tuple[str, dict[str, Any]]
+"""Tool and arguments."""
+Runs = Callable[[Stage, Sequence[Call]], None]
+"""One process of the client: it starts the server, lists the tools and makes the calls in order."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One row of the matrix."""
+
+    name: str
+    version: str
+    runs: Runs
+    answers_forms: bool
+    """It puts the question to its user, whom the test plays; without that a person decides at a terminal."""
+    speaks: str
+    """Protocol version that it has to speak with us."""
+
+
+def _program(command: Callable[[], list[str]], *words: str) -> Runs:
+    def runs(stage: Stage, calls: Sequence[Call]) -> None:
+        stage.run([*command(), str(stage.launcher), json.dumps(calls), *words])
+
+    return runs
+
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+SDK1 = Package("@modelcontextprotocol/sdk", "1.32.2")
+CLIENT2 = Package("@modelcontextprotocol/client", "2.4.0")
+
+
+def _node(package: Package, program: str, *words: str) -> Runs:
+    return _program(lambda: package.script(program), *words)
+
+
+def _python(name: str, package: str, version: str, program: str, answers_forms: bool, speaks: str) -> Client:
+    return Client(name, version, _program(lambda: python(f"{package}=={version}", program)), answers_forms, speaks)
+
+
+CLIENTS: tuple[Client, ...] = (
+    Client("TypeScript SDK 1.x", SDK1.version, _node(SDK1, "sdk1.mjs"), True, OLD),
+    Client("TypeScript client 2.x", CLIENT2.version, _node(CLIENT2, "client2.mjs", "legacy"), True, OLD),
+    Client("TypeScript client 2.x, on request", CLIENT2.version, _node(CLIENT2, "client2.mjs", "auto"), True, NEW),
+    _python("fastmcp", "fastmcp", "4.1.2", "with_fastmcp.py", True, NEW),
+    _python("pydantic-ai", "pydantic-ai-slim[mcp]", "2.68.0", "with_pydantic_ai.py", True, NEW),
+    _python("langchain-mcp-adapters", "langchain-mcp-adapters", "0.3.2", "with_langchain.py", True, OLD),
+    _python("openai-agents", "openai-agents", "0.24.0", "with_openai_agents.py", False, NEW),
+)

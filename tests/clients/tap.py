@@ -1,0 +1,71 @@
+"""A program between a client and its server: it passes every byte on, and writes down each message as a line of JSON.
+
+`python tap.py FOLDER COMMAND...` appends to `FOLDER/wire.jsonl`. The first answer that says `suspended` is passed on, and then
+the server is killed with SIGKILL: once in the life of the folder. It needs the standard library alone, for speed.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def record(folder: Path, speaker: str, line: bytes) -> dict[str, Any]:
+    """The message of the line, written down; empty when there is none."""
+    try:
+        message: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
+    with (folder / "wire.jsonl").open("a", encoding="utf-8") as log:
+        log.write(json.dumps({"from": speaker, "message": message}) + "\n")
+    return message
+
+
+def is_suspended(message: dict[str, Any]) -> bool:
+    """The answer of a tool that says that an execution waits for somebody."""
+    result: dict[str, Any] = message.get("result") or {}
+    content: dict[str, Any] = result.get("structuredContent") or {}
+    return content.get("status") == "suspended"
+
+
+def pass_requests(folder: Path, server: "subprocess.Popen[bytes]") -> None:
+    """Everything that the client says, until it says no more."""
+    assert server.stdin is not None
+    with contextlib.suppress(OSError):
+        for line in sys.stdin.buffer:
+            record(folder, "client", line)
+            server.stdin.write(line)
+            server.stdin.flush()
+        server.stdin.close()
+
+
+def main(folder: Path, command: list[str]) -> int:
+    """The server's exit code, or 137 after the kill."""
+    killed = folder / "killed"
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: server.send_signal(received))
+    threading.Thread(target=pass_requests, args=(folder, server), daemon=True).start()
+    assert server.stdout is not None
+    for line in server.stdout:
+        message = record(folder, "server", line)
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+        if is_suspended(message) and not killed.exists():
+            server.kill()
+            server.wait()
+            killed.write_text(f"{server.pid}\n", encoding="utf-8")
+            return 137
+    return server.wait()
+
+
+if __name__ == "__main__":
+    code = main(Path(sys.argv[1]), sys.argv[2:])
+    # The thread may sit in a read of standard input for ever; an ordinary exit would wait for its lock.
+    os._exit(code)

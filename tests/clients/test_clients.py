@@ -1,0 +1,80 @@
+"""Every client of the roster goes the same way: list, suspend, lose the server, come back, decide, read."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.installed import Unavailable
+from tests.clients.matrix import PAGE, Matrix, Row
+from tests.clients.roster import CLIENTS, Call, Client
+from tests.clients.stage import PLAN, Failed, Stage
+
+pytestmark = pytest.mark.clients
+
+TOOLS = 10
+
+
+@pytest.fixture(scope="session")
+def matrix() -> Generator[Matrix]:
+    """Written as a page when every client was asked for; printed in any case."""
+    made = Matrix()
+    yield made
+    if len(made.rows) == len(CLIENTS):
+        PAGE.write_text(made.page, encoding="utf-8")
+    print(f"\n{made.page}")
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_a_client_comes_back_to_its_question_after_the_server_was_killed(
+    client: Client, tmp_path: Path, matrix: Matrix
+) -> None:
+    """spec: nothing that was done is done again, nothing behind the question is done before a person decided."""
+    row = Row(client.name, client.version)
+    matrix.rows.append(row)
+    try:
+        go(client, Stage(tmp_path), row)
+    except Unavailable as error:
+        row.skipped = str(error)
+        pytest.skip(f"{client.name} {client.version}: {error}")
+    except Failed as error:
+        row.failed = "its process did not go through"
+        pytest.fail(f"{client.name} {client.version}: {error}")
+    except AssertionError:
+        row.failed = "see the output of the test"
+        raise
+
+
+def go(client: Client, stage: Stage, row: Row) -> None:
+    start: Call = ("execute_plan", {"plan": PLAN})
+    client.runs(stage, [start])
+    [asked] = stage.called("execute_plan")
+    assert (asked["status"], stage.ledger, stage.is_killed) == ("suspended", ["first"], True)
+    row.suspended = "yes, then killed"
+
+    [question] = asked["suspensions"]
+    place = {"threadId": asked["threadId"], "suspensionId": question["suspensionId"]}
+    resume: Call = ("resume_execution", {**place, "decision": {"approved": True}})
+    client.runs(stage, [("list_suspensions", {}), resume])
+    [listed] = stage.called("list_suspensions")
+    assert [found["suspensionId"] for found in listed["suspensions"]] == [place["suspensionId"]]
+    row.resumed = decide(client, stage, place)
+
+    client.runs(stage, [("get_execution", {"threadId": place["threadId"]})])
+    done = stage.called("get_execution")[-1]
+    assert (done["status"], stage.ledger) == ("completed", ["first", "second"])
+    row.read = f"`{done['status']}`"
+    assert stage.versions == [client.speaks]
+    assert stage.tools_listed == TOOLS
+    row.protocol, row.tools = ", ".join(stage.versions), stage.tools_listed
+
+
+def decide(client: Client, stage: Stage, place: dict[str, str]) -> str:
+    """How the question was answered."""
+    if client.answers_forms:
+        assert (stage.forms, stage.ledger) == (1, ["first", "second"])
+        return "in its form"
+    assert stage.ledger == ["first"]
+    assert stage.status(place["threadId"]) == "suspended"
+    stage.approve(place["suspensionId"])
+    return "at a terminal, after a form that nobody answered" if stage.forms else "at a terminal"
