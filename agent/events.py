@@ -136,6 +136,9 @@ class ExecutionCreated:
     """What the thread's earlier executions did, for planning."""
     client_id: str | None = None
     """The OAuth client that asked for it; None when it came another way."""
+    traceparent: str | None = None
+    """The span that the execution began with (https://www.w3.org/TR/trace-context/), for whoever goes on with it."""
+    tracestate: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,8 @@ def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Cha
         "plan_only": event.plan_only,
         "context": event.context,
         "created_at": at,
+        "traceparent": event.traceparent,
+        "tracestate": event.tracestate,
         **_started_by(execution, event.client_id),
     }
 

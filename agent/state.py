@@ -333,6 +333,9 @@ class Execution:
     """Seconds spent in status `running`, as far as the log shows."""
     client_ids: frozenset[str] = frozenset()
     """OAuth clients that created or started it; none of them can vouch for a person who decides."""
+    traceparent: str | None = None
+    """As in `ExecutionCreated`; None when the process that created it was not observed."""
+    tracestate: str | None = None
 
     @property
     def is_finished(self) -> bool:
