@@ -70,9 +70,7 @@ class Warden:
         self._model = self._chosen(model)
         self.downstream = build_downstream(self.settings, self.tools)
         self._given = store
-        self._model_name = self.settings.model if isinstance(model, str | None) else f"custom:{type(model).__name__}"
-        if named is not None:
-            self._model_name = named
+        self._model_name = named or (self.settings.model if model is None else f"custom:{type(model).__name__}")
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
         self._whole_process = whole_process
