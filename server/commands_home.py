@@ -21,7 +21,7 @@ from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.notices import outbox
-from planwarden.server.observers import observing
+from planwarden.server.observers import closing, observer_of
 from planwarden.server.service import Service
 from planwarden.server.terminal_screen import Update
 from planwarden.storage.memory import MemoryStore
@@ -93,7 +93,9 @@ class Home:
         async with AsyncExitStack() as stack:
             store = await self._opened(stack)
             await stack.enter_async_context(self.downstream)
-            observer = await stack.enter_async_context(observing(self.settings.observation, self.settings.model))
+            observer = await stack.enter_async_context(
+                closing(observer_of(self.settings.observation, self.settings.model))
+            )
             engine = self._engine(store, follows=follows, observer=observer)
             await stack.enter_async_context(engine)
             yield self._service(engine)

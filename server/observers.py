@@ -19,40 +19,42 @@ logger = logging.getLogger(__name__)
 _EXTRA = "needs an extra: pip install 'planwarden[otel]'"
 
 
-@asynccontextmanager
-async def observing(
+def observer_of(
     observation: Observation,
     model: str,
     *,
     tracer_provider: "TracerProvider | None" = None,
     meter_provider: "MeterProvider | None" = None,
     whole_process: bool = False,
-) -> "AsyncGenerator[Telemetry | None]":
-    """The observer while an engine runs; None when nobody asked for one. Given providers win over the settings.
+) -> "Telemetry | None":
+    """The observer, to be closed by the caller; None when nobody asked for one. Given providers win over the settings.
 
     Raises:
         InvalidArguments: the settings ask for what is not installed.
     """
-    if tracer_provider is None and meter_provider is None and not observation.is_on:
-        yield None
-        return
+    is_given = tracer_provider is not None or meter_provider is not None
+    if not is_given and not observation.is_on:
+        return None
     try:
         from planwarden.server.telemetry import Telemetry, exported
 
-        if tracer_provider is not None or meter_provider is not None:
-            made = Telemetry(
-                tracer_provider, meter_provider, model=model, record_arguments=observation.record_arguments
-            )
-        else:
-            made = exported(observation, model, whole_process=whole_process)
+        if is_given:
+            records = observation.record_arguments
+            return Telemetry(tracer_provider, meter_provider, model=model, record_arguments=records)
+        return exported(observation, model, whole_process=whole_process)
     except ImportError:
         if observation.is_demanded:
             raise InvalidArguments(f"[otel] endpoint {_EXTRA}") from None
         # Variables like OTEL_EXPORTER_OTLP_ENDPOINT are often inherited from a host that means itself.
         logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", _EXTRA)
-        yield None
-        return
+        return None
+
+
+@asynccontextmanager
+async def closing(observer: "Telemetry | None") -> "AsyncGenerator[Telemetry | None]":
+    """The observer, closed at the end."""
     try:
-        yield made
+        yield observer
     finally:
-        await made.aclose()
+        if observer is not None:
+            await observer.aclose()

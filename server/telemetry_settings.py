@@ -57,9 +57,12 @@ class Observation:
 
 
 def observation(otel: OtelSettings, logs: LoggingSettings, environment: Mapping[str, str]) -> Observation:
-    """The variables over the file, see
-    https://opentelemetry.io/docs/specs/otel/protocol/exporter/ (specification 1.50).
+    """The variables over the file, as in https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+
+    Addresses in variables that are meant for gRPC, which is not spoken here, are not used.
     """
+    if environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip().lower() == "grpc":
+        environment = {name: value for name, value in environment.items() if not name.endswith("_ENDPOINT")}
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     base = environment.get(BASE) or otel.endpoint
     urls: dict[str, str | None] = {}

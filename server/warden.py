@@ -24,7 +24,7 @@ from planwarden.server.configuration import LOCAL, Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.notices import outbox
 from planwarden.server.notices_courier import Courier
-from planwarden.server.observers import observing
+from planwarden.server.observers import closing, observer_of
 from planwarden.server.service import Service
 from planwarden.storage.notices import KeepsNotices
 from planwarden.storage.sqlite import SqliteStore
@@ -32,6 +32,8 @@ from planwarden.storage.sqlite import SqliteStore
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
+
+    from planwarden.server.telemetry import Telemetry
 
 
 class Warden:
@@ -74,8 +76,19 @@ class Warden:
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
         self._whole_process = whole_process
+        # A server answers its first request while it opens, and that request has a span as well.
+        self._observer = self._observed() if whole_process else None
         self._stack = AsyncExitStack()
         self._service: Service | None = None
+
+    def _observed(self) -> "Telemetry | None":
+        return observer_of(
+            self.settings.observation,
+            self._model_name,
+            tracer_provider=self._tracer_provider,
+            meter_provider=self._meter_provider,
+            whole_process=self._whole_process,
+        )
 
     def _chosen(self, model: str | Model | None) -> Model:
         if model is None or isinstance(model, str):
@@ -100,15 +113,7 @@ class Warden:
         if self.downstream.unlisted and await store.orphans(1):
             # What is taken over may need tools of a server that nobody has listed yet.
             await self.downstream.settle_all()
-        observer = await self._stack.enter_async_context(
-            observing(
-                self.settings.observation,
-                self._model_name,
-                tracer_provider=self._tracer_provider,
-                meter_provider=self._meter_provider,
-                whole_process=self._whole_process,
-            )
-        )
+        observer = await self._stack.enter_async_context(closing(self._observer or self._observed()))
         engine = Engine(
             store,
             self.tools,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.types import RequestParamsMeta
 from opentelemetry import trace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -258,6 +259,29 @@ async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) 
     assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
+@pytest.mark.slow
+@requirement("telemetry:context")
+async def test_a_server_sends_the_protocols_spans_and_its_own_as_one_trace(tmp_path: Path) -> None:
+    """spec: MCP conventions; a real process over stdio, from the first request on"""
+    with anyio.fail_after(60):
+        async with receiving(answers(200)) as receiver:
+            environment = {
+                "PLANWARDEN_HOME": str(tmp_path),
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}",
+            }
+            command = ["-m", "planwarden.server.main", "serve"]
+            parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
+            async with Client(stdio_client(parameters)) as client:
+                given = {"plan": plan(tool_step("a", "calculator", {"expression": "1+1"}))}
+                await client.call_tool("execute_plan", given, meta=RequestParamsMeta(traceparent=REMOTE))
+    bodies = [request.body for request in receiver.received if request.path == "/v1/traces"]
+    exported = [resource for body in bodies for resource in ExportTraceServiceRequest.FromString(body).resource_spans]
+    spans = {span.name: span for resource in exported for scope in resource.scope_spans for span in scope.spans}
+    request, workflow = spans["tools/call execute_plan"], spans[WORKFLOW]
+    assert workflow.trace_id == request.trace_id == TRACE.to_bytes(16, "big")
+    assert workflow.parent_span_id == request.span_id and request.parent_span_id.hex() == "b7ad6b7169203331"
+
+
 @pytest.mark.parametrize(
     ("toml", "environment", "traces", "metrics"),
     [
@@ -266,6 +290,7 @@ async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) 
         ('[otel]\nendpoint="http://f:1"', {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1"}, "http://c:1/v1/traces", "*"),
         ('[otel]\nendpoint="http://f:1"', {"OTEL_SDK_DISABLED": "true"}, None, None),
         ('[otel]\nendpoint="http://f:1"', {"OTEL_METRICS_EXPORTER": "none"}, "http://f:1/v1/traces", None),
+        ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, None, None),
         ("", {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t:1/x"}, "http://t:1/x", None),
     ],
 )
