@@ -25,7 +25,7 @@ from planwarden.agent.ids import RandomIds
 from planwarden.agent.perform import Performer
 from planwarden.agent.pins import pins_of
 from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
-from planwarden.agent.ports import Gate, Guard, Ids, Model, Outbox, Store, SuspensionRow, Toolbox
+from planwarden.agent.ports import Gate, Guard, Ids, Model, Observer, Outbox, Store, SuspensionRow, Toolbox
 from planwarden.agent.run import Run, Surroundings, load, settle
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.tool import ToolDefinition
@@ -60,15 +60,17 @@ class Engine:
         follows: bool = True,
         grace_s: float = GRACE_S,
         outbox: Outbox | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
         not begin what it cannot finish. Without `follows` it records what it is told and begins nothing at all. Calls that are running have `grace_s` seconds to end when the engine closes.
-        `outbox` says what is told outside; without one nothing is.
+        `outbox` says what is told outside; without one nothing is. `observer` looks on.
         """
         self._adopts = adopts
         self._follows = follows
         self._grace_s = grace_s
         self._outbox = outbox
+        self._observer = observer
         self.store = store
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
@@ -115,6 +117,7 @@ class Engine:
             owner=self.owner,
             policy=self._policy_digest,
             outbox=self._outbox,
+            observer=self._observer,
             committed=self._committed,
             refused=self.grants.drop,
             is_closing=lambda: self._closing or not self._follows,
@@ -164,13 +167,22 @@ class Engine:
             ThreadBusy: the thread has an unfinished execution.
             StoreError: nothing was stored.
         """
+        execution_id = self.ids.new()
+        trace = None if self._observer is None else self._observer.starting(execution_id, thread_id)
         created = ev.ExecutionCreated(
-            goal=goal, options=options, plan_only=plan_only, context=context, client_id=client_id, chain=chain
+            goal=goal,
+            options=options,
+            plan_only=plan_only,
+            context=context,
+            client_id=client_id,
+            chain=chain,
+            traceparent=trace and trace[0],
+            tracestate=trace and trace[1],
         )
         events: tuple[ev.Event, ...] = (created,)
         if plan is not None:
             events = (created, ev.PlanAccepted(plan=plan, pins=pins_of(plan, self.facts())))
-        run = self._run(new_execution(self.ids.new(), thread_id), principal)
+        run = self._run(new_execution(execution_id, thread_id), principal)
         await settle(run, Command(lambda execution, now: Change(events)))
         return run.execution
 

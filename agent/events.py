@@ -140,6 +140,9 @@ class ExecutionCreated:
     """The OAuth client that asked for it; None when it came another way."""
     chain: tuple[str, ...] = ()
     """The executions, of other agents, that delegated it, the first one first, as the caller says."""
+    traceparent: str | None = None
+    """The span that the execution began with (https://www.w3.org/TR/trace-context/), for whoever goes on with it."""
+    tracestate: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

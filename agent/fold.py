@@ -65,6 +65,8 @@ def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Cha
         "context": event.context,
         "chain": event.chain,
         "created_at": at,
+        "traceparent": event.traceparent,
+        "tracestate": event.tracestate,
         **_started_by(execution, event.client_id),
     }
 

@@ -4,6 +4,7 @@ Times are Unix seconds by the store's clock. Ids are opaque strings made by the 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -384,6 +385,27 @@ class Outbox(Protocol):
 
     def notices(self, recorded: Sequence[ev.Recorded], execution: Execution) -> tuple[Notice, ...]:
         """What to store with these events, in their order; `execution` is the state after them."""
+        ...
+
+
+class Observer(Protocol):
+    """Looks on. Nothing depends on it: it must not raise, and it must not block."""
+
+    def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
+        """`traceparent` and `tracestate` to store with a new execution, or None; called in its creator's context."""
+        ...
+
+    def committed(self, execution: Execution, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
+        """Told of every transaction of this process after it is durable, in order; `execution` is the state after it.
+
+        Not `owned` are answers to executions that run in another process.
+        """
+        ...
+
+    def performing(
+        self, execution: Execution, key: str, prompt: Prompt | None, at: float
+    ) -> AbstractContextManager[object]:
+        """Entered around a tool call, whose id `key` is, or around a prompt; it begins at `at` at the latest."""
         ...
 
 

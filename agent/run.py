@@ -30,7 +30,7 @@ from planwarden.agent.errors import (
 from planwarden.agent.fold import fold
 from planwarden.agent.parts import read_wanted
 from planwarden.agent.perform import Performer
-from planwarden.agent.ports import Append, Lease, Outbox, Store
+from planwarden.agent.ports import Append, Lease, Observer, Outbox, Store
 from planwarden.agent.references import Part, PartsNeeded, Wanted
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.transaction import Change, Command, Job, Outcome, Preparation, Transaction
@@ -57,6 +57,8 @@ class Surroundings:
     """Digest of the policy, for the audit."""
     outbox: Outbox | None
     """None when nobody outside is told anything."""
+    observer: Observer | None
+    """None when nobody looks on."""
     refused: Callable[[str], None]
     """Told the id of a grant that the store would not let be used."""
     committed: Callable[["Run"], None]
@@ -133,6 +135,14 @@ class Run:
             await self._abandon()
 
     async def _perform(self, job: Job) -> Outcome:
+        observer = self._around.observer
+        if observer is None:
+            return await self._performed(job)
+        prompt = None if isinstance(job, Work) else job.prompt
+        with observer.performing(self.execution, job.key, prompt, self._around.store.clock.now()):
+            return await self._performed(job)
+
+    async def _performed(self, job: Job) -> Outcome:
         scope = self._inflight[job.key]
         if isinstance(job, Work):
             done = await self._around.performer.call(self.execution, job, self.principal, scope)
@@ -241,6 +251,8 @@ class Run:
     def _adopt(self, transaction: Transaction) -> None:
         """What was committed is the state now; its jobs are announced and its commands are told."""
         self.execution = transaction.execution
+        if self._around.observer is not None and transaction.recorded:
+            self._around.observer.committed(self.execution, transaction.recorded, owned=not self.is_foreign)
         for job in transaction.jobs:
             self._inflight[job.key] = self._scope(job)
         if self.execution.cancel_requested:

@@ -339,6 +339,9 @@ class Execution:
     """Executions of other agents that delegated it, the first one first."""
     client_ids: frozenset[str] = frozenset()
     """OAuth clients that created or started it; none of them can vouch for a person who decides."""
+    traceparent: str | None = None
+    """As in `ExecutionCreated`; None when the process that created it was not observed."""
+    tracestate: str | None = None
 
     @property
     def is_finished(self) -> bool:

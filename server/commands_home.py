@@ -17,12 +17,13 @@ import anyio.to_thread
 
 from planwarden.agent.engine import Engine
 from planwarden.agent.errors import UnknownSuspension
-from planwarden.agent.ports import Model, Store, SuspensionRow
+from planwarden.agent.ports import Model, Observer, Store, SuspensionRow
 from planwarden.agent.state import Execution
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.notices import outbox
+from planwarden.server.observers import closing, observer_of
 from planwarden.server.service import Service
 from planwarden.server.terminal_screen import Update
 from planwarden.storage.memory import MemoryStore
@@ -100,7 +101,11 @@ class Home:
             StoreError: the database cannot be used.
         """
         async with AsyncExitStack() as stack:
-            engine = self._engine(await self._opened(stack), follows=follows)
+            store = await self._opened(stack)
+            observer = await stack.enter_async_context(
+                closing(observer_of(self.settings.observation, self.settings.model))
+            )
+            engine = self._engine(store, follows=follows, observer=observer)
             if not self.downstream.is_open:
                 await stack.enter_async_context(self.downstream)
             await stack.enter_async_context(engine)
@@ -149,7 +154,7 @@ class Home:
         stack.push_async_callback(store.close)
         return store
 
-    def _engine(self, store: Store, *, follows: bool = True) -> Engine:
+    def _engine(self, store: Store, *, follows: bool = True, observer: Observer | None = None) -> Engine:
         return Engine(
             store,
             self.tools,
@@ -160,6 +165,7 @@ class Home:
             follows=follows,
             # What a command decides is told by the processes that live longer.
             outbox=outbox(self.settings.channels),
+            observer=observer,
         )
 
     def _service(self, engine: Engine) -> Service:

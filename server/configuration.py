@@ -24,6 +24,7 @@ from planwarden.server.notices_channels import Channel, NotifySettings, channels
 from planwarden.server.options import invalid
 from planwarden.server.policy import Policy
 from planwarden.server.reminders import REMINDERS, ReminderSettings, schedules
+from planwarden.server.telemetry_settings import LoggingSettings, Observation, OtelSettings, observation
 from planwarden.tools.downstream_config import Servers, ServerSettings, read_servers
 
 DATABASE = "planwarden.db"
@@ -94,6 +95,8 @@ class _File(BaseModel):
     http: HttpSettings = Field(default_factory=HttpSettings)
     servers: dict[str, ServerSettings] = Field(default_factory=dict[str, ServerSettings])
     notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
+    otel: OtelSettings = Field(default_factory=OtelSettings)
+    logging: LoggingSettings = Field(default_factory=LoggingSettings)
     model: str | None = None
 
 
@@ -122,6 +125,8 @@ class Settings:
     """Where they are configured."""
     channels: tuple[Channel, ...] = ()
     """Who is told about questions to people."""
+    observation: Observation = field(default_factory=Observation)
+    """Where spans, metrics and log lines go."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
 
@@ -188,6 +193,7 @@ def load_settings(
         servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
         servers_file=servers_file,
         channels=channels(parsed.notify, env),
+        observation=observation(parsed.otel, parsed.logging, env),
         environment=dict(env),
     )
 

@@ -35,7 +35,7 @@ from planwarden.server.inbox_site import Site
 from planwarden.server.mcp_desk import Opening
 from planwarden.server.mcp_server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.service import Service
-from planwarden.server.stdio import log_to_stderr
+from planwarden.server.telemetry_logs import log_to_stderr
 from planwarden.server.warden import Warden
 from planwarden.storage.tokens import HasTokens, Tokens
 
@@ -64,8 +64,8 @@ async def serve_http(
     if not settings.database.exists():
         # Refused before a database is made.
         _needs_token(settings.http, host, has_tokens=False, may_use=False)
-    log_to_stderr()
-    warden = Warden(settings=settings)
+    log_to_stderr(settings.observation)
+    warden = Warden(settings=settings, whole_process=True)
     with closing(joined(_listening(host, port))) as listening:
         taken = listening.port
         origin = settings.http.public_url or listening.origin

@@ -5,7 +5,6 @@ no garbage, so it happens with the cyclic collector off, and the store opens whi
 """
 
 import gc
-import logging
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ import anyio
 from planwarden.server.configuration import Settings
 from planwarden.server.inbox_door import with_door
 from planwarden.server.service import Service
+from planwarden.server.telemetry_logs import log_to_stderr
 from planwarden.server.warden import Warden
 
 CLOSING_S = 5.0
@@ -28,14 +28,14 @@ async def serve_stdio(settings: Settings) -> None:
     Raises:
         UsageError: a setting, a tool or the model is not usable; nothing was served.
     """
-    log_to_stderr()
+    log_to_stderr(settings.observation)
     closed = anyio.Event()
     gc.disable()
     try:
         # Imported here, with the collector off; it also keeps the SDK out of commands that do not serve.
         from planwarden.server.mcp_server import build_server
 
-        warden = Warden(settings=settings)
+        warden = Warden(settings=settings, whole_process=True)
 
         @asynccontextmanager
         async def opening() -> AsyncGenerator[Service]:
@@ -53,11 +53,6 @@ async def serve_stdio(settings: Settings) -> None:
         tasks.start_soon(_end_on_signal, tasks.cancel_scope, closed)
         await server.run_stdio_async()
         tasks.cancel_scope.cancel()
-
-
-def log_to_stderr() -> None:
-    """Plain lines on stderr, unless the program has set up logging already."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="planwarden: %(levelname)s: %(message)s")
 
 
 async def _end_on_signal(scope: anyio.CancelScope, closed: anyio.Event) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 from pydantic import JsonValue
@@ -24,9 +24,16 @@ from planwarden.server.configuration import LOCAL, Settings, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.notices import outbox
 from planwarden.server.notices_courier import Courier
+from planwarden.server.observers import closing, observer_of
 from planwarden.server.service import Service
 from planwarden.storage.notices import KeepsNotices
 from planwarden.storage.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from planwarden.server.telemetry import Telemetry
 
 
 class Warden:
@@ -46,8 +53,14 @@ class Warden:
         tools: Sequence[object] = (),
         settings: Settings | None = None,
         store: Store | None = None,
+        tracer_provider: "TracerProvider | None" = None,
+        meter_provider: "MeterProvider | None" = None,
+        whole_process: bool = False,
     ) -> None:
         """`home` holds the database and `planwarden.toml`; `tools` are functions decorated with `@planwarden.tool`.
+
+        Spans and metrics go to the given providers; without any, `[otel]` and OpenTelemetry's variables decide. With
+        `whole_process` what they decide holds for everything in the process, as befits one that only serves.
 
         Raises:
             UsageError: a setting, a tool or the model is not usable.
@@ -59,8 +72,23 @@ class Warden:
         self._model = self._chosen(model)
         self.downstream = build_downstream(self.settings, self.tools)
         self._given = store
+        self._model_name = named or (self.settings.model if model is None else f"custom:{type(model).__name__}")
+        self._tracer_provider = tracer_provider
+        self._meter_provider = meter_provider
+        self._whole_process = whole_process
+        # A server answers its first request while it opens, and that request has a span as well.
+        self._observer = self._observed() if whole_process else None
         self._stack = AsyncExitStack()
         self._service: Service | None = None
+
+    def _observed(self) -> "Telemetry | None":
+        return observer_of(
+            self.settings.observation,
+            self._model_name,
+            tracer_provider=self._tracer_provider,
+            meter_provider=self._meter_provider,
+            whole_process=self._whole_process,
+        )
 
     def _chosen(self, model: str | Model | None) -> Model:
         if model is None or isinstance(model, str):
@@ -85,6 +113,7 @@ class Warden:
         if self.downstream.unlisted and await store.orphans(1):
             # What is taken over may need tools of a server that nobody has listed yet.
             await self.downstream.settle_all()
+        observer = await self._stack.enter_async_context(closing(self._observer or self._observed()))
         engine = Engine(
             store,
             self.tools,
@@ -92,6 +121,7 @@ class Warden:
             self.settings.policy,
             max_steps=self.settings.max_steps,
             outbox=outbox(self.settings.channels),
+            observer=observer,
         )
         await self._stack.enter_async_context(engine)
         self._service = service = Service(

@@ -21,6 +21,23 @@ def requirement(*names: str) -> pytest.MarkDecorator:
 
 
 REQUIREMENTS: dict[str, Requirement] = {
+    "telemetry:spans": Requirement(
+        "docs/observability", "Spans follow from committed events, named by the GenAI conventions, in one tree."
+    ),
+    "telemetry:private": Requirement(
+        "docs/observability", "No argument, result, goal or message leaves in a span unless the operator says so."
+    ),
+    "telemetry:resume": Requirement(
+        "docs/observability",
+        "An execution that waited goes on in the same trace, in whatever process, linked to the answer.",
+    ),
+    "telemetry:context": Requirement(
+        "SEP-414", "Trace context is taken from `_meta` of requests and passed in `_meta` of downstream calls."
+    ),
+    "telemetry:metrics": Requirement("docs/observability", "Each committed event is counted once."),
+    "telemetry:off": Requirement(
+        "docs/observability", "Nothing is imported, stored or sent unless an endpoint or a provider was given."
+    ),
     "store:round-trip": Requirement(
         "ports.Store", "Events come back in order, without gaps, equal to what was written."
     ),

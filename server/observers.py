@@ -1,0 +1,60 @@
+"""Who looks on at an engine, chosen without importing anything that is not needed."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from planwarden.agent.errors import InvalidArguments
+from planwarden.server.telemetry_settings import Observation
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from planwarden.server.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+_EXTRA = "needs an extra: pip install 'planwarden[otel]'"
+
+
+def observer_of(
+    observation: Observation,
+    model: str,
+    *,
+    tracer_provider: "TracerProvider | None" = None,
+    meter_provider: "MeterProvider | None" = None,
+    whole_process: bool = False,
+) -> "Telemetry | None":
+    """The observer, to be closed by the caller; None when nobody asked for one. Given providers win over the settings.
+
+    Raises:
+        InvalidArguments: the settings ask for what is not installed.
+    """
+    is_given = tracer_provider is not None or meter_provider is not None
+    if not is_given and not observation.is_on:
+        return None
+    try:
+        from planwarden.server.telemetry import Telemetry, exported
+
+        if is_given:
+            records = observation.record_arguments
+            return Telemetry(tracer_provider, meter_provider, model=model, record_arguments=records)
+        return exported(observation, model, whole_process=whole_process)
+    except ImportError:
+        if observation.is_demanded:
+            raise InvalidArguments(f"[otel] endpoint {_EXTRA}") from None
+        # Variables like OTEL_EXPORTER_OTLP_ENDPOINT are often inherited from a host that means itself.
+        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", _EXTRA)
+        return None
+
+
+@asynccontextmanager
+async def closing(observer: "Telemetry | None") -> "AsyncGenerator[Telemetry | None]":
+    """The observer, closed at the end."""
+    try:
+        yield observer
+    finally:
+        if observer is not None:
+            await observer.aclose()

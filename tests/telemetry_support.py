@@ -1,0 +1,95 @@
+"""What tests of observation share: providers that keep what they are given, and short forms of what they kept."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.llm import CallerModel, ScriptedModel
+from planwarden.agent.ports import Store
+from planwarden.server.configuration import Settings
+from planwarden.storage.memory import MemoryStore
+
+
+@dataclass
+class Watching:
+    """One process's providers."""
+
+    exporter: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
+    reader: InMemoryMetricReader = field(default_factory=InMemoryMetricReader)
+    traces: TracerProvider = field(default_factory=lambda: TracerProvider(shutdown_on_exit=False))
+
+    def __post_init__(self) -> None:
+        self.traces.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """In the order in which they ended."""
+        return list(self.exporter.get_finished_spans())
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        [found] = self.named(name)
+        return found
+
+    def points(self, name: str) -> list[tuple[dict[str, object], float]]:
+        """Attributes and value (the sum, of histograms) of each series of a metric."""
+        data = self.reader.get_metrics_data()
+        found: list[tuple[dict[str, object], float]] = []
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.data.data_points if metric.name == name else ():
+                        assert isinstance(point, HistogramDataPoint | NumberDataPoint)
+                        value = point.sum if isinstance(point, HistogramDataPoint) else point.value
+                        found.append((dict(point.attributes or {}), value))
+        return found
+
+    @asynccontextmanager
+    async def warden(
+        self,
+        *,
+        tools: Sequence[object] = (),
+        script: Sequence[JsonValue] | None = None,
+        store: Store | None = None,
+        settings: Settings | None = None,
+    ) -> AsyncGenerator[planwarden.Warden]:
+        made = planwarden.Warden(
+            settings=settings or Settings(home=Path("/nonexistent")),
+            model=CallerModel() if script is None else ScriptedModel({"replies": list(script)}),
+            tools=tools,
+            store=store or MemoryStore(),
+            tracer_provider=self.traces,
+            meter_provider=self.meters,
+        )
+        async with made:
+            yield made
+
+
+def attributes(span: ReadableSpan) -> Mapping[str, object]:
+    return dict(span.attributes or {})
+
+
+def parent_of(span: ReadableSpan) -> int | None:
+    return span.parent.span_id if span.parent else None
+
+
+def id_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.span_id
+
+
+def trace_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.trace_id
