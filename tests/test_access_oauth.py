@@ -75,7 +75,9 @@ async def test_a_token_of_the_issuer_is_its_subject(algorithm: str) -> None:
 async def test_a_token_that_is_not_for_us_or_not_for_now_is_refused(claims: dict[str, Any]) -> None:
     """spec: aud, iss, exp, nbf are checked; a subject must be text that a person can read. Numbers are seconds from now."""
     issuer = Issuer()
-    moved = {name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()}
+    moved: dict[str, Any] = {
+        name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()
+    }
     header = moved.pop("typ_header", "at+jwt")
     assert await _check(issuer).verify_token(issuer.token(typ=header, **moved)) is None
 
