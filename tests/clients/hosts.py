@@ -52,6 +52,8 @@ def driven(wire: HostWire, prepares: Prepares) -> Callable[[Stage, Sequence[Call
 async def _run(wire: HostWire, prepares: Prepares, stage: Stage, calls: Sequence[Call]) -> None:
     double = Double(wire, Manner("driven", "makes the calls it is told", lambda asked: _answer(wire, asked, calls)))
     double.expected_key = None
+    failure: Failed | None = None
+    output = ""
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         double.port = listener.extra(SocketAttribute.local_port)
         async with anyio.create_task_group() as tasks:
@@ -60,8 +62,6 @@ async def _run(wire: HostWire, prepares: Prepares, stage: Stage, calls: Sequence
             folder.mkdir(exist_ok=True)
             session = prepares(stage, folder, f"http://127.0.0.1:{double.port}{wire.base_path}")
             env = {"HOME": str(folder), "PATH": path_with_node(), **session.env}
-            failure: Failed | None = None
-            output = ""
             try:
                 output = await anyio.to_thread.run_sync(lambda: stage.run(session.command, cwd=folder, env=env))
             except Failed as error:

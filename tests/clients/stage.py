@@ -41,7 +41,7 @@ PLAN = plan(
     tool_step("after", "note", {"text": "second"}),
 )
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
-LIMIT_S = 60
+LIMIT_S = 120
 """For one run of a client; the slowest hosts take some twenty seconds."""
 
 Message = dict[str, Any]
