@@ -3,13 +3,22 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tests.clients.installed import Package, python
-from tests.clients.stage import Stage
+from tests.clients.host_wires import HostAnthropicWire, HostChatWire, HostGeminiWire, HostResponsesWire
+from tests.clients.hosts import (
+    CLAUDE_CODE,
+    CODEX,
+    GEMINI_CLI,
+    OPENCODE,
+    claude_code,
+    codex,
+    driven,
+    gemini_cli,
+    opencode,
+)
+from tests.clients.installed import Package, path_with_node, python
+from tests.clients.stage import Call, Stage
 
-Call = tuple[str, dict[str, Any]]
-"""Tool and arguments."""
 Runs = Callable[[Stage, Sequence[Call]], None]
 """One process of the client: it starts the server, lists the tools and makes the calls in order."""
 
@@ -36,6 +45,7 @@ def _program(command: Callable[[], list[str]], *words: str) -> Runs:
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 SDK1 = Package("@modelcontextprotocol/sdk", "1.32.2")
+INSPECTOR = Package("@modelcontextprotocol/inspector", "2.12.0")
 CLIENT2 = Package("@modelcontextprotocol/client", "2.4.0")
 
 
@@ -47,12 +57,35 @@ def _python(name: str, package: str, version: str, program: str, answers_forms: 
     return Client(name, version, _program(lambda: python(f"{package}=={version}", program)), answers_forms, speaks)
 
 
+def _inspector() -> Runs:
+    """Each call is a process of its own, and so is the list.
+
+    It stays with its default protocol: asked for 2026-07-28 it declares tasks, and the call that starts the plan does not end
+    before somebody has decided, which it has no way to ask for.
+    """
+
+    def runs(stage: Stage, calls: Sequence[Call]) -> None:
+        command = [*INSPECTOR.binary("mcp-inspector"), "--cli", str(stage.launcher), "--method"]
+        env = {"HOME": str(stage.folder), "PATH": path_with_node()}
+        stage.run([*command, "tools/list"], env=env)
+        for tool, arguments in calls:
+            words = ["tools/call", "--tool-name", tool, "--tool-args-json", json.dumps(arguments)]
+            stage.run([*command, *words], env=env)
+
+    return runs
+
+
 CLIENTS: tuple[Client, ...] = (
     Client("TypeScript SDK 1.x", SDK1.version, _node(SDK1, "sdk1.mjs"), True, OLD),
     Client("TypeScript client 2.x", CLIENT2.version, _node(CLIENT2, "client2.mjs", "legacy"), True, OLD),
     Client("TypeScript client 2.x, on request", CLIENT2.version, _node(CLIENT2, "client2.mjs", "auto"), True, NEW),
+    Client("MCP Inspector CLI", INSPECTOR.version, _inspector(), False, OLD),
     _python("fastmcp", "fastmcp", "4.1.2", "with_fastmcp.py", True, NEW),
     _python("pydantic-ai", "pydantic-ai-slim[mcp]", "2.68.0", "with_pydantic_ai.py", True, NEW),
     _python("langchain-mcp-adapters", "langchain-mcp-adapters", "0.3.2", "with_langchain.py", True, OLD),
     _python("openai-agents", "openai-agents", "0.24.0", "with_openai_agents.py", False, NEW),
+    Client("Claude Code", CLAUDE_CODE.version, driven(HostAnthropicWire(), claude_code), False, NEW),
+    Client("Codex CLI", CODEX.version, driven(HostResponsesWire(), codex), False, "2025-06-18"),
+    Client("Gemini CLI", GEMINI_CLI.version, driven(HostGeminiWire(), gemini_cli), False, "2025-06-18"),
+    Client("opencode", OPENCODE.version, driven(HostChatWire(), opencode), False, OLD),
 )

@@ -41,10 +41,12 @@ PLAN = plan(
     tool_step("after", "note", {"text": "second"}),
 )
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
-LIMIT_S = 240
+LIMIT_S = 120
 """For one run of a client; the slowest hosts take some twenty seconds."""
 
 Message = dict[str, Any]
+Call = tuple[str, dict[str, Any]]
+"""Tool and arguments."""
 
 
 class Failed(Exception):
@@ -85,11 +87,13 @@ class Stage:
 
     def run(self, command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
         """The output of a client. Raises `Failed` when it ends with an error or not at all."""
+        place = cwd or self.folder
         try:
             done = subprocess.run(
                 command,
-                cwd=cwd or self.folder,
-                env=clean_environment(env),
+                cwd=place,
+                # opencode takes the project from PWD, not from where it was started.
+                env=clean_environment({"PWD": str(place), **(env or {})}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -7,8 +7,8 @@ import pytest
 
 from tests.clients.installed import Unavailable
 from tests.clients.matrix import PAGE, Matrix, Row
-from tests.clients.roster import CLIENTS, Call, Client
-from tests.clients.stage import PLAN, Failed, Stage
+from tests.clients.roster import CLIENTS, Client
+from tests.clients.stage import PLAN, Call, Failed, Stage
 
 pytestmark = pytest.mark.clients
 

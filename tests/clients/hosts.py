@@ -1,0 +1,154 @@
+"""Hosts without a person, each with a model that is a double on this machine and makes the calls that the test wants.
+
+Sources of the settings: the pages of `planwarden/server/clients.py`, and for the providers
+https://code.claude.com/docs/en/llm-gateway, https://developers.openai.com/codex/config-reference,
+https://geminicli.com/docs/reference/configuration and https://opencode.ai/docs/providers.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from anyio.abc import SocketAttribute
+
+from tests.clients.host_wires import (
+    HostWire,
+    steps_taken,
+)
+from tests.clients.installed import Package, path_with_node
+from tests.clients.stage import Call, Failed, Stage
+from tests.doubles.asked import Asked, Said
+from tests.doubles.manners import Manner
+from tests.doubles.server import Double
+from tests.doubles.wire import KEY, MODEL
+
+PROMPT = "Do what the plan needs."
+
+
+@dataclass(frozen=True)
+class Session:
+    """One headless run of a host."""
+
+    command: list[str]
+    env: dict[str, str]
+
+
+Prepares = Callable[[Stage, Path, str], Session]
+"""From the stage, the host's own folder and the address of its provider."""
+
+
+def driven(wire: HostWire, prepares: Prepares) -> Callable[[Stage, Sequence[Call]], None]:
+    """A run of the host, its model making the calls one after the other."""
+
+    def runs(stage: Stage, calls: Sequence[Call]) -> None:
+        anyio.run(_run, wire, prepares, stage, calls)
+
+    return runs
+
+
+async def _run(wire: HostWire, prepares: Prepares, stage: Stage, calls: Sequence[Call]) -> None:
+    double = Double(wire, Manner("driven", "makes the calls it is told", lambda asked: _answer(wire, asked, calls)))
+    double.expected_key = None
+    failure: Failed | None = None
+    output = ""
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        double.port = listener.extra(SocketAttribute.local_port)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, double.handle)
+            folder = stage.folder / "host"
+            folder.mkdir(exist_ok=True)
+            session = prepares(stage, folder, f"http://127.0.0.1:{double.port}{wire.base_path}")
+            env = {"HOME": str(folder), "PATH": path_with_node(), **session.env}
+            try:
+                output = await anyio.to_thread.run_sync(lambda: stage.run(session.command, cwd=folder, env=env))
+            except Failed as error:
+                # Raised again outside of the task group, which would wrap it.
+                failure = error
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    _check_heard(wire, double, calls, output)
+
+
+def _check_heard(wire: HostWire, double: Double, calls: Sequence[Call], output: str) -> None:
+    """Raises `Failed` when the model never heard the answer to its last call."""
+    if any(steps_taken(wire, asked) >= len(calls) for asked in double.asked):
+        return
+    offered: list[str] = max((list(asked.tools) for asked in double.asked), key=len, default=list[str]())
+    raise Failed(f"the model was asked {len(double.asked)} times, offered {offered}; the host said: {output[-1500:]}")
+
+
+def _answer(wire: HostWire, asked: Asked, calls: Sequence[Call]) -> Said:
+    """The next call; a text when all are made, and for side questions that offer none of our tools."""
+    taken = steps_taken(wire, asked)
+    if taken >= len(calls):
+        return Said(text="Done.")
+    tool, arguments = calls[taken]
+    named = [name for name in asked.tools if name == tool or name.endswith(("_" + tool, "/" + tool))]
+    return Said(calls=((named[0], arguments),)) if named else Said(text="Our tools are not here.")
+
+
+CLAUDE_CODE = Package("@anthropic-ai/claude-code", "2.1.330")
+CODEX = Package("@openai/codex", "0.169.0")
+GEMINI_CLI = Package("@google/gemini-cli", "0.61.0")
+OPENCODE = Package("opencode-ai", "1.18.33")
+
+
+def claude_code(stage: Stage, folder: Path, url: str) -> Session:
+    config = folder / "mcp.json"
+    config.write_text(stage.config("claude-code"), encoding="utf-8")
+    words = ["--print", PROMPT, "--model", MODEL, "--mcp-config", str(config), "--strict-mcp-config"]
+    env = {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": KEY,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "ENABLE_TOOL_SEARCH": "false",
+    }
+    return Session([*CLAUDE_CODE.binary("claude"), *words, "--allowedTools", "mcp__planwarden"], env)
+
+
+def codex(stage: Stage, folder: Path, url: str) -> Session:
+    home = folder / ".codex"
+    home.mkdir(exist_ok=True)
+    provider = (
+        f'model = "{MODEL}"\nmodel_provider = "double"\napproval_policy = "never"\n\n'
+        f'[model_providers.double]\nname = "double"\nbase_url = "{url}"\nenv_key = "DOUBLE_KEY"\nwire_api = "responses"\n\n'
+    )
+    server = "[mcp_servers.planwarden]\n"
+    # Without it the model is asked before the server has said what it offers.
+    config = stage.config("codex").replace(server, f"{server}required = true\n")
+    (home / "config.toml").write_text(f"{provider}{config}\n", encoding="utf-8")
+    words = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", PROMPT]
+    return Session([*CODEX.binary("codex"), *words], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
+
+
+def gemini_cli(stage: Stage, folder: Path, url: str) -> Session:
+    settings = json.loads(stage.config("gemini"))
+    settings["security"] = {"auth": {"selectedType": "gemini-api-key"}}
+    settings["privacy"] = {"usageStatisticsEnabled": False}
+    settings["general"] = {"disableAutoUpdate": True}
+    (folder / ".gemini").mkdir(exist_ok=True)
+    (folder / ".gemini" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    words = ["--model", MODEL, "--yolo", "--skip-trust", "--prompt", PROMPT]
+    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_NO_RELAUNCH": "true"}
+    return Session([*GEMINI_CLI.binary("gemini"), *words], env)
+
+
+def opencode(stage: Stage, folder: Path, url: str) -> Session:
+    config = json.loads(stage.config("opencode"))
+    config["provider"] = {
+        "double": {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "double",
+            "options": {"baseURL": url, "apiKey": KEY},
+            "models": {MODEL: {"name": MODEL}},
+        }
+    }
+    config |= {"autoupdate": False, "share": "disabled"}
+    (folder / "opencode.json").write_text(json.dumps(config), encoding="utf-8")
+    env = {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+    return Session([*OPENCODE.binary("opencode"), "run", "--auto", "--model", f"double/{MODEL}", PROMPT], env)
