@@ -77,4 +77,6 @@ def decide(client: Client, stage: Stage, place: dict[str, str]) -> str:
     assert stage.ledger == ["first"]
     assert stage.status(place["threadId"]) == "suspended"
     stage.approve(place["suspensionId"])
+    if not stage.called("resume_execution"):
+        return "at a terminal; the host refused its model's call of `resume_execution`"
     return "at a terminal, after a form that nobody answered" if stage.forms else "at a terminal"
