@@ -33,7 +33,7 @@ demo: $(READY) ## Run the main job in the terminal: a plan, a question, the outc
 	@$(BIN)/planwarden demo $(if $(shell test -t 0 && echo tty),,--yes)
 
 test: $(READY) ## Run the tests
-	@$(RUN) pytest -n auto --dist worksteal
+	@$(RUN) pytest -n auto --dist worksteal -m "not browser"
 
 check: lint types imports test ## Everything that has to be green before a commit
 
