@@ -11,7 +11,6 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 
-import anyio
 import httpx2
 import uvicorn
 from mcp.server.auth.provider import TokenVerifier
@@ -35,6 +34,7 @@ from planwarden.server.inbox_site import Site
 from planwarden.server.mcp_desk import Opening
 from planwarden.server.mcp_server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.service import Service
+from planwarden.server.serving import until_cancelled
 from planwarden.server.telemetry_logs import log_to_stderr
 from planwarden.server.warden import Warden
 from planwarden.storage.tokens import HasTokens, Tokens
@@ -192,7 +192,7 @@ class _HttpServer(uvicorn.Server):
 
 
 async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:
-    """Runs uvicorn so that being cancelled, like a signal, closes the store properly."""
+    """Serve until cancelled or told to stop by a signal."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -202,20 +202,7 @@ async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Ca
         proxy_headers=False,
         server_header=False,
     )
-    server = _HttpServer(config, end_streams)
-    stopped = anyio.Event()
-
-    async def run() -> None:
-        with anyio.CancelScope(shield=True):
-            await server.serve(sockets=list(sockets))
-        stopped.set()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        try:
-            await stopped.wait()
-        finally:
-            server.should_exit = True
+    await until_cancelled(_HttpServer(config, end_streams), sockets)
 
 
 def _listening(host: str, port: int) -> socket.socket:

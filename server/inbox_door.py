@@ -20,6 +20,7 @@ from planwarden.server.configuration import Settings, operator
 from planwarden.server.inbox_browser import has_display, open_page
 from planwarden.server.inbox_listening import Listening, listen
 from planwarden.server.service import Service
+from planwarden.server.serving import until_cancelled
 from planwarden.storage.sessions import sessions_of
 
 logger = logging.getLogger(__name__)
@@ -170,17 +171,4 @@ async def serve_app(app: object, *listeners: socket.socket) -> None:
         timeout_graceful_shutdown=CLOSING_S,
         server_header=False,
     )
-    server = Server(config)
-    stopped = anyio.Event()
-
-    async def run() -> None:
-        with anyio.CancelScope(shield=True):
-            await server.serve(sockets=list(listeners))
-        stopped.set()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        try:
-            await stopped.wait()
-        finally:
-            server.should_exit = True
+    await until_cancelled(Server(config), listeners)
