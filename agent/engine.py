@@ -63,7 +63,8 @@ class Engine:
         observer: Observer | None = None,
     ) -> None:
         """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
-        not begin what it cannot finish. Without `follows` it records what it is told and begins nothing at all. Calls that are running have `grace_s` seconds to end when the engine closes.
+        not begin what it cannot finish. Without `follows` it records what it is told and begins nothing at all.
+        Calls that are running have `grace_s` seconds to end when the engine closes.
         `outbox` says what is told outside; without one nothing is. `observer` looks on.
         """
         self._adopts = adopts

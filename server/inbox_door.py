@@ -169,6 +169,8 @@ async def serve_app(app: object, *listeners: socket.socket) -> None:
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=CLOSING_S,
+        # Without this uvicorn believes X-Forwarded-For and -Proto of whoever connects from this machine.
+        proxy_headers=False,
         server_header=False,
     )
     await until_cancelled(Server(config), listeners)
