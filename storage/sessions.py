@@ -14,6 +14,8 @@ from planwarden.agent.ports import Store
 
 KEPT_S = 30 * 24 * 3600.0
 """How long rows of expired codes and sessions stay."""
+NAMED_DIGITS = 16
+"""Of a session's hash, to name it in the audit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 
 from planwarden.agent.errors import StoreError
-from planwarden.server.warden import LOCAL
+from planwarden.server.configuration import LOCAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from planwarden.agent.errors import InvalidArguments, UnknownTool
 from planwarden.agent.state import Execution
 from planwarden.agent.tool import ToolDefinition
 from planwarden.server.commands.run import Desk
+from planwarden.server.configuration import LOCAL
 from planwarden.server.facts import escape_text
 from planwarden.server.service import Service
 from planwarden.server.terminal.lines import Line, one_line
 from planwarden.server.terminal.terminal import Terminal
-from planwarden.server.warden import LOCAL
 
 STEP = "call"
 MAX_LINES = 200

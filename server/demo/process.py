@@ -7,7 +7,7 @@ import anyio
 
 from planwarden.server.commands.home import Home
 from planwarden.server.commands.run import read_plan
-from planwarden.server.warden import LOCAL
+from planwarden.server.configuration import LOCAL
 
 
 async def work(folder: Path) -> None:

@@ -17,7 +17,7 @@ from planwarden.agent.audit import Entry, Kind
 from planwarden.agent.errors import RateLimited, UsageError
 from planwarden.agent.ports import Store
 from planwarden.server.inbox.passphrase import Passphrase
-from planwarden.storage.sessions import Code, Session, sessions_of
+from planwarden.storage.sessions import NAMED_DIGITS, Code, Session, sessions_of
 
 CODE_S = 600.0
 """How long a code can be used."""
@@ -28,8 +28,6 @@ ATTEMPTS, ATTEMPTS_S = 5, 900.0
 """Wrong codes in so many seconds before typed codes are refused, right or wrong."""
 PASSPHRASE_ATTEMPTS = 5
 MAX_PRINCIPAL_CHARS = 128
-NAMED_DIGITS = 16
-"""Of a session's hash, to name it in the audit."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base 32: nothing in it is mistaken for something else (https://www.crockford.com/base32.html)."""

@@ -13,7 +13,6 @@ from pydantic import JsonValue
 from planwarden.agent.audit import Entry, Kind
 from planwarden.agent.errors import LimitExceeded, UsageError
 from planwarden.agent.ports import Store
-from planwarden.server.inbox.access import NAMED_DIGITS
 from planwarden.server.signatures.options import NONCE_S, Options, Place, creation_options, request_options
 from planwarden.server.signatures.signature import (
     Evidence,
@@ -27,7 +26,7 @@ from planwarden.server.signatures.signature import (
     verify_registration,
 )
 from planwarden.storage.keys import Key, KeyUse, Nonce, Purpose, counts, keys_of
-from planwarden.storage.sessions import Session
+from planwarden.storage.sessions import NAMED_DIGITS, Session
 
 MAX_KEYS = 20
 MAX_LABEL_CHARS = 60
