@@ -1,6 +1,14 @@
-"""What every test module shares: one event loop back end, no network by default, campaigns only when asked for."""
+"""What every test module shares: one event loop back end, every store, no network by default, campaigns only when asked for."""
 
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
 import pytest
+
+from planwarden.agent.ports import Store
+from planwarden.storage.clock import ManualClock
+from tests.store.suite import BACK_ENDS, BackEnd
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,3 +29,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(params=sorted(BACK_ENDS))
+async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[BackEnd]:
+    """Each kind of store in turn, in a home of its own."""
+    made = BACK_ENDS[request.param](tmp_path / "home")
+    try:
+        with anyio.fail_after(60):
+            yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+def store(back_end: BackEnd) -> Store:
+    return back_end.connect()
+
+
+@pytest.fixture
+def clock(back_end: BackEnd) -> ManualClock:
+    return back_end.clock

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
 from pydantic import JsonValue
 
 import planwarden
@@ -12,6 +13,24 @@ from planwarden.agent.llm import CallerModel, ScriptedModel
 from planwarden.agent.ports import Model, Store
 from planwarden.server.configuration import Settings
 from planwarden.storage.memory import MemoryStore
+
+
+@dataclass
+class Gate:
+    """A tool that says when it started and goes on when it is told to."""
+
+    started: anyio.Event = field(default_factory=anyio.Event)
+    opened: anyio.Event = field(default_factory=anyio.Event)
+
+    def tool(self) -> object:
+        @planwarden.tool(risk="read", effect="read")
+        async def gate() -> str:
+            """Waits."""
+            self.started.set()
+            await self.opened.wait()
+            return "through"
+
+        return gate
 
 
 @dataclass

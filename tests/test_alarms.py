@@ -1,6 +1,5 @@
 """Reminders and escalations: fixed when the question is asked, fired once, silent after the answer."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory import MemoryStore
 from tests.fakes import Moment, WatchedStore
 from tests.requirements import requirement
-from tests.store.suite import BACK_ENDS, BackEnd
+from tests.store.suite import BackEnd
 from tests.support import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -36,16 +35,6 @@ def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tu
         escalate_to=() if escalate_after_s is None else to,
     )
     return Settings(home=NOBODY, policy=Policy(default_schedule=schedule))
-
-
-@pytest.fixture(params=sorted(BACK_ENDS))
-async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BackEnd]:
-    back_end = BACK_ENDS[request.param](tmp_path / "home")
-    try:
-        with anyio.fail_after(20):
-            yield back_end
-    finally:
-        await back_end.close()
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """Tokens in both stores: what is kept of them, and when they are accepted."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +11,9 @@ from planwarden.server.access.tokens import TokenCheck
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.tokens import HasTokens, Tokens
 from tests.requirements import requirement
-from tests.store.suite import BACK_ENDS, BackEnd
+from tests.store.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=list(BACK_ENDS))
-async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[BackEnd]:
-    made = BACK_ENDS[request.param](tmp_path)
-    yield made
-    await made.close()
 
 
 def _tokens(back_end: BackEnd) -> tuple[Tokens, ManualClock]:

@@ -2,7 +2,6 @@
 
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
@@ -28,26 +27,8 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.sessions import KEPT_S, Session, sessions_of
 from planwarden.storage.sqlite import SqliteStore
 from tests.requirements import requirement
-from tests.store.suite import BACK_ENDS, BackEnd
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=sorted(BACK_ENDS))
-async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[BackEnd]:
-    made = BACK_ENDS[request.param](tmp_path / "home")
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-def store(back_end: BackEnd) -> Store:
-    return back_end.connect()
-
-
-@pytest.fixture
-def clock(back_end: BackEnd) -> ManualClock:
-    return back_end.clock
 
 
 async def _kinds(store: Store) -> list[str]:

@@ -1,35 +1,15 @@
 """Waiting over MCP: calls return in time, progress is reported, and executions outlive the request that started them."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import pytest
 from mcp import Client
 
-import planwarden
 from tests.mcp.support import ERAS, Era, ids_of, ok, served, text_of
-from tests.support import Ledger, asked_step, plan, tool_step
+from tests.support import Gate, Ledger, asked_step, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
-
-
-@dataclass
-class Gate:
-    """A tool that says when it started and goes on when it is told to."""
-
-    started: anyio.Event = field(default_factory=anyio.Event)
-    opened: anyio.Event = field(default_factory=anyio.Event)
-
-    def tool(self) -> object:
-        @planwarden.tool(risk="read", effect="read")
-        async def gate() -> str:
-            """Waits."""
-            self.started.set()
-            await self.opened.wait()
-            return "through"
-
-        return gate
 
 
 PLAN = plan(tool_step("a", "gate"))

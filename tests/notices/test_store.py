@@ -1,7 +1,6 @@
 """The outbox of every store: written with what it tells, claimed by one, and never without a trace."""
 
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,31 +18,11 @@ from planwarden.storage.memory import MemoryStore
 from planwarden.storage.notices import MAX_WAITING, KeepsNotices, Notices
 from planwarden.storage.sqlite import SqliteStore
 from tests.requirements import requirement
-from tests.store.suite import BACK_ENDS, BackEnd, Scribe, decided, guard, question
+from tests.store.suite import BackEnd, Scribe, decided, guard, question
 
 pytestmark = pytest.mark.anyio
 
 CLAIM_S = 60.0
-
-
-@pytest.fixture(params=sorted(BACK_ENDS))
-async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BackEnd]:
-    back_end = BACK_ENDS[request.param](tmp_path / "home")
-    try:
-        with anyio.fail_after(20):
-            yield back_end
-    finally:
-        await back_end.close()
-
-
-@pytest.fixture
-def clock(back_end: BackEnd) -> ManualClock:
-    return back_end.clock
-
-
-@pytest.fixture
-def store(back_end: BackEnd) -> Store:
-    return back_end.connect()
 
 
 def notices_of(store: Store) -> Notices:

@@ -1,8 +1,6 @@
 """The laws of the `Keys` port, over every store there is."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import pytest
@@ -12,7 +10,7 @@ from planwarden.agent.errors import UsageError
 from planwarden.agent.ports import Store
 from planwarden.storage.keys import OPEN_NONCES, Key, Keys, KeyUse, Nonce, keys_of
 from tests.requirements import requirement
-from tests.store.suite import BACK_ENDS, BackEnd
+from tests.store.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -42,15 +40,6 @@ def use(name: str = "a", principal: str = "ann", count: int = 1, at: float = 2.0
 
 def nonce(text: str, session: str = "s", expires_at: float = 10.0) -> Nonce:
     return Nonce(nonce=text, purpose="sign", session=session, suspension_id="q", digest="d", expires_at=expires_at)
-
-
-@pytest.fixture(params=sorted(BACK_ENDS))
-async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BackEnd]:
-    made = BACK_ENDS[request.param](tmp_path / "home")
-    try:
-        yield made
-    finally:
-        await made.close()
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """The laws of the `Store` port, over every store there is."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -23,28 +21,9 @@ from planwarden.agent.ports import Append, Guard, Lease, Store, SuspensionRow
 from planwarden.agent.state import new_execution
 from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
-from tests.store.suite import BACK_ENDS, LEASE_S, BackEnd, Scribe, decided, guard, question
+from tests.store.suite import LEASE_S, BackEnd, Scribe, decided, guard, question
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=sorted(BACK_ENDS))
-async def back_end(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BackEnd]:
-    made = BACK_ENDS[request.param](tmp_path / "home")
-    try:
-        yield made
-    finally:
-        await made.close()
-
-
-@pytest.fixture
-def store(back_end: BackEnd) -> Store:
-    return back_end.connect()
-
-
-@pytest.fixture
-def clock(back_end: BackEnd) -> ManualClock:
-    return back_end.clock
 
 
 async def everything(store: Store, execution_id: str) -> tuple[object, ...]:
