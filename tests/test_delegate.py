@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -79,7 +80,7 @@ class Bob:
         """Thread and status of everything that the agent ever ran."""
         if not (self.home / "planwarden.db").exists():
             return []
-        with sqlite3.connect(f"file:{self.home}/planwarden.db?mode=ro", uri=True) as connection:
+        with closing(sqlite3.connect(f"file:{self.home}/planwarden.db?mode=ro", uri=True)) as connection:
             return list(connection.execute("SELECT thread_id, status FROM executions"))
 
     @property
@@ -311,7 +312,7 @@ async def test_without_an_agent_there_is_no_tool_and_an_unknown_agent_is_refused
 
 
 def _rows(home: Path, query: str) -> list[tuple[str, ...]]:
-    with sqlite3.connect(f"file:{home}/planwarden.db?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{home}/planwarden.db?mode=ro", uri=True)) as connection:
         return list(connection.execute(query))
 
 
