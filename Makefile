@@ -78,7 +78,7 @@ browser: $(READY) ## The inbox in a real Chromium, installed from the system's p
 	@$(RUN) pytest -m browser
 
 screenshots: $(READY) ## The pictures of docs/inbox.md
-	@$(RUN) tests.inbox_pictures
+	@$(RUN) tests.inbox.pictures
 
 walk: $(READY) ## A model tries to approve itself, a person decides; writes docs/walk.md
 	@$(RUN) tests.walk

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 from tests.doubles.asked import Asked
-from tests.provider_runs import GOAL, WAYS, Finished, Way, make_home, run_goal
+from tests.provider.runs import GOAL, WAYS, Finished, Way, make_home, run_goal
 
 PAGE = Path(__file__).parent.parent / "docs" / "providers.md"
 INTRODUCTION = f"""# Providers

@@ -17,7 +17,7 @@ from planwarden.agent.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.fold import apply
 from planwarden.agent.ports import Store
 from planwarden.agent.state import new_execution
-from planwarden.server.signatures_audit import SignatureCheck
+from planwarden.server.signatures.audit import SignatureCheck
 from planwarden.storage.keys import KeepsKeys, Key
 
 PAGE = 500

@@ -16,12 +16,12 @@ from planwarden.agent.prompts import DELEGATE
 from planwarden.server.configuration import Settings
 from planwarden.tools.base import Tool, as_tool, marked_tools
 from planwarden.tools.calculator import calculator_tool
-from planwarden.tools.delegate import Delegate
-from planwarden.tools.downstream import Downstream
+from planwarden.tools.delegate.delegation import Delegate
+from planwarden.tools.downstream.servers import Downstream
 from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from planwarden.tools.web_extract import web_extract_tool
-from planwarden.tools.web_search import search_endpoint_from_environment, web_search_tool
+from planwarden.tools.web.extract import web_extract_tool
+from planwarden.tools.web.search import search_endpoint_from_environment, web_search_tool
 
 ENTRY_POINTS = "planwarden.tools"
 

@@ -19,13 +19,13 @@ from planwarden.agent import events as ev
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.plan import MAX_STEPS
 from planwarden.agent.tool import Effect, OnTimeout, Risk, ToolDefinition
-from planwarden.server.access_settings import HttpSettings
-from planwarden.server.notices_channels import Channel, NotifySettings, channels
+from planwarden.server.access.settings import HttpSettings
+from planwarden.server.notices.channels import Channel, NotifySettings, channels
 from planwarden.server.options import invalid
 from planwarden.server.policy import Policy
 from planwarden.server.reminders import REMINDERS, ReminderSettings, schedules
-from planwarden.server.telemetry_settings import LoggingSettings, Observation, OtelSettings, observation
-from planwarden.tools.downstream_config import Servers, ServerSettings, read_servers
+from planwarden.server.telemetry.settings import LoggingSettings, Observation, OtelSettings, observation
+from planwarden.tools.downstream.config import Servers, ServerSettings, read_servers
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"

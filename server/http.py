@@ -22,20 +22,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from planwarden.agent.errors import StoreError, UsageError
 from planwarden.agent.ports import Clock
-from planwarden.server.access_failures import FailedTokens
-from planwarden.server.access_network import Names, NamesCheck, check_access, check_network, in_url
-from planwarden.server.access_settings import HttpSettings, is_loopback
-from planwarden.server.access_tokens import TokenCheck
+from planwarden.server.access.failures import FailedTokens
+from planwarden.server.access.network import Names, NamesCheck, check_access, check_network, in_url
+from planwarden.server.access.settings import HttpSettings, is_loopback
+from planwarden.server.access.tokens import TokenCheck
 from planwarden.server.configuration import Settings
-from planwarden.server.inbox import inbox_app
-from planwarden.server.inbox_door import BASE, announced
-from planwarden.server.inbox_listening import joined
-from planwarden.server.inbox_site import Site
-from planwarden.server.mcp_desk import Opening
-from planwarden.server.mcp_server import BearerAuth, PlanwardenServer, build_server
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.door import BASE, announced
+from planwarden.server.inbox.listening import joined
+from planwarden.server.inbox.site import Site
+from planwarden.server.mcp.desk import Opening
+from planwarden.server.mcp.server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.service import Service
 from planwarden.server.serving import until_cancelled
-from planwarden.server.telemetry_logs import log_to_stderr
+from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.warden import Warden
 from planwarden.storage.tokens import HasTokens, Tokens
 
@@ -129,7 +129,7 @@ def _with_issuer(
     settings: HttpSettings, resource: str, tokens: Tokens, clock: Clock, client: httpx2.AsyncClient
 ) -> TokenVerifier:
     try:
-        from planwarden.server.access_oauth import IssuerCheck
+        from planwarden.server.access.oauth import IssuerCheck
     except ImportError as error:
         raise UsageError("[http] issuer needs `pip install 'planwarden[oauth]'`") from error
     issuer = IssuerCheck(settings, settings.audience or resource, clock, client)

@@ -16,9 +16,9 @@ from planwarden.agent.errors import (
     ThreadBusy,
     UsageError,
 )
-from planwarden.server.commands_handlers import print_json
-from planwarden.server.commands_home import FAILED, INTERRUPTED, USAGE
-from planwarden.server.commands_parser import parser
+from planwarden.server.commands.handlers import print_json
+from planwarden.server.commands.home import FAILED, INTERRUPTED, USAGE
+from planwarden.server.commands.parser import parser
 
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
 """Right commands at the wrong time: failures, not misuse."""

@@ -1,6 +1,6 @@
 """Which model a setting names.
 
-`caller` (the default), `scripted:FILE`, or a provider's model as described in `planwarden.agent.provider`. A name, a key
+`caller` (the default), `scripted:FILE`, or a provider's model as described in `planwarden.agent.provider.endpoint`. A name, a key
 and an extra are checked at once, so that a server with a wrong setting does not start; the provider's client, which
 takes seconds to import, is loaded on another thread when the first prompt comes.
 """
@@ -18,11 +18,11 @@ from planwarden.agent.errors import InvalidArguments, ModelError
 from planwarden.agent.llm import CallerModel, ScriptedModel
 from planwarden.agent.ports import Model, Reply
 from planwarden.agent.prompts import Prompt
-from planwarden.agent.provider import Endpoint, read_endpoint
+from planwarden.agent.provider.endpoint import Endpoint, read_endpoint
 from planwarden.agent.tool import ToolDefinition
 
 if TYPE_CHECKING:
-    from planwarden.agent.provider_model import ProviderModel
+    from planwarden.agent.provider.model import ProviderModel
 
 
 def build_model(name: str, environment: Mapping[str, str] | None = None) -> Model:
@@ -69,7 +69,7 @@ class LateModel:
 
     def _load(self) -> "ProviderModel":
         try:
-            module = import_module("planwarden.agent.provider_model")
+            module = import_module("planwarden.agent.provider.model")
             return module.ProviderModel(self._endpoint)
         except ImportError:
             raise ModelError(_not_installed(self._endpoint)) from None

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from planwarden.agent.errors import InvalidArguments
-from planwarden.server.telemetry_settings import Observation
+from planwarden.server.telemetry.settings import Observation
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from planwarden.server.telemetry import Telemetry
+    from planwarden.server.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def observer_of(
     if not is_given and not observation.is_on:
         return None
     try:
-        from planwarden.server.telemetry import Telemetry, exported
+        from planwarden.server.telemetry.telemetry import Telemetry, exported
 
         if is_given:
             records = observation.record_arguments

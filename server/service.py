@@ -32,14 +32,14 @@ from planwarden.agent.ports import Header
 from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
-from planwarden.server.access_proof import weighed
+from planwarden.server.access.proof import weighed
 from planwarden.server.audits import Audit
 from planwarden.server.configuration import RETENTION_DAYS
 from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
-from planwarden.tools.delegate import MAX_DEPTH
-from planwarden.tools.downstream import Downstream
+from planwarden.tools.delegate.delegation import MAX_DEPTH
+from planwarden.tools.downstream.servers import Downstream
 
 MAX_GOAL_CHARS = 20_000
 MAX_REASON_CHARS = 2_000

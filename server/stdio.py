@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from planwarden.server.configuration import Settings
-from planwarden.server.inbox_door import with_door
+from planwarden.server.inbox.door import with_door
 from planwarden.server.service import Service
-from planwarden.server.telemetry_logs import log_to_stderr
+from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.warden import Warden
 
 CLOSING_S = 5.0
@@ -33,7 +33,7 @@ async def serve_stdio(settings: Settings) -> None:
     gc.disable()
     try:
         # Imported here, with the collector off; it also keeps the SDK out of commands that do not serve.
-        from planwarden.server.mcp_server import build_server
+        from planwarden.server.mcp.server import build_server
 
         warden = Warden(settings=settings, whole_process=True)
 

@@ -22,8 +22,8 @@ from planwarden.server import views
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import LOCAL, Settings, load_settings
 from planwarden.server.models import build_model
-from planwarden.server.notices import outbox
-from planwarden.server.notices_courier import Courier
+from planwarden.server.notices.book import outbox
+from planwarden.server.notices.courier import Courier
 from planwarden.server.observers import closing, observer_of
 from planwarden.server.service import Service
 from planwarden.storage.notices import KeepsNotices
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from planwarden.server.telemetry import Telemetry
+    from planwarden.server.telemetry.telemetry import Telemetry
 
 
 class Warden:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.artifact import is_stand_in
 from planwarden.agent.tool import CallContext
-from tests.mcp_support import Document
+from tests.mcp.support import Document
 
 PAGES = 3_000
 

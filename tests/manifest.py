@@ -15,7 +15,7 @@ import anyio
 from mcp import Client
 from mcp.types import TextResourceContents
 
-from tests.mcp_support import served
+from tests.mcp.support import served
 
 MANIFEST = Path(__file__).parent.parent / "manifest.json"
 OURS = "planwarden"

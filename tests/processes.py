@@ -1,4 +1,4 @@
-"""Starting the programs of `tests/crash_worker.py`, where needed on a disk that only they see."""
+"""Starting the programs of `tests/crash/worker.py`, where needed on a disk that only they see."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 ROOT = Path(__file__).parent.parent
-WORKER = (sys.executable, "-m", "tests.crash_worker")
+WORKER = (sys.executable, "-m", "tests.crash.worker")
 
 
 class Worker:

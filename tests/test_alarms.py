@@ -19,7 +19,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory import MemoryStore
 from tests.fakes import Moment, WatchedStore
 from tests.requirements import requirement
-from tests.store_suite import BACK_ENDS, BackEnd
+from tests.store.suite import BACK_ENDS, BackEnd
 from tests.support import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio

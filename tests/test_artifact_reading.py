@@ -13,12 +13,12 @@ import planwarden
 from planwarden.agent.artifact import Attached, make_artifact
 from planwarden.agent.errors import UnknownArtifact, UsageError
 from planwarden.agent.tool import ToolDefinition
-from planwarden.server.commands_home import Home
-from planwarden.server.commands_inbox import read_artifact
+from planwarden.server.commands.home import Home
+from planwarden.server.commands.looking import read_artifact
 from planwarden.tools.base import Tool, define
 from tests.artifact_support import PAGES, crawl, facts, returning
-from tests.cli_support import Cli, make_home
-from tests.mcp_support import Document, ok, served
+from tests.cli.support import Cli, make_home
+from tests.mcp.support import Document, ok, served
 from tests.support import plan, tool_step
 
 pytestmark = pytest.mark.anyio

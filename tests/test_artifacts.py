@@ -340,7 +340,7 @@ async def test_a_process_killed_between_a_large_effect_and_its_commit_leaves_a_q
     tmp_path: Path,
 ) -> None:
     """spec: design.md, at most once"""
-    worker = Worker("tests.crash_worker", "large_effect", str(tmp_path))
+    worker = Worker("tests.crash.worker", "large_effect", str(tmp_path))
     worker.process.wait(60)
     worker.kill()
     ledger = EffectLedger(tmp_path / "effects")

@@ -11,7 +11,7 @@ import planwarden
 from planwarden.agent.answers import Authority
 from planwarden.server.audits import Audit
 from planwarden.storage.sqlite import SqliteStore
-from tests.cli_support import Cli
+from tests.cli.support import Cli
 from tests.requirements import requirement
 from tests.support import Ledger, confirm, plan, tool_step, warden
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.configuration import load_settings
-from tests.downstream_support import WAIT_S, Place, called, error_of, until
+from tests.downstream.support import WAIT_S, Place, called, error_of, until
 from tests.requirements import requirement
 from tests.support import plan, tool_step
 

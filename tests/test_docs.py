@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.clients import CLIENTS
-from planwarden.server.commands_parser import parser
+from planwarden.server.commands.parser import parser
 from planwarden.server.configuration import load_settings
 from tests.support import warden
 
@@ -98,7 +98,7 @@ def test_the_tests_that_the_security_page_names_exist() -> None:
     """ours"""
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", page))
-    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 15
     assert [name for name in sorted(named) if f"def {name}(" not in written] == []
 

@@ -14,7 +14,7 @@ from planwarden.agent.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.configuration import Settings
 from planwarden.storage.memory import MemoryStore
 from planwarden.tools.base import Tool, define
-from tests.downstream_support import Place, approved, called, listed, until
+from tests.downstream.support import Place, approved, called, listed, until
 from tests.requirements import requirement
 from tests.support import plan, tool_step
 

@@ -27,7 +27,7 @@ from planwarden.storage.memory import MemoryStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.crash_scenario import FORM, PERSON, PRINCIPAL, engine_on
+from tests.crash.scenario import FORM, PERSON, PRINCIPAL, engine_on
 from tests.fakes import EffectLedger, recording_tool
 from tests.requirements import requirement
 

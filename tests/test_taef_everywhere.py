@@ -14,7 +14,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.llm import CallerModel
 from planwarden.agent.ports import Model
-from planwarden.agent.provider import Mode
+from planwarden.agent.provider.endpoint import Mode
 from planwarden.server.configuration import Settings
 from planwarden.storage.memory import MemoryStore
 from tests.doubles.asked import Body

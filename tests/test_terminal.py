@@ -9,11 +9,11 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.state import Execution
-from planwarden.server.commands_inbox import age
-from planwarden.server.terminal import Terminal
-from planwarden.server.terminal_form import fill_in, flat_fields, type_json
-from planwarden.server.terminal_lines import Line, outcome_lines, step_lines, value_summary
-from planwarden.server.terminal_screen import PlainScreen
+from planwarden.server.commands.looking import age
+from planwarden.server.terminal.form import fill_in, flat_fields, type_json
+from planwarden.server.terminal.lines import Line, outcome_lines, step_lines, value_summary
+from planwarden.server.terminal.screen import PlainScreen
+from planwarden.server.terminal.terminal import Terminal
 from tests.support import Ledger, asked_step, calls, confirm, plan, says, tool_step, warden
 
 

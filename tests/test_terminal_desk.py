@@ -11,12 +11,12 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.answers import Decision
 from planwarden.agent.state import Execution
-from planwarden.server.commands_home import Home, exit_code
-from planwarden.server.commands_run import Desk, approve, conclude, run_plan
-from planwarden.server.terminal import Terminal
+from planwarden.server.commands.home import Home, exit_code
+from planwarden.server.commands.run import Desk, approve, conclude, run_plan
+from planwarden.server.terminal.terminal import Terminal
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import SqliteStore
-from tests.cli_support import ASK_FORM, ERASE, Cli, make_home, step
+from tests.cli.support import ASK_FORM, ERASE, Cli, make_home, step
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
 

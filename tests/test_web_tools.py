@@ -30,9 +30,9 @@ from pydantic import JsonValue, TypeAdapter
 from planwarden.agent.errors import ToolError, UsageError
 from planwarden.agent.tool import CallContext
 from planwarden.tools.base import Tool
-from planwarden.tools.web_access import PUBLIC_WEB, AddressPolicy, IPAddress, WebAccess, WebLimits, special_range
-from planwarden.tools.web_extract import web_extract_tool
-from planwarden.tools.web_search import Provider, SearchEndpoint, search_endpoint_from_environment, web_search_tool
+from planwarden.tools.web.access import PUBLIC_WEB, AddressPolicy, IPAddress, WebAccess, WebLimits, special_range
+from planwarden.tools.web.extract import web_extract_tool
+from planwarden.tools.web.search import Provider, SearchEndpoint, search_endpoint_from_environment, web_search_tool
 
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="e:s:1")
 LOOPBACK = ipaddress.ip_network("127.0.0.1/32")

@@ -18,12 +18,12 @@ from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 import planwarden
 from planwarden.server.audits import Audit
 from planwarden.server.configuration import Settings
-from planwarden.server.inbox import inbox_app
-from planwarden.server.inbox_site import Site
-from planwarden.server.mcp_desk import opening
-from planwarden.server.mcp_server import build_server
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.site import Site
+from planwarden.server.mcp.desk import opening
+from planwarden.server.mcp.server import build_server
 from planwarden.storage.sqlite import SqliteStore
-from tests.inbox_support import HOST, Inbox
+from tests.inbox.support import HOST, Inbox
 
 PAGE = Path(__file__).parent.parent / "docs" / "walk.md"
 PLAN: dict[str, Any] = {

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.cli_support import Cli, clean_environment, on_terminal
+from tests.cli.support import Cli, clean_environment, on_terminal
 from tests.support import confirm, plan, tool_step
 
 TOOLS = '''

@@ -8,12 +8,12 @@ from pathlib import Path
 import anyio
 import uvicorn
 
-from planwarden.server.access_network import Names
-from planwarden.server.access_settings import HttpSettings
+from planwarden.server.access.network import Names
+from planwarden.server.access.settings import HttpSettings
 from planwarden.server.configuration import Settings
 from planwarden.server.http import PATH, http_app
-from planwarden.server.mcp_desk import opening
-from planwarden.server.mcp_server import build_server
+from planwarden.server.mcp.desk import opening
+from planwarden.server.mcp.server import build_server
 from planwarden.server.warden import Warden
 from planwarden.storage.clock import SystemClock
 from tests.conformance import asking, content, tasks

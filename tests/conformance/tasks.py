@@ -24,12 +24,12 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.answers import Decision
-from planwarden.server.mcp_forms import Form
-from planwarden.server.mcp_server import PlanwardenServer
-from planwarden.server.mcp_tasks import Task, Tasks, offered, wants_tasks
-from planwarden.server.mcp_tasks_input import TaskInput
-from planwarden.server.mcp_tasks_view import TASKS
-from planwarden.server.mcp_watch import AnyContext
+from planwarden.server.mcp.forms import Form
+from planwarden.server.mcp.server import PlanwardenServer
+from planwarden.server.mcp.tasks import Task, Tasks, offered, wants_tasks
+from planwarden.server.mcp.tasks_input import TaskInput
+from planwarden.server.mcp.tasks_view import TASKS
+from planwarden.server.mcp.watch import AnyContext
 from planwarden.server.views import Suspension
 
 NAME_FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

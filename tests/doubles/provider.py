@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from planwarden.agent.provider import Mode, read_endpoint
-from planwarden.agent.provider_model import ProviderModel
-from planwarden.agent.provider_retry import Patience, Retries
+from planwarden.agent.provider.endpoint import Mode, read_endpoint
+from planwarden.agent.provider.model import ProviderModel
+from planwarden.agent.provider.retry import Patience, Retries
 from tests.doubles.server import Double
 
 PATIENCE = Patience(attempts=3)

@@ -1,0 +1,1 @@
+"""Models of providers, over `pydantic_ai.direct`."""

@@ -1,0 +1,1 @@
+"""Who calls over HTTP, and how that is proven: tokens, OAuth, networks."""

@@ -1,0 +1,1 @@
+"""The inbox: pages on which a person reads questions and decides them."""

@@ -1,0 +1,67 @@
+"""Recording a decision that was made on a page.
+
+Usually this process goes on with the execution. Where it does not have all tools of the execution, because another program
+registered them, it only records, and the process that has them goes on: a call must not fail because of who was asked.
+"""
+
+from collections.abc import Iterator
+
+from planwarden.agent import events as ev
+from planwarden.agent.answers import Authority, Decision
+from planwarden.agent.engine import Engine
+from planwarden.agent.llm import CallerModel
+from planwarden.agent.state import STEP_TERMINAL, Execution
+from planwarden.server import views
+from planwarden.server.inbox.lookup import Asked
+from planwarden.server.inbox.visit import Visit
+from planwarden.server.service import Service
+
+CHANNEL = "inbox"
+
+
+async def answer(
+    visit: Visit, asked: Asked, decision: Decision, digest: str, *, wait_s: float, assurance: ev.Assurance = "human"
+) -> views.Execution:
+    """The execution after the decision about the revision with that digest. Raises as `Service.answer`."""
+    rendered = asked.shown.rendered if digest == asked.shown.digest else ""
+    authority = Authority(
+        assurance=assurance, channel=CHANNEL, principal=visit.session.principal, digest=digest, rendered=rendered
+    )
+    if not missing_tools(visit.service, asked.execution):
+        return await _recorded(visit.service, asked, decision, authority, wait_s)
+    engine = visit.service.engine
+    recorder = Engine(
+        engine.store, engine.tools, CallerModel(), engine.grants.gate, ids=engine.ids, adopts=False, follows=False
+    )
+    async with recorder:
+        service = Service(recorder, ev.Options(), max_steps=0)
+        return await _recorded(service, asked, decision, authority, 0)
+
+
+def missing_tools(service: Service, execution: Execution) -> tuple[str, ...]:
+    """Tools of steps that are not over and that this process does not have."""
+    tools = service.engine.tools
+    names = dict.fromkeys(_tools(execution))
+    return tuple(name for name in names if (found := tools.get(name)) is None or found.unavailable)
+
+
+async def _recorded(
+    service: Service, asked: Asked, decision: Decision, authority: Authority, wait_s: float
+) -> views.Execution:
+    return await service.answer(
+        asked.row.thread_id,
+        asked.row.suspension_id,
+        decision,
+        authority,
+        wait_seconds=wait_s,
+        principal=None,
+    )
+
+
+def _tools(execution: Execution) -> Iterator[str]:
+    for state in execution.steps.values():
+        if state.status in STEP_TERMINAL:
+            continue
+        yield from state.step.required_tools
+        yield from (planned.tool_name for planned in state.step.tool_calls)
+        yield from (call.tool_name for call in state.calls)

@@ -1,0 +1,52 @@
+"""The inbox as an ASGI application under `/inbox`: where a person reads a question and decides.
+
+Pages work without script; the script only refreshes them and moves the focus. Looking never changes anything, and
+nothing is decided without a session, a form of that session, and the digest of what was shown.
+"""
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from planwarden.server.inbox.execution import execution_routes
+from planwarden.server.inbox.grants import grant_routes
+from planwarden.server.inbox.keys import key_routes
+from planwarden.server.inbox.lists import list_routes
+from planwarden.server.inbox.pairing import pairing_routes
+from planwarden.server.inbox.question import question_routes
+from planwarden.server.inbox.shield import Hosts, Shield
+from planwarden.server.inbox.site import BASE, Site, assets
+from planwarden.server.inbox.visit import NotFound, trouble
+
+
+def inbox_app(site: Site, hosts: Hosts) -> Starlette:
+    """The inbox of one home; it answers only to the given `Host` headers."""
+    return Starlette(
+        routes=[
+            Route(f"{BASE}/static/{{name}}", _asset, methods=["GET"]),
+            *pairing_routes(site),
+            *question_routes(site),
+            *list_routes(site),
+            *execution_routes(site),
+            *grant_routes(site),
+            *key_routes(site),
+        ],
+        middleware=[Middleware(Shield, hosts=hosts, origin=site.origin)],
+        exception_handlers={404: _missing, 405: _missing},
+    )
+
+
+async def _asset(request: Request) -> Response:
+    found = assets().get(request.path_params["name"])
+    if found is None:
+        return trouble(NotFound())
+    # The address holds the hash of the content, so it may be kept for as long as anybody likes.
+    is_named = request.query_params.get("v") == found.version
+    caching = "public, max-age=31536000, immutable" if is_named else "no-cache"
+    return Response(found.content, media_type=found.media, headers={"Cache-Control": caching})
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    return trouble(NotFound())

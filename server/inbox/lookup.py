@@ -1,0 +1,109 @@
+"""Finding what a page is about: one question, a page of them, an execution with its timeline.
+
+The inbox is the operator's, so it sees the questions of every principal; ids that are unknown and ids of questions that are
+not for people give the same answer.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planwarden.agent.errors import StoreError, UnknownSuspension
+from planwarden.agent.ports import Page, SuspensionRow
+from planwarden.agent.state import Execution, SuspensionState
+from planwarden.server.inbox.facts import Shown, revised, shown
+from planwarden.server.service import Service
+
+PAGE = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question where it stands now."""
+
+    row: SuspensionRow
+    execution: Execution
+    found: SuspensionState
+    shown: Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A page of questions."""
+
+    questions: tuple[Shown, ...]
+    total: int
+    next_cursor: str | None
+
+
+async def find_asked(service: Service, suspension_id: str) -> Asked:
+    """The question with that id.
+
+    Raises:
+        UnknownSuspension: there is none for a person.
+    """
+    row = await service.engine.store.find_suspension(suspension_id)
+    if row is None or row.addressee != "human":
+        raise UnknownSuspension("there is no question with that id, or it is not for a person")
+    execution, owner = await service.engine.current(row.execution_id)
+    found = execution.suspensions.get(suspension_id)
+    if found is None:
+        raise UnknownSuspension("there is no question with that id, or it is not for a person")
+    return Asked(row=row, execution=execution, found=found, shown=await _shown(service, execution, found, owner))
+
+
+async def waiting(service: Service, cursor: str | None, limit: int = PAGE) -> Listed:
+    """Open questions to people, oldest first. Raises `InvalidArguments` for a foreign cursor."""
+    page = await service.engine.store.suspensions(addressee="human", limit=limit, cursor=cursor)
+    return await _listed(service, page, page.total)
+
+
+async def decided(service: Service, cursor: str | None) -> Listed:
+    """Questions to people that are over, the newest first. Raises `InvalidArguments` for a foreign cursor."""
+    page = await service.engine.store.decided(limit=PAGE, cursor=cursor)
+    return await _listed(service, page, page.total)
+
+
+async def next_waiting(service: Service, besides: str) -> tuple[str | None, int]:
+    """The id of another open question, and how many there are without this one."""
+    page = await service.engine.store.suspensions(addressee="human", limit=2)
+    others = [row.suspension_id for row in page.rows if row.suspension_id != besides]
+    return (others[0] if others else None), page.total - (len(page.rows) - len(others))
+
+
+async def _listed(service: Service, page: Page, total: int) -> Listed:
+    found: list[Shown] = []
+    for row in page.rows:
+        # One damaged execution does not hide the questions of all others.
+        try:
+            execution, owner = await service.engine.current(row.execution_id)
+        except StoreError:
+            continue
+        suspension = execution.suspensions.get(row.suspension_id)
+        if suspension is not None:
+            found.append(await _shown(service, execution, suspension, owner))
+    return Listed(questions=tuple(found), total=total, next_cursor=page.next_cursor)
+
+
+async def _shown(service: Service, execution: Execution, found: SuspensionState, owner: str) -> Shown:
+    history = None
+    if found.question.revision > 1:
+        log = await service.engine.store.read(execution.execution_id)
+        history = revised(log, found.question.suspension_id)
+    return shown(execution, found, service.engine.tools, owner, history)
+
+
+def waiting_token(listed: Listed) -> str:
+    """Changes whenever the page of questions would look different."""
+    return _token(
+        [str(listed.total), *(f"{q.suspension_id}{q.digest}{q.is_open}{len(q.votes)}" for q in listed.questions)]
+    )
+
+
+def standing_token(asked: Asked) -> str:
+    """Changes whenever the question or its execution does."""
+    return _token([asked.shown.digest, str(asked.shown.is_open), asked.execution.status, str(asked.execution.version)])
+
+
+def _token(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,74 @@
+"""Completions: what can be typed next into an argument of a prompt or a resource's address.
+
+Thread ids and question ids are the caller's own, newest first; tool names are the catalogue's. Whatever else is asked
+for has no completions, which is not an error.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INTERNAL_ERROR, CompleteRequestParams, CompleteResult, Completion, PromptReference
+
+from planwarden.agent.errors import PlanwardenError
+from planwarden.server.mcp.desk import Desk
+from planwarden.server.mcp.prompts import PROMPTS
+from planwarden.server.mcp.resources import TEMPLATES
+from planwarden.server.service import MAX_PAGE, Service
+
+MAX_VALUES = 100
+"""The protocol's limit."""
+LOOKED_AT = 1_000
+"""Newest executions whose threads are offered."""
+
+Source = Callable[[Service, str], Awaitable[Iterable[str]]]
+
+
+async def complete(context: ServerRequestContext[Desk, Any], params: CompleteRequestParams) -> CompleteResult:
+    """Serves `completion/complete`."""
+    source = _source(params)
+    if source is None:
+        return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
+    desk = context.lifespan_context
+    try:
+        found = await source(await desk.service(), desk.principal())
+    except PlanwardenError as error:
+        raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
+    values = [value for value in dict.fromkeys(found) if value.startswith(params.argument.value)]
+    return CompleteResult(
+        completion=Completion(values=values[:MAX_VALUES], total=len(values), has_more=len(values) > MAX_VALUES)
+    )
+
+
+def _source(params: CompleteRequestParams) -> Source | None:
+    """What completes the argument; None when it is not an argument of ours."""
+    if isinstance(params.ref, PromptReference):
+        arguments = _PROMPTS.get(params.ref.name, frozenset[str]())
+    else:
+        arguments = _ADDRESSES.get(params.ref.uri, frozenset[str]())
+    return _SOURCES.get(params.argument.name) if params.argument.name in arguments else None
+
+
+async def _threads(service: Service, principal: str) -> Iterable[str]:
+    return [header.thread_id for header in await service.engine.store.executions(principal, LOOKED_AT)]
+
+
+async def _suspensions(service: Service, principal: str) -> Iterable[str]:
+    """Of the open questions; answered ones are read with their execution."""
+    page = await service.engine.store.suspensions(principal=principal, limit=MAX_PAGE)
+    return [row.suspension_id for row in sorted(page.rows, key=lambda row: row.created_at, reverse=True)]
+
+
+async def _tools(service: Service, principal: str) -> Iterable[str]:
+    return sorted(definition.name for definition in service.engine.tools.definitions())
+
+
+_SOURCES: Mapping[str, Source] = {"thread_id": _threads, "suspension_id": _suspensions, "name": _tools}
+_PROMPTS = {prompt.name: frozenset(argument.name for argument in prompt.arguments or ()) for prompt in PROMPTS}
+_ADDRESSES = {
+    template.uri_template: frozenset(name for name in _SOURCES if f"{{{name}}}" in template.uri_template)
+    for template in TEMPLATES
+}

@@ -1,0 +1,154 @@
+"""Resources: the same views as JSON, for hosts that let people or models read them beside the tools."""
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import unquote
+
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp.types import Resource, ResourceTemplate
+from pydantic import JsonValue
+
+from planwarden.agent.artifact import JSON_TYPE, Artifact
+from planwarden.agent.errors import InvalidArguments, UnknownSuspension, UnknownTool
+from planwarden.server.mcp.results import presentable
+from planwarden.server.service import MAX_PAGE, Service
+from planwarden.server.views import ToolPage, to_json, tool_line
+
+JSON = "application/json"
+TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
+ARTIFACTS = "planwarden://artifacts"
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource(uri=TOOLS, name="tools", title="Tools for plans", description="One line per tool.", mime_type=JSON),
+    Resource(
+        uri=SUSPENSIONS,
+        name="suspensions",
+        title="Open questions",
+        description="To people and to the caller, oldest first.",
+        mime_type=JSON,
+    ),
+)
+TEMPLATES: tuple[ResourceTemplate, ...] = (
+    ResourceTemplate(
+        uri_template=f"{TOOLS}/{{name}}",
+        name="tool",
+        title="A tool's schema",
+        description="The whole definition.",
+        mime_type=JSON,
+    ),
+    ResourceTemplate(
+        uri_template=f"{EXECUTIONS}/{{thread_id}}",
+        name="execution",
+        title="An execution",
+        description="The newest of the thread, with all observations.",
+        mime_type=JSON,
+    ),
+    ResourceTemplate(
+        uri_template=f"{SUSPENSIONS}/{{suspension_id}}",
+        name="suspension",
+        title="An open question",
+        description="As it stands now; answered ones are in their execution.",
+        mime_type=JSON,
+    ),
+    ResourceTemplate(
+        uri_template=f"{ARTIFACTS}/{{thread_id}}/{{artifact_id}}{{?offset}}",
+        name="artifact",
+        title="A large result",
+        description="A piece of it as text, from byte `offset` (0) on; nextOffset is where the next piece begins.",
+        mime_type=JSON,
+    ),
+)
+
+PIECE_BYTES = 128 * 1024
+"""Of an artifact that one reading gives."""
+
+Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
+
+
+def reader(uri: str) -> tuple[Reader, str] | None:
+    """What reads the resource, and what its address names; None when it is not one of ours."""
+    if uri in _WHOLE:
+        return _WHOLE[uri], ""
+    if uri.startswith(f"{ARTIFACTS}/"):
+        return _artifact, uri.removeprefix(f"{ARTIFACTS}/")
+    prefix, _, name = uri.rpartition("/")
+    return (_NAMED[prefix], unquote(name)) if prefix in _NAMED and name else None
+
+
+async def read(service: Service, uri: str, principal: str) -> str:
+    """The resource as JSON text.
+
+    Raises:
+        ResourceNotFoundError: it is not one of ours.
+        PlanwardenError: there is no such tool, thread, question or artifact, or the store failed.
+    """
+    found = reader(uri)
+    if found is None:
+        raise ResourceNotFoundError(f"Unknown resource: {uri[:200]}")
+    return json.dumps(presentable(await found[0](service, found[1], principal)), ensure_ascii=False)
+
+
+async def _tools(service: Service, name: str, principal: str) -> JsonValue:
+    lines = tuple(tool_line(definition) for definition in service.engine.tools.definitions())
+    return to_json(ToolPage(tools=lines, total=len(lines), next_cursor=None))
+
+
+async def _tool(service: Service, name: str, principal: str) -> JsonValue:
+    [*found] = service.get_tool_schemas([name]).tools
+    if not found:
+        raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
+    return to_json(found[0])
+
+
+async def _execution(service: Service, name: str, principal: str) -> JsonValue:
+    return to_json(await service.get_execution(name, observations_after=0, principal=principal))
+
+
+async def _artifact(service: Service, name: str, principal: str) -> JsonValue:
+    path, _, query = name.partition("?")
+    thread_id, _, artifact_id = map(unquote, path.partition("/"))
+    offset = query.removeprefix("offset=") if query else "0"
+    if (query and not query.startswith("offset=")) or not (offset.isascii() and offset.isdigit() and len(offset) <= 12):
+        raise InvalidArguments(f"{query[:80]!r} is not offset=N, where N is a nextOffset")
+    found = await service.artifact(thread_id, artifact_id, principal=principal)
+    return _piece(found, int(offset))
+
+
+def _piece(found: Artifact, start: int) -> JsonValue:
+    """At most `PIECE_BYTES` of it: as text where it is text, ASCII then, so that every byte is a character."""
+    data = found.data[start : start + PIECE_BYTES]
+    end = start + len(data)
+    is_text = found.media_type == JSON_TYPE and data.isascii()
+    content: dict[str, JsonValue] = {"text": data.decode("ascii")} if is_text else {"base64": b64encode(data).decode()}
+    return {
+        "artifactId": found.artifact_id,
+        "mediaType": found.media_type,
+        "sizeBytes": len(found.data),
+        "offset": start,
+        "nextOffset": end if end < len(found.data) else None,
+        **content,
+    }
+
+
+async def _suspensions(service: Service, name: str, principal: str) -> JsonValue:
+    return to_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal))
+
+
+async def _suspension(service: Service, name: str, principal: str) -> JsonValue:
+    """Absent, answered and foreign ones are one error, and each costs one query."""
+    row = await service.engine.store.find_suspension(name)
+    if row is None or row.principal != principal:
+        raise _no_question(name)
+    view, is_open = await service.question(row.thread_id, name, principal=principal)
+    if not is_open:
+        raise _no_question(name)
+    return to_json(view)
+
+
+def _no_question(name: str) -> UnknownSuspension:
+    return UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
+
+
+_WHOLE: Mapping[str, Reader] = {TOOLS: _tools, SUSPENSIONS: _suspensions}
+_NAMED: Mapping[str, Reader] = {TOOLS: _tool, EXECUTIONS: _execution, SUSPENSIONS: _suspension}

@@ -1,0 +1,78 @@
+"""What an MCP tool returns: structured content and a text twin, of which hosts show the model only one.
+
+Both are bounded. A structured result that would be larger than `MAX_STRUCTURED` characters has its long values replaced
+by `{"truncated": true, "sizeBytes", "preview"}`. Errors are results with `isError`, so that the model can read and
+correct them; the same sentence is in both forms.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import JsonValue
+
+from planwarden.agent.artifact import is_stand_in
+from planwarden.agent.errors import PlanwardenError
+from planwarden.server.mcp.text import MAX_TEXT, cut, error_text
+from planwarden.server.views import to_json
+
+MAX_STRUCTURED = 256_000
+KEPT_VALUE = 2_000
+"""Values shorter than this stay whole in a result that is too large."""
+_LONG = frozenset({"result", "arguments"})
+_INTERNAL = frozenset({"illegal_transition", "conflict"})
+"""Codes that are the engine's own business; no caller can act on them."""
+
+Document = dict[str, Any]
+
+
+def view_result(view: object, text: Callable[[Document], str]) -> CallToolResult:
+    """A view as a result; `text` renders the twin from the same document."""
+    document = presentable(to_json(view))
+    return CallToolResult(
+        content=[TextContent(type="text", text=cut(text(document), MAX_TEXT))], structured_content=document
+    )
+
+
+def error_result(error: PlanwardenError) -> CallToolResult:
+    """A refusal as a result with `isError`."""
+    code = "internal_error" if error.code in _INTERNAL else error.code
+    found: JsonValue = {"error": {"code": code, "message": error.message, "details": error.details}}
+    document = presentable(found)
+    return CallToolResult(
+        content=[TextContent(type="text", text=cut(error_text(document["error"]), MAX_TEXT))],
+        structured_content=document,
+        is_error=True,
+    )
+
+
+def presentable(document: JsonValue) -> Document:
+    """The document as UTF-8 can carry it (half surrogate pairs become "?"), its long values cut when it is too large."""
+    whole = json.dumps(document, ensure_ascii=False)
+    try:
+        whole.encode()
+    except UnicodeEncodeError:
+        document = json.loads(whole.encode("utf-8", "replace"))
+    if len(whole) > MAX_STRUCTURED:
+        document = _shortened(document)
+    return cast("Document", document)
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    if isinstance(value, list):
+        return [_shortened(child) for child in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _preview(child) if key in _LONG else _shortened(child) for key, child in value.items()}
+
+
+def _preview(value: JsonValue) -> JsonValue:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if len(text) <= KEPT_VALUE:
+        return value
+    if isinstance(value, list) and any(map(is_stand_in, value)):
+        return list(map(_preview, value))
+    if isinstance(value, dict) and is_stand_in(value):
+        return {**value, "preview": str(value["preview"])[:KEPT_VALUE]}
+    return {"truncated": True, "sizeBytes": len(text.encode()), "preview": text[:KEPT_VALUE]}

@@ -1,0 +1,256 @@
+"""The MCP server object: planwarden's ten tools, its resources and prompts on the SDK's `MCPServer`.
+
+Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each request
+acts for the principal that `identify` finds for it: everybody is `local` over stdio and on loopback addresses, the owner
+of the bearer token where tokens are asked for.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mcp.server.apps import client_supports_apps
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.caching import CacheHint
+from mcp.server.extension import Extension
+from mcp.server.lowlevel.helper_types import ReadResourceContents
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp.server.request_state import RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    CompleteRequestParams,
+    GetPromptResult,
+    InputRequiredResult,
+    Resource,
+    ResourceTemplate,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    Tool,
+    UnsubscribeRequestParams,
+)
+from pydantic import AnyUrl
+
+from planwarden.agent.errors import (
+    PlanwardenError,
+    StoreError,
+    UnknownArtifact,
+    UnknownSuspension,
+    UnknownThread,
+    UnknownTool,
+)
+from planwarden.server.access.caller import Identify, bearer, operator
+from planwarden.server.mcp import resources
+from planwarden.server.mcp.app import URI, Nonces, noting_apps, shows_apps, suspension_app
+from planwarden.server.mcp.completions import complete
+from planwarden.server.mcp.desk import Desk, Opening
+from planwarden.server.mcp.icon import ICONS
+from planwarden.server.mcp.key import request_state_key
+from planwarden.server.mcp.prompts import PROMPTS
+from planwarden.server.mcp.results import error_result
+from planwarden.server.mcp.subscriptions import Listening
+from planwarden.server.mcp.subscriptions_legacy import Subscriptions
+from planwarden.server.mcp.tasks import TASKED, Tasks, run_tasked, wants_tasks
+from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, Verb
+from planwarden.server.mcp.verbs import Request
+
+logger = logging.getLogger(__name__)
+
+INSTRUCTIONS = """Give multi-step work to run_goal (or your own plan to execute_plan), then do what nextAction in each \
+result says until status is completed. Never approve for a person: resume_execution asks them.
+
+Questions addressed to `caller` are your part: read prompt, tools and answerSchema, answer with submit_answer. A step is \
+done only when its required tools were really called. Executions survive restarts: keep threadId, get_execution finds \
+them again. status running means: call get_execution later."""
+
+QUESTION_TTL_S = 30 * 24 * 3600.0
+"""How long a question that was returned to a client can be answered; the store decides whether it is still open."""
+
+_STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
+_BY_CLIENT = CacheHint(ttl_ms=3_600_000, scope="private")
+"""What hosts that draw apps are shown differs."""
+_LISTED = [verb.listed for verb in VERBS]
+
+
+class _Internal(PlanwardenError):
+    """Something went wrong inside planwarden; its log says what. The execution, if there is one, is kept."""
+
+
+class PlanwardenServer(MCPServer[Desk]):
+    """Serves one opened desk; make it with `build_server`."""
+
+    identify: Identify
+    """Who makes the request that is being served."""
+    nonces: Nonces
+    """Of the views that show questions now."""
+    end_streams: Callable[[], None]
+    """Ends open `subscriptions/listen` streams in order; for transports that are about to stop."""
+
+    async def list_tools(self) -> list[Tool]:
+        """The ten tools; for hosts that draw apps also with the app, and the one tool that only the app calls."""
+        ours = [verb.listed_with_app for verb in (*VERBS, *APP_VERBS)] if shows_apps.get() else _LISTED
+        return [*ours, *await super().list_tools()]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Desk, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """The result of a call; whatever goes wrong in one of our tools is a result too, and the server goes on."""
+        verb = BY_NAME.get(name)
+        try:
+            if verb is not None:
+                return await self._run(verb, arguments, context)
+            if any(tool.name == name for tool in await super().list_tools()):
+                return await super().call_tool(name, arguments, context)
+            return error_result(await self._unknown(name, context))
+        except PlanwardenError as error:
+            return error_result(error)
+        # The outermost place of a call: the caller learns that it failed, the log learns why.
+        except Exception:
+            if verb is None:
+                raise
+            logger.exception("tool %s failed", name)
+            return error_result(_Internal())
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Desk, Any] | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """Unknown prompts and missing arguments are the client's mistakes, not crashes worth a traceback."""
+        prompt = next((found for found in await self.list_prompts() if found.name == name), None)
+        if prompt is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name[:200]}")
+        missing = [
+            found.name for found in prompt.arguments or () if found.required and found.name not in (arguments or {})
+        ]
+        if missing:
+            raise MCPError(code=INVALID_PARAMS, message=f"prompt {name} needs {', '.join(missing)}")
+        return await super().get_prompt(name, arguments, context)
+
+    async def list_resources(self) -> list[Resource]:
+        """Ours, and the view for hosts that draw apps."""
+        others = await super().list_resources()
+        return [*resources.RESOURCES, *(found for found in others if shows_apps.get() or found.uri != URI)]
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        return [*resources.TEMPLATES, *await super().list_resource_templates()]
+
+    async def read_resource(
+        self, uri: AnyUrl | str, context: Context[Desk, Any] | None = None
+    ) -> Iterable[ReadResourceContents] | InputRequiredResult:
+        if resources.reader(str(uri)) is None:
+            return await super().read_resource(uri, context)
+        try:
+            text = await resources.read(await _desk(context).service(), str(uri), self.identify().principal)
+        except (UnknownThread, UnknownTool, UnknownArtifact, UnknownSuspension) as error:
+            raise ResourceNotFoundError(error.message) from None
+        except PlanwardenError as error:
+            raise ResourceError(f"{error.code}: {error.message}") from None
+        return [ReadResourceContents(content=text, mime_type=resources.JSON)]
+
+    async def _run(
+        self, verb: Verb, arguments: dict[str, Any], context: Context[Desk, Any] | None
+    ) -> CallToolResult | InputRequiredResult:
+        given = verb.checked(arguments)
+        caller = self.identify()
+        service = await _desk(context).service()
+        assert context is not None
+        shows_app = verb.shows_app and client_supports_apps(context)
+        request = Request(
+            service=service,
+            caller=caller,
+            arguments=given,
+            context=context,
+            nonces=self.nonces,
+            shows_app=shows_app,
+        )
+        if verb.name in TASKED and wants_tasks(context):
+            return await run_tasked(verb, request)
+        return await verb.run(request)
+
+    def publish(self, tasks: Tasks) -> None:
+        """Tell listeners of both eras what changes; `tasks` says what a task looks like."""
+        legacy, listening = Subscriptions(self._subscriptions), Listening(self._subscriptions, tasks)
+        self.end_streams = listening.close
+        handlers = self._lowlevel_server
+        handlers.add_request_handler("completion/complete", CompleteRequestParams, complete)
+        handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listening)
+        handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
+        handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
+
+    async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
+        """Says what the name is when it is a tool for plans, which models like to call directly."""
+        service = await _desk(context).service()
+        if service.engine.tools.get(name) is not None:
+            return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
+        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(verb.name for verb in VERBS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class BearerAuth:
+    """Every request over HTTP needs a token that `verifier` accepts."""
+
+    settings: AuthSettings
+    verifier: TokenVerifier
+
+
+def build_server(
+    opening: Opening, home: Path, *, extensions: Sequence[Extension] = (), auth: BearerAuth | None = None
+) -> PlanwardenServer:
+    """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight.
+
+    `extensions` come besides our own; a `Tasks` among them takes the place of ours.
+    """
+    tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[Desk]) -> AsyncGenerator[Desk]:
+        async with Desk(opening, lambda: server.identify().principal).opened() as desk:
+            yield desk
+
+    server = PlanwardenServer(
+        "planwarden",
+        title="planwarden",
+        version=version("planwarden"),
+        instructions=INSTRUCTIONS,
+        icons=ICONS,
+        lifespan=lifespan,
+        extensions=[tasks, suspension_app(), *(found for found in extensions if found is not tasks)],
+        middleware=[noting_apps],
+        request_state_security=_security(home),
+        cache_hints={
+            "tools/list": _BY_CLIENT,
+            "resources/list": _BY_CLIENT,
+            "resources/templates/list": _STATIC,
+            "prompts/list": _STATIC,
+        },
+        log_level="WARNING",
+        auth=None if auth is None else auth.settings,
+        token_verifier=None if auth is None else auth.verifier,
+    )
+    server.identify = operator if auth is None else bearer
+    server.nonces = Nonces()
+    for prompt in PROMPTS:
+        server.add_prompt(prompt)
+    server.publish(tasks)
+    return server
+
+
+def _security(home: Path) -> RequestStateSecurity:
+    """Without a key of its own (the store will not open either) the server seals for the life of the process."""
+    try:
+        return RequestStateSecurity(keys=[request_state_key(home)], ttl=QUESTION_TTL_S)
+    except StoreError as error:
+        logger.error("%s", error.message)
+        return RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
+
+
+def _desk(context: Context[Desk, Any] | None) -> Desk:
+    if context is None:
+        raise StoreError("planwarden's tools can only be called through a running server")
+    return context.request_context.lifespan_context

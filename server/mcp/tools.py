@@ -1,0 +1,237 @@
+"""The ten tools of the MCP surface as data, and the check of their arguments: docs/reference.md is the contract."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp.types import Tool as Listed
+from pydantic import JsonValue
+
+from planwarden.agent.canonical import check_depth
+from planwarden.agent.errors import InvalidArguments
+from planwarden.agent.schema import Schema
+from planwarden.server.mcp import schemas, verbs
+from planwarden.server.mcp.app import URI
+from planwarden.server.mcp.app_decide import app_decide
+from planwarden.server.mcp.icon import ICONS
+
+Result = CallToolResult | InputRequiredResult
+CHECKED_LATER = ("options", "plan")
+"""Arguments with a check of their own, whose refusals say more than a schema's."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One MCP tool."""
+
+    name: str
+    title: str
+    description: str
+    run: Callable[[verbs.Request], Awaitable[Result]]
+    properties: schemas.JsonSchema
+    output: schemas.JsonSchema
+    required: tuple[str, ...] = ()
+    reads: bool = False
+    destroys: bool = False
+    repeats: bool = False
+    """The same call again changes nothing more."""
+    shows_app: bool = False
+    """Hosts that draw apps draw the result."""
+    for_app: bool = False
+    """Only the app calls it."""
+
+    @cached_property
+    def listed(self) -> Listed:
+        """As in `tools/list`. Nothing here reaches beyond planwarden: what a plan does outside is gated inside."""
+        return Listed(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            input_schema=schemas.arguments_schema(self.properties, self.required),
+            output_schema=self.output,
+            icons=ICONS,
+            annotations=ToolAnnotations(
+                title=self.title,
+                read_only_hint=self.reads,
+                destructive_hint=self.destroys,
+                idempotent_hint=self.reads or self.repeats,
+                open_world_hint=False,
+            ),
+        )
+
+    @cached_property
+    def listed_with_app(self) -> Listed:
+        """As in `tools/list` for hosts that draw apps."""
+        ui: dict[str, object] = {"resourceUri": URI, **({"visibility": ["app"]} if self.for_app else {})}
+        return self.listed.model_copy(update={"meta": {"ui": ui}}) if self.shows_app else self.listed
+
+    def checked(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments without nulls, which some clients send for what is left out.
+
+        Raises:
+            InvalidArguments: an unknown key, a missing one, or a wrong type; every fault is named.
+            LimitExceeded: nested too deeply.
+        """
+        given = _without_nulls(arguments, self.properties)
+        if isinstance(given.get("decision"), dict):
+            given["decision"] = _without_nulls(given["decision"], schemas.DECISION["properties"])
+        unknown = sorted(given.keys() - self.properties.keys())
+        if unknown:
+            raise InvalidArguments(
+                f"{self.name} has no argument {', '.join(repr(key[:64]) for key in unknown[:10])}; "
+                f"it takes {', '.join(self.properties)}",
+                details={"unknown": list[JsonValue](key[:64] for key in unknown[:10])},
+            )
+        here = {key: value for key, value in given.items() if key not in CHECKED_LATER}
+        check_depth(here)
+        faults = self._schema.faults(here)
+        if faults:
+            raise InvalidArguments(
+                f"{self.name}: {'; '.join(faults[:5])}", details={"problems": list[JsonValue](faults)}
+            )
+        return given
+
+    @cached_property
+    def _schema(self) -> Schema:
+        anything: schemas.JsonSchema = {}
+        properties = {name: anything if name in CHECKED_LATER else entry for name, entry in self.properties.items()}
+        return Schema(schemas.arguments_schema(properties, self.required))
+
+
+def _without_nulls(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if value is not None or key not in known}
+
+
+_THREAD: schemas.JsonSchema = {"threadId": schemas.STRING}
+_ANSWERED: schemas.JsonSchema = {"threadId": schemas.STRING, "suspensionId": schemas.STRING}
+_RUN: schemas.JsonSchema = {
+    "threadId": {"type": "string", "description": "To go on in a thread; default: a new one"},
+    "options": schemas.OPTIONS,
+}
+_PAGE: schemas.JsonSchema = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+    "cursor": schemas.STRING,
+}
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        name="search_tools",
+        title="Search tools",
+        description="Find tools that plans can use, one line each. Planning does this by itself; use it to write a plan.",
+        run=verbs.search_tools,
+        properties={"query": schemas.STRING, **_PAGE},
+        output=schemas.TOOLS_OUT,
+        reads=True,
+    ),
+    Verb(
+        name="get_tool_schemas",
+        title="Get tool schemas",
+        description="Full argument schemas of named tools, for toolCalls in a plan.",
+        run=verbs.get_tool_schemas,
+        properties={"names": schemas.STRINGS},
+        required=("names",),
+        output=schemas.SCHEMAS_OUT,
+        reads=True,
+    ),
+    Verb(
+        name="create_plan",
+        title="Create a plan",
+        description="Make a plan for a goal without running it; execute_plan with the threadId runs it.",
+        run=verbs.create_plan,
+        properties={"goal": schemas.STRING, **_RUN},
+        required=("goal",),
+        output=schemas.EXECUTION_OUT,
+    ),
+    Verb(
+        name="run_goal",
+        title="Run a goal",
+        description="Plan and run a goal durably. Do what nextAction of the result says until status is completed. "
+        "Questions to the caller are yours: read prompt, answer with submit_answer.",
+        run=verbs.run_goal,
+        properties={"goal": schemas.STRING, **_RUN},
+        required=("goal",),
+        output=schemas.EXECUTION_OUT,
+    ),
+    Verb(
+        name="execute_plan",
+        title="Execute a plan",
+        description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when its "
+        "requiredTools were really called. Put a displayConfirmation step before what cannot be undone.",
+        run=verbs.execute_plan,
+        properties={"plan": schemas.PLAN, "goal": schemas.STRING, **_RUN},
+        output=schemas.EXECUTION_OUT,
+    ),
+    Verb(
+        name="get_execution",
+        title="Get an execution",
+        description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds the whole history.",
+        run=verbs.get_execution,
+        properties={**_THREAD, "observationsAfter": {"type": "integer", "minimum": 0}},
+        required=("threadId",),
+        output=schemas.EXECUTION_OUT,
+        reads=True,
+        shows_app=True,
+    ),
+    Verb(
+        name="list_suspensions",
+        title="List open questions",
+        description="Open questions: to people (human) and to you (caller).",
+        run=verbs.list_suspensions,
+        properties={**_THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **_PAGE},
+        output=schemas.SUSPENSIONS_OUT,
+        reads=True,
+    ),
+    Verb(
+        name="submit_answer",
+        title="Answer your own question",
+        description="Answer a question addressed to the caller. content must fit its answerSchema: a plan, "
+        '{"toolCalls": [...]} or {"content": "..."}.',
+        run=verbs.submit_answer,
+        properties={**_ANSWERED, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+        required=("threadId", "suspensionId", "content"),
+        output=schemas.EXECUTION_OUT,
+        repeats=True,
+    ),
+    Verb(
+        name="resume_execution",
+        title="Put a decision",
+        description="Put a person's question to that person, or pass on their rejection. approved: true from you is only a "
+        "proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for them.",
+        run=verbs.resume_execution,
+        properties={**_ANSWERED, "decision": schemas.DECISION, "waitSeconds": schemas.WAIT},
+        required=("threadId", "suspensionId", "decision"),
+        output=schemas.EXECUTION_OUT,
+        destroys=True,
+        repeats=True,
+        shows_app=True,
+    ),
+    Verb(
+        name="cancel_execution",
+        title="Cancel an execution",
+        description="Stop a thread's execution; what was done stays done.",
+        run=verbs.cancel_execution,
+        properties={**_THREAD, "reason": schemas.STRING},
+        required=("threadId",),
+        output=schemas.EXECUTION_OUT,
+        repeats=True,
+    ),
+)
+
+APP_VERBS: tuple[Verb, ...] = (
+    Verb(
+        name="app_decide",
+        title="Decide in the view",
+        description="For planwarden's own view only.",
+        run=app_decide,
+        properties={**_ANSWERED, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
+        required=("threadId", "suspensionId", "nonce", "content"),
+        output=schemas.EXECUTION_OUT,
+        destroys=True,
+        shows_app=True,
+        for_app=True,
+    ),
+)
+
+BY_NAME: Mapping[str, Verb] = {verb.name: verb for verb in (*VERBS, *APP_VERBS)}

@@ -1,0 +1,1 @@
+"""Notices that leave this machine when a question waits."""

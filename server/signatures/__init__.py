@@ -1,0 +1,1 @@
+"""WebAuthn signatures over approvals."""

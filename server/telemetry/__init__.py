@@ -1,0 +1,1 @@
+"""OpenTelemetry spans and metrics, and logs, of what an engine commits."""

@@ -1,0 +1,63 @@
+"""Lines on stderr: plain ones for people, or one JSON object each for machines. Never on stdout, which is the protocol's."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO, cast
+
+from planwarden.server.telemetry.settings import Observation
+
+PLAIN = "planwarden: %(levelname)s: %(message)s"
+MAX_CHARS = 8_000
+"""Of one message or traceback."""
+
+
+class JsonLines(logging.Formatter):
+    """Each record as one line of JSON: `time`, `level`, `logger`, `message`, and `traceId`, `spanId`, `exception` if any."""
+
+    def __init__(self, *, traced: bool) -> None:
+        """With `traced`, lines written during a span name it; OpenTelemetry must be installed."""
+        super().__init__()
+        self._traced = traced
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, str] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage()[:MAX_CHARS],
+        }
+        if self._traced:
+            line.update(_span_ids())
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)[-MAX_CHARS:]
+        return json.dumps(line)
+
+
+def log_to_stderr(observation: Observation) -> None:
+    """Plain lines on stderr, unless the program has set up logging already or `[logging]` says something else."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
+    if observation.log_format is None and observation.log_level is None:
+        return
+    formatter = JsonLines(traced=observation.is_on) if observation.log_format == "json" else logging.Formatter(PLAIN)
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        # Only what this process writes to its own stderr; handlers of an embedding program stay.
+        if (
+            type(handler) is logging.StreamHandler
+            and cast("logging.StreamHandler[TextIO]", handler).stream is sys.stderr
+        ):
+            handler.setFormatter(formatter)
+    logging.getLogger("planwarden").setLevel((observation.log_level or "warning").upper())
+
+
+def _span_ids() -> dict[str, str]:
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return {}
+    found = trace.get_current_span().get_span_context()
+    if not found.is_valid:
+        return {}
+    return {"traceId": trace.format_trace_id(found.trace_id), "spanId": trace.format_span_id(found.span_id)}

@@ -1,0 +1,194 @@
+"""A crash at every store call of a scenario, before and after it; and the proof that the check can fail.
+
+After the crash nothing of the old engine is used again: a new one opens the same file, a person answers what is asked,
+and the outcome must be that of a run without a crash.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from planwarden.agent.ports import Store
+from planwarden.agent.run import load
+from planwarden.agent.state import Execution
+from planwarden.agent.tool import Suspend
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.sqlite import SqliteStore
+from planwarden.tools.registry import Registry
+from tests.crash.scenario import (
+    SCENARIOS,
+    Acknowledged,
+    Person,
+    Scenario,
+    engine_on,
+    scenario_tools,
+    undisturbed,
+    violations,
+)
+from tests.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+When = Literal["before", "after"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a life ends."""
+
+    at: int
+    when: When
+    lies: bool = False
+
+    def store(self, inner: Store) -> CrashingStore | LyingStore:
+        return LyingStore(inner, at=self.at) if self.lies else CrashingStore(inner, at=self.at, when=self.when)
+
+
+class EagerToolbox(Registry):
+    """Planted bug: an effect happens while its call is being prepared, before the intent is committed."""
+
+    def __init__(self, ledger: EffectLedger) -> None:
+        super().__init__(scenario_tools(ledger))
+        self._ledger = ledger
+
+    def question(self, name: str, arguments: object) -> Suspend | None:
+        if name == "mail":
+            assert isinstance(arguments, dict)
+            key = f"dispatched early {arguments}"
+            self._ledger.write(Entry(tool_name=name, effect="effect", key=key, arguments={}, value=None, process=0))
+        return super().question(name, arguments)  # pyright: ignore[reportArgumentType]
+
+
+class Trial:
+    """One run of a scenario in a folder of its own, with one crash."""
+
+    def __init__(self, folder: Path, scenario: Scenario, *, is_eager: bool = False) -> None:
+        folder.mkdir()
+        self.path = folder / "planwarden.db"
+        self.scenario = scenario
+        self.clock = ManualClock()
+        self.ledger = EffectLedger(folder / "effects")
+        self.acknowledged = Acknowledged()
+        self.reached = False
+        """The last crash that was asked for took place."""
+        self._is_eager = is_eager
+
+    def tools(self) -> Registry:
+        return EagerToolbox(self.ledger) if self._is_eager else Registry(scenario_tools(self.ledger))
+
+    async def run(self, *crashes: Point) -> dict[str, Execution]:
+        """The final states after as many lives as there are crashes, and a last one that is left in peace."""
+        for crash in crashes:
+            await self._live(crash)
+        await self._live(None)
+        store = SqliteStore.open(self.path, clock=self.clock)
+        headers = await store.executions(None, 10)
+        states = {h.execution_id: await load(store, h.execution_id, h.thread_id) for h in headers}
+        await store.close()
+        return states
+
+    async def _live(self, crash: Point | None) -> None:
+        inner = SqliteStore.open(self.path, clock=self.clock)
+        store = inner if crash is None else crash.store(inner)
+        try:
+            async with engine_on(store, self.tools(), self.scenario.model()) as engine:
+                person = Person(engine, self.clock, self.ledger, self.acknowledged)
+                known = await inner.executions(None, 10)
+                for header in known:
+                    await person.drive((await engine.current(header.execution_id))[0])
+                if not self.acknowledged.created and not known:
+                    execution = await self.scenario.create(engine)
+                    self.acknowledged.created.append(execution.execution_id)
+                    await person.drive(execution)
+        except* Crash:
+            pass
+        if isinstance(store, CrashingStore | LyingStore):
+            self.reached = store.is_dead
+        await inner.close()
+
+
+async def broken_by_crashes(
+    folder: Path,
+    scenario: Scenario,
+    when: When,
+    *,
+    first: Sequence[Point] = (),
+    lies: bool = False,
+    eager: bool = False,
+) -> tuple[int, list[str]]:
+    """The number of crash points that there are, and everything that a crash at one of them broke.
+
+    `first` are crashes of earlier lives; the points are then those of the recovery.
+    """
+    expected = await undisturbed(folder / "undisturbed", scenario)
+    broken: list[str] = []
+    for at in count(1):
+        trial = Trial(folder / f"{at}", scenario, is_eager=eager)
+        points = [*first, Point(at, when, lies)]
+        executions = await trial.run(*points)
+        if not trial.reached:
+            return at - 1, broken
+        found = violations(trial.acknowledged, trial.ledger, executions, expected)
+        broken.extend(f"crash at {points}: {what}" for what in found)
+    raise AssertionError("unreachable")
+
+
+@requirement("crash:every-call")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
+    tmp_path: Path, name: str, when: When
+) -> None:
+    """spec: style, 35"""
+    crashes, broken = await broken_by_crashes(tmp_path, SCENARIOS[name], when)
+    assert broken == []
+    assert crashes > 10
+
+
+@requirement("crash:every-call")
+@pytest.mark.parametrize("at", [5, 10, 11, 12, 13])
+async def test_a_second_crash_at_any_store_call_of_the_recovery_repeats_no_effect_either(
+    tmp_path: Path, at: int
+) -> None:
+    """ours: recovery is idempotent, and a person's word about one outcome does not count for the next"""
+    crashes, broken = await broken_by_crashes(tmp_path, SCENARIOS["plan"], "before", first=[Point(at, "after")])
+    assert broken == []
+    assert crashes > 0
+
+
+@requirement("crash:every-call")
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+async def test_two_crashes_at_any_two_store_calls_repeat_no_effect_and_lose_nothing(tmp_path: Path, name: str) -> None:
+    """ours: every pair of moments"""
+    moments: tuple[When, ...] = ("before", "after")
+    points = [Point(at, when) for at in range(1, 16) for when in moments]
+    pairs: list[tuple[Point, When]] = [(first, when) for first in points for when in moments]
+    crashes, broken = 0, list[str]()
+    for number, (first, when) in enumerate(pairs):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        count, found = await broken_by_crashes(folder, SCENARIOS[name], when, first=[first])
+        crashes, broken = crashes + count, broken + found
+    print(f"\ntwo crashes, {name}: pairs={crashes} broken={len(broken)}")
+    assert broken == []
+
+
+@requirement("crash:control")
+async def test_the_check_fails_on_a_store_that_acknowledges_before_it_commits(tmp_path: Path) -> None:
+    """spec: issue, planted-bug control"""
+    _, broken = await broken_by_crashes(tmp_path, SCENARIOS["plan"], "after", lies=True)
+    assert [what for what in broken if "times" in what], "no effect happened twice"
+    assert [what for what in broken if "lost" in what], "nothing acknowledged was lost"
+
+
+@requirement("crash:control")
+async def test_the_check_fails_on_an_engine_that_dispatches_before_it_commits(tmp_path: Path) -> None:
+    """spec: issue, planted-bug control"""
+    _, broken = await broken_by_crashes(tmp_path, SCENARIOS["plan"], "before", eager=True)
+    assert [what for what in broken if "dispatched early" in what and "times" in what]

@@ -1,0 +1,447 @@
+"""Two engines on one store, as two processes on one file: answers, cancellations, takeovers and late results.
+
+Nothing here waits for time: calls are held at gates, clocks are set, and the clockwork is turned by hand.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent import events as ev
+from planwarden.agent.answers import Decision
+from planwarden.agent.engine import Engine
+from planwarden.agent.llm import CallerModel
+from planwarden.agent.plan import parse_plan
+from planwarden.agent.ports import Store
+from planwarden.agent.run import load
+from planwarden.agent.state import Execution
+from planwarden.agent.tool import Effect
+from planwarden.server.policy import Policy
+from planwarden.tools.human import DISPLAY_CONFIRMATION
+from planwarden.tools.registry import Registry
+from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
+from tests.fakes import EffectLedger, Moment, WatchedStore, recording_tool
+from tests.requirements import requirement
+from tests.store.suite import BACK_ENDS, LEASE_S, BackEnd
+
+pytestmark = pytest.mark.anyio
+
+YES = Decision(approved=True)
+
+
+@dataclass
+class Gate:
+    """Where a call is held; one for each process, so that only one of them is."""
+
+    is_reached: anyio.Event = field(default_factory=anyio.Event)
+    may_pass: anyio.Event = field(default_factory=anyio.Event)
+
+    async def hold(self) -> None:
+        self.is_reached.set()
+        await self.may_pass.wait()
+
+
+class World:
+    """One store, one ledger, and processes that are engines of their own."""
+
+    def __init__(self, back_end: BackEnd, folder: Path) -> None:
+        self.back_end = back_end
+        self.clock = back_end.clock
+        self.ledger = EffectLedger(folder / "effects")
+
+    @asynccontextmanager
+    async def process(
+        self,
+        gate: Gate | None = None,
+        *,
+        effect: Effect = "effect",
+        on: Callable[[Store], Store] = lambda store: store,
+    ) -> AsyncGenerator[Engine]:
+        """An engine whose tool `slow` is held at the gate before it does anything."""
+        slow = recording_tool(self.ledger, "slow", effect=effect, before=gate.hold if gate else None)
+        mail = recording_tool(self.ledger, "mail")
+        tools = Registry([slow, mail, DISPLAY_CONFIRMATION])
+        async with engine_on(on(self.back_end.connect()), tools, CallerModel()) as engine:
+            yield engine
+
+    async def stored(self, execution: Execution) -> Execution:
+        return await load(self.back_end.connect(), execution.execution_id, execution.thread_id)
+
+    async def kinds(self, execution: Execution) -> list[str]:
+        recorded = await self.back_end.connect().read(execution.execution_id)
+        return [type(entry.event).__name__ for entry in recorded]
+
+
+@pytest.fixture(params=sorted(BACK_ENDS))
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    back_end = BACK_ENDS[request.param](tmp_path / "home")
+    try:
+        with anyio.fail_after(10):
+            yield World(back_end, tmp_path)
+    finally:
+        await back_end.close()
+
+
+def step(step_id: str, tool: str, *after: str, arguments: JsonValue = None) -> dict[str, JsonValue]:
+    calls: JsonValue = [{"toolName": tool, "arguments": arguments or {}}]
+    return {"id": step_id, "description": step_id, "dependencies": [*after], "toolCalls": calls}
+
+
+ASK = step("ask", "displayConfirmation", arguments={"action": "go on?"})
+ASK_SOON = step("ask", "displayConfirmation", arguments={"action": "go on?", "timeoutSeconds": 5})
+SLOW, MAIL = step("slow", "slow"), step("mail", "mail", "ask")
+
+
+async def start(engine: Engine, *steps: dict[str, JsonValue]) -> Execution:
+    plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.facts())
+    return await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+
+
+async def answer(engine: Engine, execution: Execution, decision: Decision = YES) -> Execution:
+    """Answer the one open question."""
+    execution, _ = await engine.current(execution.execution_id)
+    [asked] = execution.open_suspensions
+    answered, _ = await engine.answer(execution, PRINCIPAL, asked.question.suspension_id, decision, PERSON)
+    return answered
+
+
+async def until_step(engine: Engine, execution: Execution, step_id: str, status: str) -> None:
+    """Returns when the step has the status in this engine's eyes."""
+    while (await engine.current(execution.execution_id))[0].steps[step_id].status != status:
+        await anyio.lowlevel.checkpoint()
+
+
+# --- answers and cancellations from elsewhere ---
+
+
+@requirement("engine:two-processes")
+async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_branch_still_runs(world: World) -> None:
+    """spec: design.md, whoever records the decision continues it, or tells its owner"""
+    gate = Gate()
+    async with world.process(gate) as owner, world.process() as other:
+        running = await start(owner, SLOW, ASK, MAIL)
+        await gate.is_reached.wait()
+        answered = await answer(other, running)
+        assert answered.status == "running"
+        await owner.tick()
+        await until_step(owner, running, "mail", "completed")
+        assert world.ledger.tools_run() == ["mail"]
+        gate.may_pass.set()
+        done = await owner.wait(running, 5)
+    assert (done.status, world.ledger.tools_run()) == ("completed", ["mail", "slow"])
+
+
+@requirement("engine:two-processes")
+async def test_an_answer_to_a_suspended_execution_is_continued_by_whoever_took_it(world: World) -> None:
+    """spec: design.md, a suspended execution has no owner"""
+    async with world.process() as first, world.process() as second:
+        asked = await first.wait(await start(first, ASK, MAIL), 5)
+        assert asked.status == "suspended"
+        done = await second.wait(await answer(second, asked), 5)
+        await first.tick()
+        assert (await first.current(asked.execution_id))[0] == done
+    assert (done.status, world.ledger.tools_run()) == ("completed", ["mail"])
+
+
+@requirement("engine:two-processes")
+async def test_a_watcher_in_another_process_is_woken_by_the_end(world: World) -> None:
+    """ours: a client may watch through any process"""
+    gate = Gate()
+    async with world.process(gate) as owner, world.process() as other:
+        running = await start(owner, SLOW)
+        await gate.is_reached.wait()
+        seen: list[Execution] = []
+
+        async def watch() -> None:
+            seen.append(await other.wait(running, 5))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await other.tick()
+            gate.may_pass.set()
+            done = await owner.wait(running, 5)
+            while not seen:
+                await anyio.lowlevel.checkpoint()
+                await other.tick()
+            assert seen == [done] and done.status == "completed"
+
+
+@requirement("engine:two-processes")
+async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) -> None:
+    """ours: the watch begins before the state is read"""
+    gate = Gate()
+    finish = anyio.Event()
+
+    async def watch(moment: Moment) -> None:
+        if (moment.call, moment.when) == ("read", "after") and not finish.is_set():
+            finish.set()
+            gate.may_pass.set()
+            while (await world.stored(running)).status == "running":
+                await anyio.lowlevel.checkpoint()
+            await other.tick()
+
+    async with world.process(gate) as owner, world.process(on=lambda store: WatchedStore(store, watch)) as other:
+        running = await start(owner, SLOW)
+        await gate.is_reached.wait()
+        async with anyio.create_task_group() as tasks:
+            # Somebody else watches too, so the clockwork looks and believes to have told everybody.
+            tasks.start_soon(other.changed, "another execution")
+            await anyio.lowlevel.checkpoint()
+            done = await other.wait(running, 60)
+            assert done.status == "completed"
+            tasks.cancel_scope.cancel()
+
+
+@requirement("engine:two-processes")
+async def test_what_another_process_acknowledged_is_shown_although_something_of_ones_own_is_being_committed(
+    world: World,
+) -> None:
+    """ours: a state may never be older than what somebody was told"""
+    late = Gate()
+
+    async def watch(moment: Moment) -> None:
+        if (moment.call, moment.when) == ("append", "before"):
+            await late.hold()
+
+    async with world.process() as first, world.process(on=lambda store: WatchedStore(store, watch)) as second:
+        asked = await first.wait(await start(first, ASK, MAIL), 5)
+        known, _ = await second.current(asked.execution_id)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, second, known)
+            await late.is_reached.wait()
+            done = await first.wait(await answer(first, asked), 5)
+            shown, _ = await second.current(asked.execution_id)
+            assert shown == await second.wait(shown, 5) == done
+            late.may_pass.set()
+    assert world.ledger.tools_run() == ["mail"]
+
+
+@requirement("engine:two-processes")
+async def test_a_cancellation_from_another_process_stops_the_owners_call(world: World) -> None:
+    """spec: issue, cancel; what a stopped effect did is not known"""
+    gate = Gate()
+    async with world.process(gate) as owner, world.process() as other:
+        running = await start(owner, SLOW, ASK, MAIL)
+        await gate.is_reached.wait()
+        known, _ = await other.current(running.execution_id)
+        await other.cancel(known, PRINCIPAL, "enough")
+        await owner.tick()
+        done = await owner.wait(running, 5)
+    assert (done.status, done.cancel_reason, world.ledger.tools_run()) == ("cancelled", "enough", [])
+    assert done.steps["slow"].calls[0].status == "outcome_unknown"
+    assert done.open_suspensions == ()
+
+
+@requirement("engine:two-processes")
+async def test_a_deadline_that_another_process_saw_pass_reaches_the_owner(world: World) -> None:
+    """spec: issue, time-outs are swept in every process"""
+    gate = Gate()
+    async with world.process(gate) as owner, world.process() as other:
+        running = await start(owner, SLOW, ASK_SOON, MAIL)
+        await gate.is_reached.wait()
+        world.clock.advance(5)
+        await other.tick()
+        await owner.tick()
+        await until_step(owner, running, "mail", "skipped")
+        gate.may_pass.set()
+        done = await owner.wait(running, 5)
+    assert (done.status, world.ledger.tools_run()) == ("rejected", ["slow"])
+
+
+@requirement("engine:two-processes")
+async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(world: World) -> None:
+    """ours: the owner releases the execution between the other's two looks at it"""
+    gate = Gate()
+
+    async def watch(moment: Moment) -> None:
+        if (moment.call, moment.when) == ("read", "before"):
+            gate.may_pass.set()
+            while (await world.stored(running)).status == "running":
+                await anyio.lowlevel.checkpoint()
+
+    async with world.process(gate) as owner, world.process(on=lambda store: WatchedStore(store, watch)) as other:
+        running = await start(owner, SLOW, ASK, MAIL)
+        await gate.is_reached.wait()
+        [asked] = running.open_suspensions
+        await other.answer(running, PRINCIPAL, asked.question.suspension_id, YES, PERSON)
+        world.clock.advance(LEASE_S)
+        await owner.tick()
+        done = await owner.wait(running, 5)
+    assert (done.status, world.ledger.tools_run()) == ("completed", ["slow", "mail"])
+
+
+# --- takeovers ---
+
+
+@requirement("engine:fenced", "store:takeover")
+async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_is_not_recorded(world: World) -> None:
+    """spec: design.md, a lease with a fencing number"""
+    gate = Gate()
+    async with world.process(gate) as silent, world.process() as other:
+        running = await start(silent, SLOW)
+        await gate.is_reached.wait()
+        world.clock.advance(LEASE_S)
+        await other.tick()
+        asked = await other.wait(running, 5)
+        assert [found.question.kind for found in asked.open_suspensions] == ["reconcile"]
+        gate.may_pass.set()
+        while not world.ledger.tools_run():
+            await anyio.lowlevel.checkpoint()
+        late = await silent.wait(running, 5)
+        assert late.status == "suspended" and "ToolReturned" not in await world.kinds(running)
+        truth = world.ledger.truth(f"{running.execution_id}:slow:1")
+        done = await other.wait(await answer(other, asked, Decision(content=truth)), 5)
+    assert (done.status, world.ledger.tools_run()) == ("completed", ["slow"])
+    assert (await world.stored(running)) == done
+
+
+@requirement("engine:fenced")
+async def test_a_read_of_a_silent_owner_is_repeated_and_recorded_once(world: World) -> None:
+    """spec: design.md, reads may be repeated"""
+    gate = Gate()
+    async with world.process(gate, effect="read") as silent, world.process(effect="read") as other:
+        running = await start(silent, SLOW)
+        await gate.is_reached.wait()
+        world.clock.advance(LEASE_S)
+        await other.tick()
+        done = await other.wait(running, 5)
+        gate.may_pass.set()
+        while len(world.ledger.tools_run()) < 2:
+            await anyio.lowlevel.checkpoint()
+        late = await silent.wait(running, 5)
+    assert done.status == late.status == "completed"
+    assert (await world.kinds(running)).count("ToolReturned") == 1
+
+
+@requirement("engine:fenced")
+async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_not_recorded(world: World) -> None:
+    """ours: of two branches the first finds out, the second must not write after it"""
+    first, second = Gate(), Gate()
+
+    async def watch(moment: Moment) -> None:
+        if (moment.call, moment.when) == ("append", "before") and first.may_pass.is_set():
+            second.may_pass.set()
+            while "late" not in world.ledger.tools_run():
+                await anyio.lowlevel.checkpoint()
+
+    late = recording_tool(world.ledger, "late", effect="read", before=second.hold)
+    slow = recording_tool(world.ledger, "slow", effect="read", before=first.hold)
+    never = Gate()
+    held = [recording_tool(world.ledger, name, effect="read", before=never.hold) for name in ("late", "slow")]
+    store = WatchedStore(world.back_end.connect(), watch)
+    async with (
+        engine_on(store, Registry([late, slow]), CallerModel()) as silent,
+        engine_on(world.back_end.connect(), Registry(held), CallerModel()) as other,
+    ):
+        running = await start(silent, step("late", "late"), SLOW)
+        await first.is_reached.wait()
+        await second.is_reached.wait()
+        world.clock.advance(LEASE_S)
+        await other.tick()
+        await never.is_reached.wait()
+        version = (await world.stored(running)).version
+        first.may_pass.set()
+        await silent.changed(running.execution_id)
+        assert world.ledger.tools_run() == ["slow", "late"]
+        assert (await world.stored(running)).version == version
+        never.may_pass.set()
+        done = await other.wait(running, 5)
+    assert done.status == "completed"
+
+
+@requirement("store:takeover")
+async def test_of_many_processes_one_takes_over(world: World) -> None:
+    """spec: design.md, one owner"""
+    gate = Gate()
+    async with world.process(gate) as silent:
+        running = await start(silent, SLOW)
+        await gate.is_reached.wait()
+        world.clock.advance(LEASE_S)
+        async with (
+            world.process() as one,
+            world.process() as two,
+            world.process() as three,
+            anyio.create_task_group() as tasks,
+        ):
+            for engine in (one, two, three):
+                tasks.start_soon(engine.tick)
+                tasks.start_soon(engine.tick)
+            asked = await one.wait(running, 5)
+            assert len(asked.open_suspensions) == 1
+        assert (await world.kinds(running)).count("ToolOutcomeUnknown") == 1
+
+
+# --- shutdown ---
+
+
+@requirement("engine:shutdown")
+async def test_an_effect_cut_off_by_shutdown_is_asked_about_by_the_next_process(world: World) -> None:
+    """spec: design.md, outcome_unknown"""
+    gate = Gate()
+    async with world.process(gate) as engine:
+        running = await start(engine, SLOW)
+        await gate.is_reached.wait()
+    async with world.process() as engine:
+        await engine.tick()
+        asked = await engine.wait(running, 5)
+        [found] = asked.open_suspensions
+        assert (found.question.kind, world.ledger.tools_run()) == ("reconcile", [])
+        truth = world.ledger.truth(f"{running.execution_id}:slow:1")
+        done = await engine.wait(await answer(engine, asked, Decision(content=truth)), 5)
+    assert (done.status, world.ledger.tools_run()) == ("completed", ["slow"])
+
+
+@requirement("engine:shutdown")
+async def test_a_reconciliation_that_is_rejected_gives_the_step_up(world: World) -> None:
+    """spec: wire.md, rejecting a reconcile gives the step up"""
+    gate = Gate()
+    async with world.process(gate) as engine:
+        running = await start(engine, SLOW, step("after", "mail", "slow"))
+        await gate.is_reached.wait()
+    async with world.process() as engine:
+        await engine.tick()
+        asked = await engine.wait(running, 5)
+        done = await engine.wait(await answer(engine, asked, Decision(approved=False)), 5)
+    assert (done.status, done.error_code, world.ledger.tools_run()) == ("failed", "outcome_unknown", [])
+    assert done.steps["after"].status == "skipped"
+
+
+@requirement("engine:shutdown")
+async def test_a_read_cut_off_by_shutdown_is_repeated_by_the_next_process(world: World) -> None:
+    """spec: design.md, reads may be repeated"""
+    gate = Gate()
+    async with world.process(gate, effect="read") as engine:
+        running = await start(engine, SLOW, MAIL, ASK)
+        await gate.is_reached.wait()
+    async with world.process(effect="read") as engine:
+        await engine.tick()
+        asked = await engine.wait(running, 5)
+        done = await engine.wait(await answer(engine, asked), 5)
+    assert (done.status, world.ledger.tools_run()) == ("completed", ["slow", "mail"])
+
+
+@requirement("engine:shutdown")
+async def test_a_call_that_ends_within_the_grace_of_shutdown_is_recorded(world: World) -> None:
+    """ours: closing is polite"""
+    gate = Gate()
+    slow = recording_tool(world.ledger, "slow", before=gate.hold)
+    async with anyio.create_task_group() as tasks:
+
+        async def pass_when_closing() -> None:
+            await gate.is_reached.wait()
+            await anyio.lowlevel.checkpoint()
+            gate.may_pass.set()
+
+        async with Engine(world.back_end.connect(), Registry([slow]), CallerModel(), Policy(), grace_s=5.0) as engine:
+            running = await start(engine, SLOW, step("after", "slow", "slow"))
+            tasks.start_soon(pass_when_closing)
+        recorded = await world.kinds(running)
+        assert recorded.count("ToolReturned") == 1 and world.ledger.tools_run() == ["slow"]
+        header = await world.back_end.connect().header(running.execution_id)
+        assert header is not None and header.owner is None

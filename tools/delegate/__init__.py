@@ -1,0 +1,1 @@
+"""Goals handed to other agents."""

@@ -1,0 +1,109 @@
+"""A downstream server behind an address: Streamable HTTP, with every answer bounded and every failure told apart.
+
+The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without a word about the
+request. Here an answer has a limit, and what went wrong becomes an error of its own request that says whether the request
+can have been carried out. Redirects are followed by the SDK within the same origin only.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx2
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+
+from planwarden.tools.downstream.config import ServerConfig
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+NOT_SENT = -32096
+"""Our code for a request that did not reach the server, or that it refused unread."""
+LOST = -32095
+"""Our code for a request that was sent and whose answer did not come."""
+CONNECT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 1.0
+_EVENTS = "text/event-stream"
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """A body that breaks off beyond the limit."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise httpx2.StreamError(f"the answer is larger than {MAX_BODY_BYTES} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Bounds answers, and turns failures of a request into answers that say what they mean."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        is_post = request.method == "POST"
+        if request.method == "DELETE":
+            # The end of a session is a courtesy; a server that does not answer must not hold up ours.
+            with anyio.fail_after(CLOSE_TIMEOUT_S):
+                return await self._inner.handle_async_request(request)
+        try:
+            response = await self._inner.handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
+            if not is_post:
+                raise
+            return _told(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
+        except httpx2.TransportError as error:
+            if not is_post:
+                raise
+            return _told(LOST, f"the connection broke off ({type(error).__name__})")
+        kind = response.headers.get("content-type", "").lower()
+        status = response.status_code
+        if is_post and status >= 400 and status not in (404, 405) and not kind.startswith("application/json"):
+            await response.aclose()
+            code = LOST if status >= 500 else NOT_SENT
+            return _told(code, f"it answered with HTTP status {status}{_advice(status)}")
+        if not kind.startswith(_EVENTS) and isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _BoundedBody(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _advice(status: int) -> str:
+    return "; give it an Authorization header under headers" if status == 401 else ""
+
+
+def _told(code: int, message: str) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(503, headers={"content-type": "application/json"}, content=json.dumps(body).encode())
+
+
+@asynccontextmanager
+# The pair is the SDK's own type, which has no public name.
+async def _connected(config: ServerConfig) -> AsyncGenerator[Any]:
+    assert config.url is not None
+    # Reading has no limit of its own: calls have theirs, and the stream for news is silent most of the time.
+    timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=None, write=30.0, pool=CONNECT_TIMEOUT_S)
+    transport = BoundedTransport(httpx2.AsyncHTTPTransport())
+    async with (
+        httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_BODY_BYTES) as streams,
+    ):
+        yield streams
+
+
+def http_transport(config: ServerConfig) -> Transport:
+    """The streams to the server's address."""
+    return _connected(config)

@@ -1,0 +1,175 @@
+"""What a tool may reach on the web, and how much of it.
+
+A URL comes from a model, or from a page that a model has read, so it may point into the operator's own network
+(server-side request forgery) or at a host that never stops sending. Three pieces answer that, the last two in
+`planwarden.tools.web.fetch`:
+
+* `AddressPolicy` says which hosts, ports and addresses are open to everybody anyway;
+* `GuardedTransport` resolves a name once, checks every address it got, and connects to one that was checked. There is
+  no second look-up for a name server to answer differently; Host header, SNI and certificate check keep the name;
+* `fetch` follows redirects by hand, each hop through the same transport, and reads a bounded body in bounded time.
+
+Environment proxies are ignored, and neither cookies nor credentials are kept. Not promised: protection from a public
+host that forwards requests into a private network by itself.
+
+Sources: https://www.iana.org/assignments/iana-ipv4-special-registry/ and
+https://www.iana.org/assignments/iana-ipv6-special-registry/.
+"""
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from planwarden.agent.errors import ToolError
+
+if TYPE_CHECKING:
+    # Importing the HTTP client takes a tenth of a second, and most processes never reach the web.
+    import httpx2
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Takes a host name and a port; gives IP addresses as text, best first, at least one or raises `OSError`."""
+
+WEB_PORTS = frozenset({80, 443, 8080, 8443})
+"""Where web pages live; other ports of public hosts speak protocols that an HTTP request could confuse."""
+
+MAX_ADDRESSES_TRIED = 4
+
+_SPECIAL_RANGES: tuple[tuple[str, str], ...] = (
+    ("0.0.0.0/8", "unspecified"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "carrier-grade NAT"),
+    ("127.0.0.0/8", "loopback"),
+    # The host agent of Azure: a public number that only the inside of a virtual machine reaches.
+    ("168.63.129.16/32", "cloud metadata"),
+    ("169.254.0.0/16", "link-local"),
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "reserved"),
+    ("192.0.2.0/24", "documentation"),
+    ("192.88.99.0/24", "6to4"),
+    ("192.168.0.0/16", "private"),
+    ("198.18.0.0/15", "benchmarking"),
+    ("198.51.100.0/24", "documentation"),
+    ("203.0.113.0/24", "documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("::ffff:0:0/96", "IPv4-mapped"),
+    ("64:ff9b::/96", "NAT64"),
+    ("64:ff9b:1::/48", "NAT64"),
+    ("2001::/23", "reserved"),
+    ("2001:db8::/32", "documentation"),
+    ("2002::/16", "6to4"),
+    ("3fff::/20", "documentation"),
+    ("fc00::/7", "private"),
+    ("fe80::/10", "link-local"),
+    ("ff00::/8", "multicast"),
+)
+_SPECIAL_NETWORKS = tuple((ipaddress.ip_network(network), kind) for network, kind in _SPECIAL_RANGES)
+_GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
+
+
+def special_range(address: IPAddress) -> str | None:
+    """What kind of non-public address this is, such as `loopback`; None for an address of the public internet."""
+    for network, kind in _SPECIAL_NETWORKS:
+        if address in network:
+            return kind
+    if address.version == 6 and address not in _GLOBAL_UNICAST_V6:
+        return "reserved"
+    return None
+
+
+def host_and_port(url: "httpx2.URL") -> tuple[str, int]:
+    """Where an http or https URL points: the host in ASCII and lower case, without brackets, and the port."""
+    port = url.port if url.port is not None else {"http": 80}.get(url.scheme, 443)
+    return url.raw_host.decode("ascii"), port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressPolicy:
+    """Which hosts may be reached; by default the public internet on `WEB_PORTS`."""
+
+    allowed_endpoints: frozenset[tuple[str, int]] = frozenset()
+    """What the operator chose, as `host_and_port` writes it: reached whatever it resolves to."""
+    allowed_networks: tuple[IPNetwork, ...] = ()
+    """Networks that count as public."""
+    ports: frozenset[int] = WEB_PORTS
+
+    def check_url(self, url: "httpx2.URL") -> tuple[str, int]:
+        """Host and port of `url`. Raises `ToolError` when it may not be requested at all."""
+        if url.scheme not in ("http", "https"):
+            raise ToolError(f"the URL's scheme {url.scheme!r} is not supported; use http or https")
+        if url.userinfo:
+            raise ToolError("the URL contains a user name or password; remove the part before '@'")
+        host, port = host_and_port(url)
+        if not host:
+            raise ToolError("the URL has no host; write it in full, such as https://example.org/page")
+        if port not in self.ports and (host, port) not in self.allowed_endpoints:
+            allowed = ", ".join(map(str, sorted(self.ports)))
+            raise ToolError(f"port {port} of {host!r} may not be reached; allowed are {allowed}")
+        return host, port
+
+    def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[IPAddress]:
+        """The parsed addresses. Raises `ToolError` when any of them is not public: a name that mixes both is a trap."""
+        parsed = [ipaddress.ip_address(address) for address in addresses]
+        if (host, port) in self.allowed_endpoints:
+            return parsed
+        for address in parsed:
+            kind = special_range(address)
+            if kind is not None and not any(address in network for network in self.allowed_networks):
+                # The kind and not the address: what a name means inside a private network stays inside it.
+                raise ToolError(f"{host!r} is at an address that may not be reached ({kind}); use a public host")
+        return parsed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebLimits:
+    """How much one fetch may cost."""
+
+    total_s: float = 20.0
+    """With all redirects."""
+    connect_s: float = 5.0
+    """To one address."""
+    body_bytes: int = 4 * 1024 * 1024
+    """After decompression."""
+    redirects: int = 5
+
+
+async def resolve_host(host: str, port: int) -> list[str]:
+    """The addresses of `host` from the system's resolver, in its order and without repetitions."""
+    found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebAccess:
+    """Everything the web tools need to know about the network."""
+
+    policy: AddressPolicy = AddressPolicy()
+    limits: WebLimits = WebLimits()
+    resolve: Resolver = resolve_host
+    tls: ssl.SSLContext | None = None
+    """Certificates to trust; None for the system's."""
+
+
+PUBLIC_WEB = WebAccess()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebReply:
+    """What a host sent in the end."""
+
+    url: str
+    """Of the last hop."""
+    media_type: str
+    """In lower case without parameters; empty when the host did not say."""
+    charset: str | None
+    body: bytes
+    """Decompressed."""
