@@ -1,7 +1,7 @@
 """What spans and metrics share: attributes in the words of the conventions, times, errors, and the stored context.
 
 Names are those of OpenTelemetry's GenAI and MCP conventions, which are all in status "Development":
-https://github.com/open-telemetry/semantic-conventions/blob/v1.41.1/docs/gen-ai/, where they have moved to
+https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/, where they have moved to
 https://github.com/open-telemetry/semantic-conventions-genai (agreeing in what is used here at
 7269173edd774fb00a9fabc374955e0888714fa7, metrics, and 1e01e830ef3c17b939ab7db8d25c7061e4239c0b, MCP); the operation
 `plan` is from there at 55a32cddb97d99cec08d5ee081e74206a0636041. What they have no name for begins with `planwarden.`.
