@@ -54,12 +54,17 @@ class OpenQuestions:
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
         """Look every `EVERY_S` seconds while the block runs."""
+        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch)
             try:
                 yield
-            finally:
-                tasks.cancel_scope.cancel()
+            # What the block raised is its own; a task group would wrap it in a group.
+            except Exception as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     async def look(self) -> None:
         """Read what is open now. Raises `StoreError`."""

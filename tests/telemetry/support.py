@@ -59,6 +59,26 @@ class Watching:
                         found.append((dict(point.attributes or {}), value))
         return found
 
+    def histograms(self, name: str) -> list[HistogramDataPoint]:
+        """Each series of a histogram."""
+        data = self.reader.get_metrics_data()
+        return [
+            point
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+            if metric.name == name and isinstance(point, HistogramDataPoint)
+        ]
+
+    def counts(self, name: str) -> list[int]:
+        """How many values each series of a histogram has."""
+        return [point.count for point in self.histograms(name)]
+
+    def boundaries(self, name: str) -> tuple[float, ...]:
+        """Of the first series of a histogram."""
+        return tuple(self.histograms(name)[0].explicit_bounds)
+
     @asynccontextmanager
     async def warden(
         self,
