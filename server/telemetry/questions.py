@@ -6,8 +6,9 @@ a home tells the same numbers; take the maximum over processes, not the sum.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
 
 import anyio
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -30,7 +31,7 @@ OTHER: Sort = ("_OTHER", "_OTHER", "_OTHER")
 
 
 class OpenQuestions:
-    """The instruments, and the newest look at one store."""
+    """The instruments, and the newest look at one store; use as an async context manager to keep looking."""
 
     def __init__(self, meter: Meter, store: Store) -> None:
         self._store = store
@@ -51,20 +52,22 @@ class OpenQuestions:
             description="How long the oldest open question has waited.",
         )
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncGenerator[None]:
-        """Look every `EVERY_S` seconds while the block runs."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch)
-            try:
-                yield
-            # What the block raised is its own; a task group would wrap it in a group.
-            except Exception as error:
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+    async def __aenter__(self) -> Self:
+        """Look every `EVERY_S` seconds until it is left."""
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._watch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._tasks.cancel_scope.cancel()
+        if isinstance(error, Exception):
+            # What the body raised is the body's own; a task group would wrap it in a group.
+            await self._tasks.__aexit__(None, None, None)
+        else:
+            await self._tasks.__aexit__(kind, error, traceback)
 
     async def look(self) -> None:
         """Read what is open now. Raises `StoreError`."""

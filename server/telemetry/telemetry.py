@@ -89,11 +89,11 @@ class Telemetry:
         """Entered while a downstream server is asked."""
         return exchanging(self._metrics.sent, exchange)
 
-    def counting(self, store: Store) -> AbstractAsyncContextManager[None]:
+    def counting(self, store: Store) -> AbstractAsyncContextManager[object]:
         """Tell how many questions are open in the store while the block runs."""
         if isinstance(self.meter_provider, NoOpMeterProvider):
             return nullcontext()
-        return OpenQuestions(self._meter, store).watching()
+        return OpenQuestions(self._meter, store)
 
     async def aclose(self) -> None:
         """End open spans and send what is left, for at most `FLUSH_S` when the providers are our own."""
