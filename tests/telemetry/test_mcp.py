@@ -22,8 +22,10 @@ from planwarden.server.mcp.server import build_server
 from planwarden.server.service import Service
 from planwarden.server.telemetry.metrics import MCP_S, MODEL_S, TOKENS
 from planwarden.server.telemetry.scrub import Scrubbing
+from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.storage.memory import MemoryStore
 from tests.downstream.support import Place
+from tests.mcp.http_support import serving
 from tests.mcp.support import ERAS, Era, served
 from tests.requirements import requirement
 from tests.support import Ledger, asked_step, calls, plan, says, tool_step
@@ -95,6 +97,28 @@ async def test_a_request_is_a_server_span_with_the_words_of_the_conventions(tmp_
         if about["mcp.method.name"] == "tools/call"
     ]
     assert about == told
+
+
+@requirement("telemetry:context")
+@pytest.mark.parametrize("era", ERAS)
+async def test_over_http_a_span_names_transport_and_session(
+    tmp_path: Path, era: Era, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spec: MCP conventions; sessions are of older protocols, and no metric tells of them"""
+    watching = Watching()
+    observer = Telemetry(watching.traces, watching.meters)
+
+    def observer_of(*_: object, **__: object) -> Telemetry:
+        return observer
+
+    monkeypatch.setattr("planwarden.server.warden.observer_of", observer_of)
+    async with serving(Settings(home=tmp_path)) as url, Client(url, mode=era) as client:
+        result = await client.call_tool("search_tools", {})
+        assert not result.is_error
+    told = attributes(watching.one("tools/call search_tools"))
+    assert told["network.transport"] == "tcp" and ("mcp.session.id" in told) == (era == "legacy")
+    points = [about for about, _ in watching.points("mcp.server.operation.duration")]
+    assert points and all("mcp.session.id" not in about and "jsonrpc.request.id" not in about for about in points)
 
 
 @requirement("telemetry:hostile")

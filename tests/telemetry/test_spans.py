@@ -142,6 +142,37 @@ async def test_a_refused_execution_leaves_no_span_and_what_a_closing_process_had
     assert attributes(watching.one("execute_tool stuck"))["planwarden.interrupted"] is True
 
 
+@requirement("telemetry:killed")
+async def test_a_read_that_was_cut_off_and_is_made_again_is_told_as_repeated(tmp_path: Path) -> None:
+    """ours: no event says so, because its intent is the one of the first time"""
+    first, second, started, opened = Watching(), Watching(), anyio.Event(), anyio.Event()
+
+    @planwarden.tool(name="look", risk="read", effect="read")
+    async def look() -> str:
+        """Look at it."""
+        started.set()
+        await opened.wait()
+        return "seen"
+
+    store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
+    with anyio.fail_after(30):
+        async with first.warden(tools=[look], store=store) as w:
+            going = await w.execute_plan(plan(tool_step("a", "look")), wait_seconds=0)
+            await started.wait()
+        await store.close()
+        opened.set()
+        store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
+        async with second.warden(tools=[look], store=store) as w:
+            engine = w.service.engine
+            done = await engine.wait((await engine.current(going.execution_id))[0], 20)
+            assert done.status == "completed"
+        await store.close()
+    assert attributes(first.one("execute_tool look"))["planwarden.interrupted"] is True
+    again = second.one("execute_tool look")
+    assert attributes(again)["planwarden.tool.repeated"] is True and again.status.is_ok
+    assert trace_of(again) == trace_of(first.one("execute_tool look"))
+
+
 @asynccontextmanager
 async def serving(warden: planwarden.Warden, home: Path) -> AsyncGenerator[Client]:
     @asynccontextmanager
