@@ -16,6 +16,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from planwarden.agent import events as ev
 from planwarden.agent.state import Execution
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,17 @@ def stored_context(execution: Execution) -> Context:
     """The context of the execution's first span; empty, which begins a new trace, when none was stored."""
     carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
     return W3C.extract({name: value for name, value in carrier.items() if value}, Context())
+
+
+def error_of(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> str | None:
+    """The code of what went wrong with a call; None when nothing did."""
+    match event:
+        case ev.ToolReturned():
+            return None
+        case ev.ToolFailed():
+            return event.code
+        case ev.ToolOutcomeUnknown():
+            return "outcome_unknown"
 
 
 def end(span: Span, error: str | None, at: float) -> None:

@@ -32,6 +32,7 @@ from planwarden.server.telemetry.attributes import (
     W3C,
     Attributes,
     end,
+    error_of,
     ns,
     stored_context,
 )
@@ -103,7 +104,7 @@ class Spans:
             case ev.ToolReturned() | ev.ToolFailed() | ev.ToolOutcomeUnknown():
                 if isinstance(event, ev.ToolOutcomeUnknown):
                     self._recover(execution, event.call_id, at)
-                self._job_ended(execution, event.call_id, _error(event), at)
+                self._job_ended(execution, event.call_id, error_of(event), at)
             case ev.ModelReplied() | ev.ModelFailed():
                 self._replied(execution, event, at)
             case ev.Suspended():
@@ -296,13 +297,3 @@ def _about(execution_id: str, thread_id: str) -> Attributes:
         "gen_ai.conversation.id": thread_id,
         "planwarden.execution.id": execution_id,
     }
-
-
-def _error(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> str | None:
-    match event:
-        case ev.ToolReturned():
-            return None
-        case ev.ToolFailed():
-            return event.code
-        case ev.ToolOutcomeUnknown():
-            return "outcome_unknown"
