@@ -195,6 +195,7 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
         suspension_id=event.suspension_id or call.suspension_id,
         consumed=call.consumed if event.suspension_id is None else (*call.consumed, event.suspension_id),
         attempts=call.attempts + 1,
+        intended_at=at,
         grant_id=event.grant_id,
     )
     asked = execution.suspensions.get(event.suspension_id or "")
@@ -231,7 +232,7 @@ def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
         changes["steps"] = _with_call(execution, call, event, arguments=arguments, suspension_id=question.suspension_id)
     elif question.step_id is not None:
         changes["steps"] = _with_step(execution, _step_after(execution, question.step_id, event))
-    opened = SuspensionState(question=question, created_at=at)
+    opened = SuspensionState(question=question, created_at=at, asked_at=(at,))
     return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
 
 
@@ -244,7 +245,7 @@ def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Ch
         call = execution.call(event.question.call_id)
         changes = {"steps": _with_call(execution, call, event, arguments=event.question.arguments)}
     # Whoever approved the earlier form has not seen this one.
-    revised = evolve(current, question=event.question, endorsements=())
+    revised = evolve(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 
@@ -371,7 +372,7 @@ def _cancel_requested(execution: Execution, event: ev.CancelRequested, at: float
 
 
 def _failed(execution: Execution, event: ev.ExecutionFailed, at: float) -> Changes:
-    return {"error_code": event.code, "error_message": event.message, **_withdrawn(execution)}
+    return {"error_code": event.code, "error_message": event.message, **_withdrawn(execution, at)}
 
 
 def _exhausted(execution: Execution, event: ev.ExecutionExhausted, at: float) -> Changes:
@@ -381,15 +382,15 @@ def _exhausted(execution: Execution, event: ev.ExecutionExhausted, at: float) ->
 
 
 def _finished(execution: Execution, event: ev.Event, at: float) -> Changes:
-    return _withdrawn(execution)
+    return _withdrawn(execution, at)
 
 
-def _withdrawn(execution: Execution) -> Changes:
+def _withdrawn(execution: Execution, at: float) -> Changes:
     if not execution.open_suspensions:
         return {}
     return {
         "suspensions": {
-            suspension_id: evolve(found, status="withdrawn") if found.is_open else found
+            suspension_id: evolve(found, status="withdrawn", decided_at=at) if found.is_open else found
             for suspension_id, found in execution.suspensions.items()
         }
     }

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import anyio
@@ -42,6 +43,9 @@ RETRY_S = 1.0
 HEARD_S = 0.5
 """Watchers of a model that writes are woken no more often than this."""
 HEARD_CHARS = 2_000
+
+running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
+"""Execution and thread id of the run whose task this is, for log lines that cannot know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,7 @@ class Run:
 
     async def _carry(self, job: Job | None) -> None:
         """Perform the job, record what came of it, go on with what follows. The outermost loop of its task."""
+        running.set((self.execution.execution_id, self.execution.thread_id))
         try:
             while job is not None or self._pumping:
                 if job is not None:

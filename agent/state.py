@@ -204,6 +204,8 @@ class Call:
     """What may be repeated, as pinned when it was dispatched."""
     attempts: int = 0
     """Times that it was dispatched."""
+    intended_at: float | None = None
+    """When it was last dispatched, Unix seconds by the store's clock."""
     grant_id: str | None = None
     """The standing grant that let it through."""
     artifact: str | None = None
@@ -267,6 +269,8 @@ class Endorsement:
 class SuspensionState:
     question: ev.Question
     created_at: float
+    asked_at: tuple[float, ...] = ()
+    """When each revision was asked, the first one first."""
     status: Literal["pending", "decided", "timed_out", "withdrawn"] = "pending"
     decision: ev.Decision | None = None
     assurance: ev.Assurance | None = None

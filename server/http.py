@@ -75,7 +75,7 @@ async def serve_http(
             announced(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{BASE}"),
         ):
             names = Names.of(settings.http, host, taken)
-            server = build_server(_opened(warden), settings.home, auth=auth)
+            server = build_server(_opened(warden), settings.home, auth=auth, observer=warden.observer)
             app = http_app(server, names, clock=warden.service.engine.store.clock)
             site = Site(
                 service=lambda: warden.service,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EXTRA = "needs an extra: pip install 'planwarden[otel]'"
-
 
 def observer_of(
     observation: Observation,
@@ -30,11 +28,16 @@ def observer_of(
     """The observer, to be closed by the caller; None when nobody asked for one. Given providers win over the settings.
 
     Raises:
-        InvalidArguments: the settings ask for what is not installed.
+        InvalidArguments: the settings ask for what is not installed or not spoken.
     """
     is_given = tracer_provider is not None or meter_provider is not None
-    if not is_given and not observation.is_on:
-        return None
+    if not is_given:
+        for problem in observation.problems:
+            if observation.is_demanded:
+                raise InvalidArguments(f"[otel] endpoint: {problem}")
+            logger.warning("%s; nothing is sent", problem)
+        if not observation.is_on:
+            return None
     try:
         from planwarden.server.telemetry.telemetry import Telemetry, exported
 
@@ -43,11 +46,17 @@ def observer_of(
             return Telemetry(tracer_provider, meter_provider, model=model, record_arguments=records)
         return exported(observation, model, whole_process=whole_process)
     except ImportError:
+        needed = f"needs an extra: pip install 'planwarden[{_extra(observation)}]'"
         if observation.is_demanded:
-            raise InvalidArguments(f"[otel] endpoint {_EXTRA}") from None
+            raise InvalidArguments(f"[otel] endpoint {needed}") from None
         # Variables like OTEL_EXPORTER_OTLP_ENDPOINT are often inherited from a host that means itself.
-        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", _EXTRA)
+        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", needed)
         return None
+
+
+def _extra(observation: Observation) -> str:
+    targets = (observation.traces, observation.metrics)
+    return "otel-grpc" if any(found is not None and found.protocol == "grpc" for found in targets) else "otel"
 
 
 @asynccontextmanager

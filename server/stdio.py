@@ -45,7 +45,7 @@ async def serve_stdio(settings: Settings) -> None:
             finally:
                 closed.set()
 
-        server = build_server(opening, settings.home)
+        server = build_server(opening, settings.home, observer=warden.observer)
         gc.freeze()
     finally:
         gc.enable()

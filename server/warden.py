@@ -77,7 +77,8 @@ class Warden:
         self._meter_provider = meter_provider
         self._whole_process = whole_process
         # A server answers its first request while it opens, and that request has a span as well.
-        self._observer = self._observed() if whole_process else None
+        self.observer = self._observed() if whole_process else None
+        """Who looks on at the whole process, for whoever serves; None when nobody does, or only at the engine."""
         self._stack = AsyncExitStack()
         self._service: Service | None = None
 
@@ -113,7 +114,9 @@ class Warden:
         if self.downstream.unlisted and await store.orphans(1):
             # What is taken over may need tools of a server that nobody has listed yet.
             await self.downstream.settle_all()
-        observer = await self._stack.enter_async_context(closing(self._observer or self._observed()))
+        observer = await self._stack.enter_async_context(closing(self.observer or self._observed()))
+        if observer is not None:
+            self.downstream.around = observer.exchanging
         engine = Engine(
             store,
             self.tools,
@@ -124,6 +127,8 @@ class Warden:
             observer=observer,
         )
         await self._stack.enter_async_context(engine)
+        if observer is not None:
+            await self._stack.enter_async_context(observer.counting(store))
         self._service = service = Service(
             engine,
             self.settings.options,

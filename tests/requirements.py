@@ -34,6 +34,21 @@ REQUIREMENTS: dict[str, Requirement] = {
     "telemetry:context": Requirement(
         "SEP-414", "Trace context is taken from `_meta` of requests and passed in `_meta` of downstream calls."
     ),
+    "telemetry:hostile": Requirement(
+        "W3C trace context",
+        "Malformed or oversized `_meta` is as good as absent: no error, no span, no label of its own.",
+    ),
+    "telemetry:questions": Requirement(
+        "docs/observability", "Every end of a question has a span in the execution's trace; open ones are counted."
+    ),
+    "telemetry:killed": Requirement(
+        "docs/observability",
+        "What goes on after kill -9 does so in the same trace; a call cut off is told from the log.",
+    ),
+    "telemetry:harmless": Requirement(
+        "docs/observability", "A collector that fails harms no execution, writes nothing to stdout, delays no end."
+    ),
+    "telemetry:variables": Requirement("OpenTelemetry", "Every variable that the page names does something."),
     "telemetry:metrics": Requirement("docs/observability", "Each committed event is counted once."),
     "telemetry:off": Requirement(
         "docs/observability", "Nothing is imported, stored or sent unless an endpoint or a provider was given."

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.apps import client_supports_apps
 from mcp.server.auth.provider import TokenVerifier
@@ -53,6 +53,7 @@ from planwarden.server.mcp.completions import complete
 from planwarden.server.mcp.desk import Desk, Opening
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.key import request_state_key
+from planwarden.server.mcp.meta import bounding
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.results import error_result
 from planwarden.server.mcp.subscriptions import Listening
@@ -60,6 +61,9 @@ from planwarden.server.mcp.subscriptions_legacy import Subscriptions
 from planwarden.server.mcp.tasks import TASKED, Tasks, run_tasked, wants_tasks
 from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, Verb
 from planwarden.server.mcp.verbs import Request
+
+if TYPE_CHECKING:
+    from planwarden.server.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -200,11 +204,16 @@ class BearerAuth:
 
 
 def build_server(
-    opening: Opening, home: Path, *, extensions: Sequence[Extension] = (), auth: BearerAuth | None = None
+    opening: Opening,
+    home: Path,
+    *,
+    extensions: Sequence[Extension] = (),
+    auth: BearerAuth | None = None,
+    observer: "Telemetry | None" = None,
 ) -> PlanwardenServer:
     """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight.
 
-    `extensions` come besides our own; a `Tasks` among them takes the place of ours.
+    `extensions` come besides our own; a `Tasks` among them takes the place of ours. `observer` looks on at requests.
     """
     tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
@@ -238,7 +247,17 @@ def build_server(
     for prompt in PROMPTS:
         server.add_prompt(prompt)
     server.publish(tasks)
+    _observe(server, observer)
     return server
+
+
+def _observe(server: PlanwardenServer, observer: "Telemetry | None") -> None:
+    """The SDK puts its own observer first, which makes nothing of requests as long as nobody has set up OpenTelemetry."""
+    if observer is None:
+        server.middleware.insert(0, bounding)
+    else:
+        names = {"tools/call": frozenset(BY_NAME), "prompts/get": frozenset(prompt.name for prompt in PROMPTS)}
+        server.middleware[0] = observer.requests(names)
 
 
 def _security(home: Path) -> RequestStateSecurity:

@@ -1,18 +1,21 @@
-"""OTLP over HTTP with OpenTelemetry's SDK: the only module that imports it."""
+"""OTLP with OpenTelemetry's SDK: with `planwarden.server.telemetry.scrub` the only module that imports it.
+
+Keys, time-outs, certificates, compression, samplers, limits and intervals come from OpenTelemetry's own variables, which
+the SDK reads: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/.
+"""
 
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from opentelemetry import metrics, trace
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from planwarden.server.telemetry.settings import Observation
+from planwarden.server.telemetry.scrub import Scrubbing
+from planwarden.server.telemetry.settings import Observation, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,40 @@ class Providers:
 
 
 def providers(observation: Observation) -> Providers:
-    """Providers for the signals that have an address; keys, time-outs and samplers come from OpenTelemetry's variables."""
-    resource = Resource.create(
-        {"service.version": version("planwarden")}
-        | ({"service.name": observation.service_name} if observation.service_name else {})
-    )
+    """Providers for the signals that have an address.
+
+    Raises:
+        ImportError: the exporter for the protocol is not installed.
+    """
+    # What the variables say about the resource wins over what is known here.
+    ours = Resource({"service.version": version("planwarden")})
+    named = {"service.name": observation.service_name} if observation.service_name else {}
+    resource = ours.merge(Resource.create(named))
     traces = meters = None
-    if observation.traces_url is not None:
+    if observation.traces is not None:
         traces = TracerProvider(resource=resource, shutdown_on_exit=False)
-        traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=observation.traces_url)))
-    if observation.metrics_url is not None:
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=observation.metrics_url))
+        traces.add_span_processor(BatchSpanProcessor(Scrubbing(_span_exporter(observation.traces))))
+    if observation.metrics is not None:
+        reader = PeriodicExportingMetricReader(_metric_exporter(observation.metrics))
         meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     return Providers(traces, meters)
+
+
+def _span_exporter(target: Target) -> SpanExporter:
+    if target.protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
+
+        return OverGrpc(endpoint=target.url)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(endpoint=target.url)
+
+
+def _metric_exporter(target: Target) -> MetricExporter:
+    if target.protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as OverGrpc
+
+        return OverGrpc(endpoint=target.url)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter(endpoint=target.url)

@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO, cast
 
+from planwarden.agent.run import running
 from planwarden.server.telemetry.settings import Observation
 
 PLAIN = "planwarden: %(levelname)s: %(message)s"
@@ -14,7 +15,11 @@ MAX_CHARS = 8_000
 
 
 class JsonLines(logging.Formatter):
-    """Each record as one line of JSON: `time`, `level`, `logger`, `message`, and `traceId`, `spanId`, `exception` if any."""
+    """Each record as one line of JSON: `time`, `level`, `logger`, `message`, and if there are any `execution_id` and
+    `thread_id` of the execution at work, `trace_id`, `span_id`, `trace_flags` of the current span, and `exception`.
+
+    The names of the trace's fields: https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
+    """
 
     def __init__(self, *, traced: bool) -> None:
         """With `traced`, lines written during a span name it; OpenTelemetry must be installed."""
@@ -28,6 +33,9 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage()[:MAX_CHARS],
         }
+        at_work = running.get()
+        if at_work is not None:
+            line["execution_id"], line["thread_id"] = at_work
         if self._traced:
             line.update(_span_ids())
         if record.exc_info:
@@ -60,4 +68,8 @@ def _span_ids() -> dict[str, str]:
     found = trace.get_current_span().get_span_context()
     if not found.is_valid:
         return {}
-    return {"traceId": trace.format_trace_id(found.trace_id), "spanId": trace.format_span_id(found.span_id)}
+    return {
+        "trace_id": trace.format_trace_id(found.trace_id),
+        "span_id": trace.format_span_id(found.span_id),
+        "trace_flags": f"{found.trace_flags:02x}",
+    }

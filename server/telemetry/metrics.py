@@ -1,9 +1,19 @@
-"""Numbers about executions, counted by the process that commits the event, so that each is counted once."""
+"""Numbers about executions, counted by the process that commits the event, so that each is counted once.
 
-from opentelemetry.metrics import Meter
+No attribute of a metric has a value that a stranger chooses: names of tools and methods only when they are known here,
+no ids. Boundaries are those that the conventions advise; see `planwarden.server.telemetry.attributes` for the sources.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from opentelemetry.metrics import Histogram, Meter
 
 from planwarden.agent import events as ev
 from planwarden.agent.state import Execution, SuspensionState
+from planwarden.server.telemetry.attributes import Attributes
 
 OUTCOMES = (
     ev.ExecutionCompleted,
@@ -14,12 +24,23 @@ OUTCOMES = (
 )
 WAITS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0)
 """Boundaries for how long people take, from a second to a week."""
+MODEL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+"""Advised for `gen_ai.client.operation.duration`."""
+TOKENS = tuple(float(4**power) for power in range(14))
+"""Advised for `gen_ai.client.token.usage`: 1 to 67,108,864."""
+MCP_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Advised for `mcp.client.operation.duration` and `mcp.server.operation.duration`."""
+KEPT = 2_048
+"""Prompts that have been answered and whose answer is not committed yet; the oldest are forgotten beyond that."""
 
 
 class Metrics:
     """Instruments of one meter."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, model: Attributes) -> None:
+        """`model` as from `model_attributes`."""
+        self._model = model
+        self._took: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._executions = meter.create_counter(
             "planwarden.executions", unit="{execution}", description="Executions that ended, by outcome."
         )
@@ -33,20 +54,48 @@ class Metrics:
             unit="{step}",
             description="Steps that were proved only after an enforcement prompt.",
         )
-        self._waits = meter.create_histogram(
-            "planwarden.question.wait",
-            unit="s",
-            description="Time from a question to its answer or its time-out.",
-            explicit_bucket_boundaries_advisory=WAITS_S,
+        self._waits = _histogram(
+            meter, "planwarden.question.wait", "s", "Time from a question to its end, by outcome.", WAITS_S
         )
-        self._tokens = meter.create_counter(
-            "planwarden.model.tokens", unit="{token}", description="Tokens that providers' models used."
+        self._durations = _histogram(
+            meter, "gen_ai.client.operation.duration", "s", "GenAI operation duration.", MODEL_S
+        )
+        self._tokens = _histogram(
+            meter, "gen_ai.client.token.usage", "{token}", "Number of input and output tokens used.", TOKENS
+        )
+        self.served = _histogram(
+            meter,
+            "mcp.server.operation.duration",
+            "s",
+            "MCP request or notification duration as observed on the receiver.",
+            MCP_S,
+        )
+        self.sent = _histogram(
+            meter,
+            "mcp.client.operation.duration",
+            "s",
+            "The duration of the MCP request or notification as observed on the sender.",
+            MCP_S,
         )
 
-    def count(self, execution: Execution, event: ev.Event) -> None:
+    @contextmanager
+    def prompting(self, execution_id: str, key: str) -> Generator[None]:
+        """Entered while a prompt is put to a provider's model; what came of it is told by its event."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._took[execution_id, key] = time.perf_counter() - began
+            if len(self._took) > KEPT:
+                self._took.popitem(last=False)
+
+    def count(self, execution: Execution, recorded: ev.Recorded) -> None:
         """Count the event; `execution` is the state after its transaction."""
+        event = recorded.event
         if isinstance(event, OUTCOMES):
             self._executions.add(1, {"planwarden.execution.status": outcome_of(event)})
+            for found in closed_by(execution, recorded.at):
+                self._waits.record(waited_s(found), waiting_attributes(found))
             return
         match event:
             case ev.ValidationFailed():
@@ -55,15 +104,26 @@ class Metrics:
                 )
             case ev.StepCompleted(validation="passed") if execution.steps[event.step_id].retries:
                 self._rescues.add(1)
-            case ev.SuspensionDecided() | ev.SuspensionTimedOut():
+            case ev.SuspensionDecided() | ev.SuspensionTimedOut() | ev.SuspensionWithdrawn():
                 found = execution.suspensions[event.suspension_id]
                 self._waits.record(waited_s(found), waiting_attributes(found))
             case ev.ModelReplied() | ev.ModelFailed():
-                for kind, tokens in (("input", event.input_tokens), ("output", event.output_tokens)):
-                    if tokens:
-                        self._tokens.add(tokens, {"gen_ai.token.type": kind, "planwarden.purpose": event.purpose})
+                self._replied(execution.execution_id, event)
+            case ev.Suspended(question=question) if question.prompt is not None:
+                # The caller is the model, so no provider was asked.
+                self._took.pop((execution.execution_id, asked_key(question)), None)
             case _:
                 pass
+
+    def _replied(self, execution_id: str, event: ev.ModelReplied | ev.ModelFailed) -> None:
+        about: Attributes = {**self._model, "planwarden.purpose": event.purpose}
+        took_s = self._took.pop((execution_id, prompt_key(event.purpose, event.step_id)), None)
+        if took_s is not None:
+            failed: Attributes = {"error.type": event.code} if isinstance(event, ev.ModelFailed) else {}
+            self._durations.record(took_s, {**about, **failed})
+        for kind, tokens in (("input", event.input_tokens), ("output", event.output_tokens)):
+            if tokens:
+                self._tokens.record(tokens, {**about, "gen_ai.token.type": kind})
 
 
 def outcome_of(event: ev.Event) -> str:
@@ -75,18 +135,44 @@ def outcome_of(event: ev.Event) -> str:
             return type(event).__name__.removeprefix("Execution").lower()
 
 
+def closed_by(execution: Execution, at: float) -> list[SuspensionState]:
+    """The questions that the execution took along, unanswered, when it ended at `at`."""
+    return [
+        found
+        for found in execution.suspensions.values()
+        if found.status == "withdrawn" and found.decision is None and found.decided_at == at
+    ]
+
+
 def waited_s(found: SuspensionState) -> float:
-    """Seconds from the question to its answer, by the store's clock."""
+    """Seconds from the question to its end, by the store's clock."""
     return max(0.0, (found.decided_at or found.created_at) - found.created_at)
 
 
 def waiting_attributes(found: SuspensionState) -> dict[str, str]:
     """What kind of question it was and how it ended; few values each."""
-    outcome = found.status if found.decision is None or found.status == "timed_out" else "rejected"
-    if found.status == "decided" and found.decision is not None and found.decision.approved:
-        outcome = "approved"
+    outcome: str = found.status
+    if found.status == "decided" and found.decision is not None:
+        outcome = "approved" if found.decision.approved else "rejected"
     return {
         "planwarden.suspension.kind": found.question.kind,
         "planwarden.suspension.addressee": found.question.addressee,
         "planwarden.suspension.outcome": outcome,
     }
+
+
+def prompt_key(purpose: ev.Purpose, step_id: str | None) -> str:
+    """As `PromptWork.key`."""
+    return f"prompt {purpose} {step_id or ''}"
+
+
+def asked_key(question: ev.Question) -> str:
+    """The key of the prompt that became the question to the caller."""
+    purposes: dict[str, ev.Purpose] = {"plan": "plan", "step": "step", "synthesis": "synthesize"}
+    return prompt_key(purposes.get(question.kind, "step"), question.step_id)
+
+
+def _histogram(meter: Meter, name: str, unit: str, description: str, boundaries: tuple[float, ...]) -> Histogram:
+    return meter.create_histogram(
+        name, unit=unit, description=description, explicit_bucket_boundaries_advisory=boundaries
+    )

@@ -1,6 +1,6 @@
 """What the operator says about observation: `[otel]` and `[logging]` in `planwarden.toml`, and OpenTelemetry's variables.
 
-The environment wins over the file, as everywhere. Only OTLP over HTTP is spoken.
+The environment wins over the file, as everywhere. OTLP is spoken over HTTP and, with an extra, over gRPC.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
+PREFIX = "OTEL_EXPORTER_OTLP"
 LOG_FORMAT = "PLANWARDEN_LOG_FORMAT"
+
+Protocol = Literal["http/protobuf", "grpc"]
+Signal = Literal["traces", "metrics"]
 
 
 class OtelSettings(BaseModel):
@@ -19,6 +22,7 @@ class OtelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     endpoint: Annotated[str, Field(max_length=2_000)] | None = None
+    protocol: Protocol | None = None
     record_arguments: bool = False
 
     @field_validator("endpoint")
@@ -38,13 +42,23 @@ class LoggingSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where one signal goes."""
+
+    url: str
+    protocol: Protocol = "http/protobuf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Where spans and metrics go and what lines on stderr look like."""
 
-    traces_url: str | None = None
-    metrics_url: str | None = None
+    traces: Target | None = None
+    metrics: Target | None = None
+    problems: tuple[str, ...] = ()
+    """What was asked for and is not done, for people."""
     is_demanded: bool = False
-    """The file asks for it, so that a missing extra is an error; variables may have been meant for other programs."""
+    """The file asks for it, so that what is missing is an error; variables may have been meant for other programs."""
     record_arguments: bool = False
     service_name: str | None = None
     """None when OpenTelemetry's own variables name the service."""
@@ -53,32 +67,52 @@ class Observation:
 
     @property
     def is_on(self) -> bool:
-        return self.traces_url is not None or self.metrics_url is not None
+        return self.traces is not None or self.metrics is not None
 
 
 def observation(otel: OtelSettings, logs: LoggingSettings, environment: Mapping[str, str]) -> Observation:
-    """The variables over the file, as in https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
-
-    Addresses in variables that are meant for gRPC, which is not spoken here, are not used.
-    """
-    if environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip().lower() == "grpc":
-        environment = {name: value for name, value in environment.items() if not name.endswith("_ENDPOINT")}
-    is_disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    base = environment.get(BASE) or otel.endpoint
-    urls: dict[str, str | None] = {}
-    for signal in ("traces", "metrics"):
-        own = environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-        is_left_out = environment.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() == "none"
-        url = own or (f"{base.rstrip('/')}/v1/{signal}" if base else None)
-        urls[signal] = None if is_disabled or is_left_out else url
+    """The variables over the file, as in https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+    is_disabled = _word(environment, "OTEL_SDK_DISABLED") == "true"
+    problems: list[str] = []
+    traces = None if is_disabled else _target("traces", otel, environment, problems)
+    metrics = None if is_disabled else _target("metrics", otel, environment, problems)
     is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     told: Literal["text", "json"] | None = "json" if environment.get(LOG_FORMAT) == "json" else None
     return Observation(
-        traces_url=urls["traces"],
-        metrics_url=urls["metrics"],
+        traces=traces,
+        metrics=metrics,
+        problems=tuple(dict.fromkeys(problems)),
         is_demanded=otel.endpoint is not None,
         record_arguments=otel.record_arguments,
         service_name=None if is_named else "planwarden",
         log_format=told or ("text" if environment.get(LOG_FORMAT) == "text" else logs.format),
         log_level=logs.level,
     )
+
+
+def _target(signal: Signal, otel: OtelSettings, environment: Mapping[str, str], problems: list[str]) -> Target | None:
+    """Where the signal goes; None when it goes nowhere, with the reason among `problems` if that is a surprise."""
+    own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
+    base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
+    if not (own or base):
+        return None
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    exporters = {word.strip() for word in _word(environment, variable, "otlp").split(",")}
+    if "otlp" not in exporters:
+        if exporters != {"none"}:
+            problems.append(f"{variable}={environment[variable]!r} is not known here, only otlp and none are")
+        return None
+    names = (f"{PREFIX}_{signal.upper()}_PROTOCOL", f"{PREFIX}_PROTOCOL")
+    name = next((name for name in names if _word(environment, name)), None)
+    protocol = otel.protocol or "http/protobuf" if name is None else _word(environment, name)
+    if protocol == "grpc":
+        return Target(url=own or base or "", protocol="grpc")
+    if protocol == "http/protobuf":
+        return Target(url=own or f"{(base or '').rstrip('/')}/v1/{signal}")
+    problems.append(f"{name}={protocol[:40]!r} is not spoken here, only http/protobuf and grpc are")
+    return None
+
+
+def _word(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
+    """A variable in small letters; one that is empty is as good as none, as the specification says."""
+    return environment.get(name, "").strip().lower() or otherwise

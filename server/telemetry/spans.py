@@ -6,15 +6,14 @@
       planwarden.step ID             until the step waits or ends
         chat MODEL
         execute_tool NAME            current while the tool runs, so that what it calls comes below it
-      planwarden.suspension KIND     from the question to its answer
+      planwarden.suspension KIND     from the question to its end, see `planwarden.server.telemetry.waits`
 
 Spans live in the process that does the work and are sent when they end; what a killed process had open is lost. The
 context of the first span is stored with the execution: whoever goes on with it, in this process or another, months
-later, does so in the same trace, below that span, and links to the question that was answered.
+later, does so in the same trace, below that span, and links to the question that was answered. A call that was begun by
+a killed process gets its span from the log once its outcome is called unknown, or a new one when it is made again.
 
-Sources, all of status "Development": https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/
-(agent spans, model spans); the operation `plan` from https://github.com/open-telemetry/semantic-conventions-genai
-at 55a32cddb97d99cec08d5ee081e74206a0636041.
+Sources: see `planwarden.server.telemetry.attributes`.
 """
 
 import json
@@ -23,23 +22,26 @@ from dataclasses import dataclass, field
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import AttributeValue
+from opentelemetry.trace import Span, SpanKind, Tracer
 
 from planwarden.agent import events as ev
 from planwarden.agent.prompts import Prompt
-from planwarden.agent.state import Execution, SuspensionState
-from planwarden.server.telemetry.metrics import OUTCOMES, outcome_of, waiting_attributes
+from planwarden.agent.state import Execution
+from planwarden.server.telemetry.attributes import (
+    MAX_TRACESTATE,
+    W3C,
+    Attributes,
+    end,
+    error_of,
+    ns,
+    stored_context,
+)
+from planwarden.server.telemetry.metrics import OUTCOMES, asked_key, outcome_of, prompt_key
+from planwarden.server.telemetry.waits import Waits
 
 OPEN = 2_048
 """Executions with open spans; the oldest are given up beyond that, as after a takeover by another process."""
 MAX_ARGUMENTS = 4_096
-MAX_TRACESTATE = 512
-"""Characters, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
-_W3C = TraceContextTextMapPropagator()
-
-Attributes = dict[str, AttributeValue]
 
 
 @dataclass(slots=True)
@@ -58,32 +60,32 @@ class _Stretch:
 class Spans:
     """Opens and ends spans as events are committed."""
 
-    def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
-        """`model` is the name as in the settings, `PROVIDER:MODEL`."""
+    def __init__(self, tracer: Tracer, model: Attributes, *, record_arguments: bool) -> None:
+        """`model` as from `model_attributes`."""
         self._tracer = tracer
-        self._model = model_attributes(model)
+        self._model = model
         self._records_arguments = record_arguments
         self._open: OrderedDict[str, _Stretch] = OrderedDict()
-        self._answers: OrderedDict[str, tuple[float, tuple[Link, ...]]] = OrderedDict()
-        """When an execution that waited was answered, and by what; its next stretch begins there, if it is here."""
+        self._waits = Waits(tracer)
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
         """Open an execution's first span below whatever is current; gives what others need to go on below it."""
         span = self._tracer.start_span(_WORKFLOW, attributes=_about(execution_id, thread_id))
         self._keep(execution_id, _Stretch(span))
         carrier: dict[str, str] = {}
-        _W3C.inject(carrier, trace.set_span_in_context(span))
+        W3C.inject(carrier, trace.set_span_in_context(span))
         parent, state = carrier.get("traceparent"), carrier.get("tracestate")
         return None if parent is None else (parent, state if state and len(state) <= MAX_TRACESTATE else None)
 
     def record(self, execution: Execution, recorded: ev.Recorded, *, owned: bool) -> None:
         """Open and end what the event opens and ends; `execution` is the state after its transaction."""
         event, at = recorded.event, recorded.at
+        answer = self._waits.record(execution, recorded)
+        if not owned:
+            return
+        if answer is not None and execution.execution_id not in self._open:
+            self._waits.answered(execution.execution_id, answer, at)
         match event:
-            case ev.SuspensionDecided() | ev.SuspensionTimedOut():
-                self._answered(execution, execution.suspensions[event.suspension_id], at, owned=owned)
-            case _ if not owned:
-                pass
             case ev.ExecutionCreated():
                 self._created(execution, at)
             case ev.PlanAccepted():
@@ -100,7 +102,9 @@ class Spans:
             case ev.ToolCallIntended():
                 self._call(execution, event.call_id, at)
             case ev.ToolReturned() | ev.ToolFailed() | ev.ToolOutcomeUnknown():
-                self._job_ended(execution, event.call_id, _error(event), at)
+                if isinstance(event, ev.ToolOutcomeUnknown):
+                    self._recover(execution, event.call_id, at)
+                self._job_ended(execution, event.call_id, error_of(event), at)
             case ev.ModelReplied() | ev.ModelFailed():
                 self._replied(execution, event, at)
             case ev.Suspended():
@@ -118,9 +122,13 @@ class Spans:
 
     def job(self, execution: Execution, key: str, prompt: Prompt | None, at: float) -> Span:
         """The span of a call or prompt that is being performed, opened now unless its event opened it."""
-        if prompt is None:
-            return self._call(execution, key, at)
         stretch = self._stretch(execution, at)
+        if prompt is None:
+            is_begun = key in stretch.jobs
+            span = self._call(execution, key, at)
+            if not is_begun:
+                span.set_attribute("planwarden.tool.repeated", True)
+            return span
         found = stretch.jobs.get(key)
         if found is None:
             parent = stretch.span
@@ -156,10 +164,10 @@ class Spans:
     def _stretch(self, execution: Execution, at: float) -> _Stretch:
         found = self._open.get(execution.execution_id)
         if found is None:
-            at, links = self._answers.pop(execution.execution_id, (at, ()))
+            at, links = self._waits.take(execution.execution_id, at)
             about = {**_about(execution.execution_id, execution.thread_id), "planwarden.execution.resumed": True}
             span = self._tracer.start_span(
-                _WORKFLOW, _stored(execution), attributes=about, links=links, start_time=_ns(at)
+                _WORKFLOW, stored_context(execution), attributes=about, links=links, start_time=ns(at)
             )
             found = _Stretch(span, is_committed=True)
             self._keep(execution.execution_id, found)
@@ -169,7 +177,7 @@ class Spans:
         self, parent: Span, name: str, attributes: Attributes, at: float, kind: SpanKind = SpanKind.INTERNAL
     ) -> Span:
         above = trace.set_span_in_context(parent, Context())
-        return self._tracer.start_span(name, above, kind, attributes, start_time=_ns(at))
+        return self._tracer.start_span(name, above, kind, attributes, start_time=ns(at))
 
     def _step(self, execution: Execution, step_id: str, at: float) -> Span:
         stretch = self._stretch(execution, at)
@@ -197,15 +205,23 @@ class Spans:
             stretch.jobs[call_id] = found
         return found
 
+    def _recover(self, execution: Execution, call_id: str, at: float) -> None:
+        """A call that another process began and did not survive: its span is as long as the log knows."""
+        call = execution.call(call_id)
+        if call_id not in self._stretch(execution, at).jobs and call.intended_at is not None:
+            # Its parents begin with this process, although it began before.
+            self._step(execution, call.step_id, at)
+            self._call(execution, call_id, call.intended_at).set_attribute("planwarden.tool.recovered", True)
+
     def _job_ended(self, execution: Execution, key: str, error: str | None, at: float) -> None:
         stretch = self._open.get(execution.execution_id)
         found = stretch.jobs.pop(key, None) if stretch else None
         if found is not None:
-            _end(found, error, at)
+            end(found, error, at)
 
     def _replied(self, execution: Execution, event: ev.ModelReplied | ev.ModelFailed, at: float) -> None:
         stretch = self._open.get(execution.execution_id)
-        key = _prompt_key(event.purpose, event.step_id)
+        key = prompt_key(event.purpose, event.step_id)
         found = stretch.jobs.get(key) if stretch else None
         if found is not None:
             found.set_attribute("gen_ai.usage.input_tokens", event.input_tokens)
@@ -216,7 +232,7 @@ class Spans:
         stretch = self._open.get(execution.execution_id)
         if stretch is not None and stretch.plan is not None and execution.plan is not None:
             stretch.plan.set_attribute("planwarden.plan.steps", len(execution.plan.steps))
-            stretch.plan.end(_ns(execution.updated_at))
+            stretch.plan.end(ns(execution.updated_at))
             stretch.plan = None
 
     def _asked(self, execution: Execution, question: ev.Question, at: float) -> None:
@@ -228,35 +244,11 @@ class Spans:
             return
         if question.prompt is not None:
             # The caller is the model: nothing was asked of a provider, so there is no call to tell of.
-            purpose: dict[str, ev.Purpose] = {"plan": "plan", "step": "step", "synthesis": "synthesize"}
-            stretch.jobs.pop(_prompt_key(purpose.get(question.kind, "step"), question.step_id), None)
+            stretch.jobs.pop(asked_key(question), None)
         step = stretch.steps.pop(question.step_id or "", None)
         if step is not None:
             step.set_attribute("planwarden.step.status", "suspended")
-            step.end(_ns(at))
-
-    def _answered(self, execution: Execution, found: SuspensionState, at: float, *, owned: bool) -> None:
-        question = found.question
-        about: Attributes = {"planwarden.suspension.id": question.suspension_id, **waiting_attributes(found)}
-        for name, value in (
-            ("planwarden.execution.id", execution.execution_id),
-            ("gen_ai.tool.name", question.tool_name),
-            ("planwarden.step.id", question.step_id),
-            ("planwarden.suspension.risk", question.risk),
-            ("planwarden.suspension.assurance", found.assurance),
-            ("planwarden.suspension.channel", found.channel),
-        ):
-            if value is not None:
-                about[name] = value
-        name = f"planwarden.suspension {question.kind}"
-        span = self._tracer.start_span(name, _stored(execution), attributes=about, start_time=_ns(found.created_at))
-        span.end(_ns(at))
-        if owned and execution.execution_id not in self._open:
-            # Whoever answered is linked too, because they may have a trace of their own.
-            links = [Link(span.get_span_context()), Link(trace.get_current_span().get_span_context())]
-            self._answers[execution.execution_id] = at, tuple(link for link in links if link.context.is_valid)
-            if len(self._answers) > OPEN:
-                self._answers.popitem(last=False)
+            step.end(ns(at))
 
     def _step_moved(
         self,
@@ -276,7 +268,7 @@ class Spans:
             case ev.StepRejected():
                 span.set_attribute("planwarden.step.status", "rejected")
         del self._stretch(execution, at).steps[event.step_id]
-        _end(span, event.code if isinstance(event, ev.StepFailed) else None, at)
+        end(span, event.code if isinstance(event, ev.StepFailed) else None, at)
 
     def _finished(self, execution: Execution, event: ev.Event, at: float) -> None:
         error = event.code if isinstance(event, ev.ExecutionFailed) else None
@@ -289,29 +281,13 @@ class Spans:
             return
         for span in (*stretch.jobs.values(), *stretch.steps.values(), stretch.plan):
             if span is not None:
-                span.end(_ns(at))
+                span.end(ns(at))
         stretch.span.set_attribute("planwarden.execution.status", status)
-        _end(stretch.span, error, at)
+        end(stretch.span, error, at)
 
 
 _WORKFLOW = "invoke_workflow planwarden"
 _PLAN: Attributes = {"gen_ai.operation.name": "plan"}
-_PROVIDERS = {
-    "anthropic": "anthropic",
-    "openai": "openai",
-    "openai-chat": "openai",
-    "openai-responses": "openai",
-    "google": "gcp.gemini",
-}
-
-
-def model_attributes(name: str) -> Attributes:
-    """What a model's name in the settings says, in the words of the conventions; its own word where they have none."""
-    kind, _, model = name.partition(":")
-    about: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _PROVIDERS.get(kind, kind)}
-    if model and kind != "scripted":
-        about["gen_ai.request.model"] = model
-    return about
 
 
 def _about(execution_id: str, thread_id: str) -> Attributes:
@@ -321,36 +297,3 @@ def _about(execution_id: str, thread_id: str) -> Attributes:
         "gen_ai.conversation.id": thread_id,
         "planwarden.execution.id": execution_id,
     }
-
-
-def _prompt_key(purpose: ev.Purpose, step_id: str | None) -> str:
-    """As `PromptWork.key`."""
-    return f"prompt {purpose} {step_id or ''}"
-
-
-def _stored(execution: Execution) -> Context:
-    """The context of the execution's first span; empty, which begins a new trace, when none was stored."""
-    carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
-    return _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
-
-
-def _error(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> str | None:
-    match event:
-        case ev.ToolReturned():
-            return None
-        case ev.ToolFailed():
-            return event.code
-        case ev.ToolOutcomeUnknown():
-            return "outcome_unknown"
-
-
-def _end(span: Span, error: str | None, at: float) -> None:
-    """End the span. Of an error only its code is told: messages may quote what a tool said."""
-    if error is not None:
-        span.set_attribute("error.type", error)
-        span.set_status(Status(StatusCode.ERROR))
-    span.end(_ns(at))
-
-
-def _ns(at: float) -> int:
-    return round(at * 1_000_000) * 1_000

@@ -1,33 +1,38 @@
-"""Spans and metrics of what an engine commits, and where they go.
+"""Spans and metrics of what an engine commits and of what goes over MCP, and where they go.
 
 This module is imported only when observation is configured, by the operator or by an embedding program; without it the
-engine asks one `is None` per transaction and per call. The MCP SDK makes the spans of the protocol itself: it takes
-`traceparent` and `tracestate` from `_meta` of requests and puts them into those that it sends (SEP-414,
-https://modelcontextprotocol.io/seps/414-request-meta). Executions begin below the request's span, and a tool's span
-is current while the tool runs, so both join up without being told.
+engine asks one `is None` per transaction and per call. Executions begin below the span of the request that made them,
+and a tool's span is current while the tool runs, so both join up without being told; the trace context in `_meta` is
+that of SEP-414, https://modelcontextprotocol.io/seps/414-request-meta.
 """
 
-import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import anyio
 from opentelemetry import trace
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
-from opentelemetry.trace import NoOpTracerProvider, TracerProvider
+from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
 
 from planwarden.agent import events as ev
+from planwarden.agent.ports import Store
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.state import Execution
+from planwarden.server.telemetry.attributes import SCHEMA, model_attributes, unharmed
+from planwarden.server.telemetry.exchanges import exchanging
 from planwarden.server.telemetry.metrics import Metrics
+from planwarden.server.telemetry.questions import OpenQuestions
 from planwarden.server.telemetry.settings import Observation
 from planwarden.server.telemetry.spans import Spans
+from planwarden.tools.downstream.exchange import Ended, Exchange
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    # Importing the SDK of MCP takes up to a second, which a program that serves nothing need not spend.
+    from planwarden.server.telemetry.requests import Requests
 
-SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 FLUSH_S = 3.0
 """How long the end of the process waits for a collector that does not answer."""
 
@@ -47,39 +52,48 @@ class Telemetry:
         """`shutdown` sends what is left; None when the providers are somebody else's."""
         self.tracer_provider = tracer_provider or NoOpTracerProvider()
         self.meter_provider = meter_provider or NoOpMeterProvider()
-        number = version("planwarden")
-        tracer = self.tracer_provider.get_tracer("planwarden", number, SCHEMA)
-        self._spans = Spans(tracer, model, record_arguments=record_arguments)
-        self._metrics = Metrics(self.meter_provider.get_meter("planwarden", number, SCHEMA))
+        number, about = version("planwarden"), model_attributes(model)
+        self._tracer = self.tracer_provider.get_tracer("planwarden", number, SCHEMA)
+        self._meter = self.meter_provider.get_meter("planwarden", number, SCHEMA)
+        self._spans = Spans(self._tracer, about, record_arguments=record_arguments)
+        self._metrics = Metrics(self._meter, about)
         self._shutdown = shutdown
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
-        try:
+        with unharmed("the first span of execution %s could not be made", execution_id):
             return self._spans.starting(execution_id, thread_id)
-        # Exporters and processors are other people's code; an execution must not fail because it is looked at.
-        except Exception:
-            logger.exception("the first span of execution %s could not be made", execution_id)
-            return None
+        return None
 
     def committed(self, execution: Execution, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         for entry in recorded:
-            try:
-                self._metrics.count(execution, entry.event)
+            with unharmed("event %s of execution %s was not observed", entry.sequence, execution.execution_id):
+                self._metrics.count(execution, entry)
                 self._spans.record(execution, entry, owned=owned)
-            # As above.
-            except Exception:
-                logger.exception("event %s of execution %s was not observed", entry.sequence, execution.execution_id)
 
     @contextmanager
     def performing(self, execution: Execution, key: str, prompt: Prompt | None, at: float) -> Generator[None]:
-        try:
+        span = INVALID_SPAN
+        with unharmed("%s of execution %s was not observed", key, execution.execution_id):
             span = self._spans.job(execution, key, prompt, at)
-        # As above.
-        except Exception:
-            logger.exception("%s of execution %s was not observed", key, execution.execution_id)
-            span = trace.INVALID_SPAN
-        with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+        timed = nullcontext() if prompt is None else self._metrics.prompting(execution.execution_id, key)
+        with timed, trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
             yield
+
+    def requests(self, names: Mapping[str, Container[str]]) -> "Requests":
+        """Middleware for an MCP server; `names` are those of its tools and prompts, by the method that uses them."""
+        from planwarden.server.telemetry.requests import Requests
+
+        return Requests(self._tracer, self._metrics.served, names)
+
+    def exchanging(self, exchange: Exchange) -> AbstractContextManager[Ended]:
+        """Entered while a downstream server is asked."""
+        return exchanging(self._metrics.sent, exchange)
+
+    def counting(self, store: Store) -> AbstractAsyncContextManager[object]:
+        """Tell how many questions are open in the store while the block runs."""
+        if isinstance(self.meter_provider, NoOpMeterProvider):
+            return nullcontext()
+        return OpenQuestions(self._meter, store)
 
     async def aclose(self) -> None:
         """End open spans and send what is left, for at most `FLUSH_S` when the providers are our own."""

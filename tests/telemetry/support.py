@@ -1,10 +1,12 @@
 """What tests of observation share: providers that keep what they are given, and short forms of what they kept."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -17,6 +19,7 @@ from planwarden.agent.llm import CallerModel, ScriptedModel
 from planwarden.agent.ports import Store
 from planwarden.server.configuration import Settings
 from planwarden.storage.memory import MemoryStore
+from tests.receiver import Received
 
 
 @dataclass
@@ -56,6 +59,26 @@ class Watching:
                         found.append((dict(point.attributes or {}), value))
         return found
 
+    def histograms(self, name: str) -> list[HistogramDataPoint]:
+        """Each series of a histogram."""
+        data = self.reader.get_metrics_data()
+        return [
+            point
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+            if metric.name == name and isinstance(point, HistogramDataPoint)
+        ]
+
+    def counts(self, name: str) -> list[int]:
+        """How many values each series of a histogram has."""
+        return [point.count for point in self.histograms(name)]
+
+    def boundaries(self, name: str) -> tuple[float, ...]:
+        """Of the first series of a histogram."""
+        return tuple(self.histograms(name)[0].explicit_bounds)
+
     @asynccontextmanager
     async def warden(
         self,
@@ -75,6 +98,13 @@ class Watching:
         )
         async with made:
             yield made
+
+
+def spans_of(received: Iterable[Received]) -> list[Span]:
+    """What a collector was sent over HTTP, in the order of its arrival."""
+    bodies = [request.body for request in received if request.path == "/v1/traces"]
+    sent = [resource for body in bodies for resource in ExportTraceServiceRequest.FromString(body).resource_spans]
+    return [span for resource in sent for scope in resource.scope_spans for span in scope.spans]
 
 
 def attributes(span: ReadableSpan) -> Mapping[str, object]:

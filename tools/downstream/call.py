@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import anyio
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -20,6 +21,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from planwarden.agent.canonical import check_depth
 from planwarden.agent.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
+from planwarden.tools.downstream.exchange import Around, Exchange
 from planwarden.tools.downstream.link import Link
 from planwarden.tools.downstream.questions import BadQuestion
 from planwarden.tools.downstream.results import error_text, result_json
@@ -80,6 +82,7 @@ class Caller:
     """With the operator's settings, and its digest."""
     current: Callable[[str], ToolDefinition | None]
     on_progress: OnProgress
+    around: Around
 
     async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
         """The result as JSON, or the question that the server asks first.
@@ -150,7 +153,7 @@ class Caller:
 
     async def _answer(self, session: Any, made: Round, context: CallContext) -> "CallToolResult | InputRequiredResult":
         from mcp.shared.exceptions import MCPError
-        from mcp.types import CallToolRequest, CallToolRequestParams, ElicitResult
+        from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ElicitResult
 
         async def heard(progress: float, total: float | None, message: str | None) -> None:
             text = None if message is None else one_line(message, 200)
@@ -167,11 +170,26 @@ class Caller:
         )
         request = CallToolRequest(params=params)
         try:
-            return await session.send_request(request, answers_adapter(), progress_callback=heard)
+            with self.around(self._exchange(session.protocol_version)) as ended:
+                answer = await session.send_request(request, answers_adapter(), progress_callback=heard)
+                ended(isinstance(answer, CallToolResult) and bool(answer.is_error))
+                return answer
         except MCPError as error:
             raise self._failure(error.code, error.message) from None
         except ValidationError:
             raise self._unknown("answered with what is not a result of a tool") from None
+
+    def _exchange(self, protocol_version: str | None) -> Exchange:
+        parts = urlsplit(self.link.config.url or "")
+        return Exchange(
+            server=self.link.config.name,
+            method="tools/call",
+            catalogue_name=self.definition.name,
+            tool_name=self.tool.told_name,
+            protocol_version=protocol_version,
+            address=parts.hostname,
+            port=parts.port or {"http": 80, "https": 443}.get(parts.scheme),
+        )
 
     def _failure(self, code: int, message: str) -> ToolError:
         """What an error of the protocol means for the call."""

@@ -7,6 +7,7 @@ is down makes its own tools unavailable, with the reason, and no others.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from planwarden.tools.delegate.watch import Executions, watch
 from planwarden.tools.downstream.cache import ListingCache, file_stem
 from planwarden.tools.downstream.call import Caller, OnProgress, log_progress
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.exchange import Around, Ended, Exchange, unobserved
 from planwarden.tools.downstream.link import Link, Pace
 from planwarden.tools.downstream.log import ServerLog
 from planwarden.tools.downstream.tools import offer
@@ -78,6 +80,8 @@ class Downstream:
         self._registry = registry
         self._applied = applied
         self._on_progress = on_progress
+        self.around: Around = unobserved
+        """Entered around each request of a tool's call."""
         self._pace = pace or Pace()
         self._folder = None if home is None else home / FOLDER
         self._cache = ListingCache(self._folder)
@@ -207,6 +211,9 @@ class Downstream:
                 if _can_start(config) and self._tasks is not None:
                     tasks.start_soon(start, self._links[config.name])
 
+    def _exchanging(self, exchange: Exchange) -> AbstractContextManager[Ended]:
+        return self.around(exchange)
+
     def health(self) -> tuple[ServerHealth, ...]:
         """Of every server, in the order of the configuration."""
         return tuple(self._health(config) for config in self.configs)
@@ -253,7 +260,7 @@ class Downstream:
                 continue
             if config.problem is None and link.state == "down":
                 definition = replace(definition, unavailable=link.reason)
-            call = Caller(link, found, definition, self._registry.get, self._on_progress)
+            call = Caller(link, found, definition, self._registry.get, self._on_progress, self._exchanging)
             tools[definition.name] = Tool(definition, call, call.resume)
         self._registry.replace_group(config.name, tools.values())
         self._known.add(config.name)

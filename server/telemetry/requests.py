@@ -1,0 +1,156 @@
+"""A span and a duration for each message that the server gets, by OpenTelemetry's MCP conventions.
+
+It takes the place of the SDK's own middleware, which puts whatever a client calls a tool into the span's name, tells
+messages of exceptions, and knows neither session nor transport. Sources: see `planwarden.server.telemetry.attributes`;
+the keys of `_meta`: https://modelcontextprotocol.io/seps/414-request-meta.
+"""
+
+import time
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+from opentelemetry import context, propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import Histogram
+from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, Tracer
+from pydantic import ValidationError
+
+from planwarden.server.mcp.meta import trace_context
+from planwarden.server.telemetry.attributes import Attributes, unharmed
+
+MAX_CHARS = 128
+"""Of a name or id that a client chose, in a span."""
+OTHER = "_OTHER"
+METHODS = frozenset(
+    {
+        "completion/complete",
+        "initialize",
+        "logging/setLevel",
+        "notifications/cancelled",
+        "notifications/initialized",
+        "notifications/progress",
+        "notifications/roots/list_changed",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/templates/list",
+        "resources/unsubscribe",
+        "server/discover",
+        "subscriptions/listen",
+        "tasks/cancel",
+        "tasks/get",
+        "tasks/update",
+        "tools/call",
+        "tools/list",
+    }
+)
+"""What clients may ask for; whatever else they send is `_OTHER`."""
+_KINDS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Middleware, to be the outermost."""
+
+    tracer: Tracer
+    durations: Histogram
+    names: Mapping[str, Container[str]]
+    """By method, the tools and prompts that there are; no other name becomes part of a span's name or of a metric."""
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        about, name = self._about(ctx)
+        above, span = context.get_current(), INVALID_SPAN
+        with unharmed("a request was not observed"):
+            above = propagate.extract(trace_context(ctx.meta))
+            span = self._begun(name, about, ctx, above)
+        token = context.attach(above)
+        began, error = time.perf_counter(), None
+        try:
+            with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+                result = await call_next(ctx)
+            error = "tool_error" if _is_failed_call(result) else None
+        except BaseException as raised:
+            error = _error(raised)
+            raise
+        finally:
+            context.detach(token)
+            with unharmed("a request was not observed"):
+                self._ended(span, about, error, time.perf_counter() - began)
+        return result
+
+    def _about(self, ctx: ServerRequestContext[Any, Any]) -> tuple[Attributes, str]:
+        """What metrics may tell too, and the span's name."""
+        method = ctx.method if ctx.method in METHODS else OTHER
+        about: Attributes = {
+            "mcp.method.name": method,
+            "network.transport": "pipe" if ctx.request is None else "tcp",
+        }
+        if ctx.protocol_version in KNOWN_PROTOCOL_VERSIONS:
+            about["mcp.protocol.version"] = ctx.protocol_version
+        if method == "tools/call":
+            about["gen_ai.operation.name"] = "execute_tool"
+        target = _target(ctx)
+        if target is None or target not in self.names.get(method, ()):
+            return about, method
+        about[_KINDS[method]] = target
+        return about, f"{method} {target}"
+
+    def _begun(self, name: str, about: Attributes, ctx: ServerRequestContext[Any, Any], above: Context) -> Span:
+        own = dict(about)
+        target, kind = _target(ctx), _KINDS.get(ctx.method)
+        if target is not None and kind is not None:
+            own[kind] = target[:MAX_CHARS]
+        if ctx.request_id is not None:
+            own["jsonrpc.request.id"] = str(ctx.request_id)[:MAX_CHARS]
+        headers: Mapping[str, str] = {} if ctx.request is None else ctx.request.headers
+        session_id = headers.get("mcp-session-id")
+        if session_id is not None:
+            own["mcp.session.id"] = session_id[:MAX_CHARS]
+        ambient = trace.get_current_span().get_span_context()
+        is_elsewhere = trace.get_current_span(above).get_span_context() != ambient
+        # The transport's own span, as of an instrumented HTTP server, is linked when it is not the parent.
+        links = [Link(ambient)] if ambient.is_valid and is_elsewhere else []
+        return self.tracer.start_span(name, above, SpanKind.SERVER, own, links)
+
+    def _ended(self, span: Span, about: Attributes, error: str | None, took_s: float) -> None:
+        failed: Attributes = {}
+        if error is not None:
+            failed["error.type"] = error
+            if error.lstrip("-").isdecimal():
+                failed["rpc.response.status_code"] = error
+            span.set_attributes(failed)
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+        self.durations.record(took_s, {**about, **failed})
+
+
+def _target(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    name = ctx.params.get("name") if ctx.params and ctx.method in _KINDS else None
+    return name if isinstance(name, str) else None
+
+
+def _is_failed_call(result: HandlerResult) -> bool:
+    match result:
+        case CallToolResult(is_error=True) | {"isError": True}:
+            return True
+        case _:
+            return False
+
+
+def _error(raised: BaseException) -> str:
+    """A code of the protocol, or a class of exceptions; never a message."""
+    match raised:
+        case MCPError():
+            return str(raised.error.code)
+        case ValidationError():
+            return str(INVALID_PARAMS)
+        case _:
+            return type(raised).__qualname__
