@@ -53,7 +53,6 @@ from planwarden.server.mcp.completions import complete
 from planwarden.server.mcp.desk import Desk, Opening
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.key import request_state_key
-from planwarden.server.mcp.meta import bounding
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.results import error_result
 from planwarden.server.mcp.subscriptions import Listening
@@ -61,6 +60,7 @@ from planwarden.server.mcp.subscriptions_legacy import Subscriptions
 from planwarden.server.mcp.tasks import TASKED, Tasks, run_tasked, wants_tasks
 from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, Verb
 from planwarden.server.mcp.verbs import Request
+from planwarden.server.trace_context import bounding
 
 if TYPE_CHECKING:
     from planwarden.server.telemetry.telemetry import Telemetry

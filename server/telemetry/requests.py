@@ -20,8 +20,8 @@ from opentelemetry.metrics import Histogram
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, Tracer
 from pydantic import ValidationError
 
-from planwarden.server.mcp.meta import trace_context
 from planwarden.server.telemetry.attributes import Attributes, unharmed
+from planwarden.server.trace_context import trace_context
 
 MAX_CHARS = 128
 """Of a name or id that a client chose, in a span."""

@@ -17,12 +17,12 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import planwarden
 from planwarden.server.configuration import Settings, load_settings
-from planwarden.server.mcp.meta import trace_context
 from planwarden.server.mcp.server import build_server
 from planwarden.server.service import Service
 from planwarden.server.telemetry.metrics import MCP_S, MODEL_S, TOKENS
 from planwarden.server.telemetry.scrub import Scrubbing
 from planwarden.server.telemetry.telemetry import Telemetry
+from planwarden.server.trace_context import trace_context
 from planwarden.storage.memory import MemoryStore
 from tests.downstream.support import Place
 from tests.mcp.http_support import serving
