@@ -108,15 +108,23 @@ async def play(task: Task, home: Path) -> str:
 async def _steps(warden: planwarden.Warden, task: Task) -> list[dict[str, JsonValue]]:
     """One for each call that the scenario asks for, else for each tool of the server."""
     page = await warden.search_tools(None, limit=100)
-    found = await warden.get_tool_schemas([tool.name for tool in page.tools if tool.source == SERVER])
+    names = [tool.name for tool in page.tools if tool.source == SERVER]
+    if not names:
+        return []
+    found = await warden.get_tool_schemas(names)
     schemas = {tool.name: tool.input_schema for tool in found.tools}
-    calls = {f"{SERVER}_{call.name}": call.arguments for call in task.context.toolCalls}
+    # null does not fit the schemas of those tools, so that no plan could pass it; leaving it out means the same.
+    calls = {f"{SERVER}_{call.name}": _without_null(call.arguments) for call in task.context.toolCalls}
     if ECHO in schemas:
         calls = {ECHO: {"schema": schemas[FOCAL]}}
     calls = calls or {name: _arguments(schema) for name, schema in schemas.items()}
     return [
         tool_step(f"step_{at}", name, arguments, dependencies=[]) for at, (name, arguments) in enumerate(calls.items())
     ]
+
+
+def _without_null(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _arguments(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -197,12 +197,14 @@ class Link:
         from mcp.client import Client
         from mcp.types import Implementation
 
+        from planwarden.tools.downstream.answers import completing
+
         self._lost, self._gone, self._news = None, anyio.Event(), anyio.Event()
         self.starts += 1
         limit_s = self.config.settings.start_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as starting:
             async with Client(
-                self._transport(),
+                completing(self._transport()),
                 cache=None,
                 client_info=Implementation(name="planwarden", version="1"),
                 message_handler=self._heard,
