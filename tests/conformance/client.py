@@ -7,6 +7,7 @@ terminal's form offers. Nothing here speaks MCP.
 
 import io
 import json
+import logging
 import sys
 import traceback
 from collections.abc import AsyncGenerator
@@ -15,22 +16,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
+import httpx2
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import BaseModel, JsonValue
 
 import planwarden
-from planwarden.server.configuration import load_settings
+from planwarden.server.catalogue import build_downstream, build_registry
+from planwarden.server.commands.login import found, logged_in
+from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.terminal.form import fill_in
 from planwarden.server.terminal.terminal import Terminal
 from planwarden.storage.memory import MemoryStore
 from tests.support import plan, tool_step
+
+logger = logging.getLogger(__name__)
 
 RELAY = Path(__file__).with_name("relay.py")
 SERVER = "peer"
 WAIT_S = 25.0
 AT_ONCE = 3
 """Scenarios; more would disturb the ones that measure time."""
+LOGINS = 2
+"""In one scenario: the server may want further rights for a call than for a listing."""
+METADATA_URL = "https://conformance-test.local/client-metadata.json"
+"""Of the suite, which never looks there."""
 MAX_TASK_BYTES = 1024 * 1024
 ECHO, FOCAL = f"{SERVER}_json_schema_echo", f"{SERVER}_json_schema_2020_12_tool"
 
@@ -46,6 +56,8 @@ class Context(BaseModel):
     """What a scenario tells its client."""
 
     toolCalls: list[ToolCall] = []
+    client_id: str | None = None
+    client_secret: str = ""
 
 
 class Task(BaseModel):
@@ -84,14 +96,46 @@ async def _played(task: Task, homes: Path) -> str:
             return await play(task, Path(home))
     # The suite is to see every end of its client as what it is.
     except Exception:
+        logger.exception("scenario %s", task.scenario)
         return traceback.format_exc()
 
 
 async def play(task: Task, home: Path) -> str:
-    """Call the server's tools by a plan; gives what went wrong."""
+    """Call the server's tools by a plan, log in when that wants it, and call them again; gives what went wrong."""
+    _configure(task, home)
+    settings = load_settings(home=home, environment={"SECRET": task.context.client_secret})
+    said = await _run(task, settings)
+    for _ in range(LOGINS):
+        if "`planwarden login " not in said:
+            break
+        await _log_in(settings)
+        said = await _run(task, settings)
+    return said
+
+
+def _configure(task: Task, home: Path) -> None:
     servers: JsonValue = {"mcpServers": {SERVER: {"type": "http", "url": task.url}}}
     (home / "planwarden.json").write_text(json.dumps(servers), encoding="utf-8")
-    settings = load_settings(home=home, environment={})
+    login = f"[servers.{SERVER}.login]\nclient_metadata_url = {json.dumps(METADATA_URL)}\n"
+    if task.context.client_id is not None:
+        login += f'client_id = {json.dumps(task.context.client_id)}\nclient_secret_env = "SECRET"\n'
+    (home / "planwarden.toml").write_text(login, encoding="utf-8")
+
+
+async def _log_in(settings: Settings) -> None:
+    """What `planwarden login` does, with a browser whose person agrees at once."""
+    downstream = build_downstream(settings, build_registry(settings))
+    config, file = found(downstream, SERVER)
+    async with httpx2.AsyncClient(follow_redirects=True) as browser, anyio.create_task_group() as tasks:
+
+        async def visit(url: str) -> None:
+            tasks.start_soon(browser.get, url)
+
+        await logged_in(config, file, visit)
+
+
+async def _run(task: Task, settings: Settings) -> str:
+    """What went wrong with a plan that calls the server's tools."""
     async with planwarden.Warden(settings=settings, store=MemoryStore()) as warden:
         steps = await _steps(warden, task)
         [health] = warden.downstream.health()
