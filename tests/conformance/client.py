@@ -160,7 +160,8 @@ async def _steps(warden: planwarden.Warden, task: Task) -> list[dict[str, JsonVa
     # null does not fit the schemas of those tools, so that no plan could pass it; leaving it out means the same.
     calls = {f"{SERVER}_{call.name}": _without_null(call.arguments) for call in task.context.toolCalls}
     if ECHO in schemas:
-        calls = {ECHO: {"schema": schemas[FOCAL]}}
+        echoed: dict[str, JsonValue] = {"schema": schemas[FOCAL]}
+        calls = {ECHO: echoed}
     calls = calls or {name: _arguments(schema) for name, schema in schemas.items()}
     return [
         tool_step(f"step_{at}", name, arguments, dependencies=[]) for at, (name, arguments) in enumerate(calls.items())

@@ -20,9 +20,10 @@ from planwarden.tools.downstream.login import provider_of
 from planwarden.tools.downstream.tokens import Keeper, LoginFile, Stamp
 
 MAX_CHALLENGE_CHARS = 2_000
+REFRESH_S = 30.0
 
 
-class Stored(httpx2.AsyncBaseTransport):
+class LoginTransport(httpx2.AsyncBaseTransport):
     """Sends requests with the stored token, if there is one."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, config: ServerConfig, file: LoginFile) -> None:
@@ -33,6 +34,10 @@ class Stored(httpx2.AsyncBaseTransport):
         self._stamp: Stamp | None = None
         self._load()
         self._turn = anyio.Lock()
+        self._is_known = False
+        """The server has answered something other than that it wants a login."""
+        self._refusal: AccessError | None = None
+        """Why it is not asked anything on this connection."""
 
     def _load(self) -> None:
         self._stamp = self._file.stamp()
@@ -41,6 +46,8 @@ class Stored(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises `AccessError` when the server wants a login that there is not."""
+        if self._refusal is not None:
+            raise self._refusal
         sent_with = await self._authorize(request)
         response = await self._inner.handle_async_request(request)
         if response.status_code == 401 and sent_with is not None:
@@ -63,7 +70,9 @@ class Stored(httpx2.AsyncBaseTransport):
             if refused is not None and self._token == refused:
                 self._provider.context.token_expiry_time = 1.0
             try:
-                await self._ask(request)
+                # A new token that is not heard of is lost, and the old one with it.
+                with anyio.fail_after(REFRESH_S, shield=True):
+                    await self._ask(request)
             except AccessError:
                 raise
             except (OAuthFlowError, httpx2.HTTPError, ValidationError, OSError) as error:
@@ -78,6 +87,8 @@ class Stored(httpx2.AsyncBaseTransport):
                     raise AccessError(self._advice("its login has ended"))
                 request.headers["authorization"] = f"Bearer {tokens.access_token}"
                 return tokens.access_token
+            if self._token == refused:
+                raise AccessError(self._advice("it refuses the stored login"))
             return self._token
 
     @property
@@ -96,9 +107,14 @@ class Stored(httpx2.AsyncBaseTransport):
         challenge = response.headers.get("www-authenticate", "")[:MAX_CHALLENGE_CHARS]
         if response.status_code == 401:
             await response.aclose()
-            if has_token:
-                raise AccessError(self._advice("it refuses the stored login"))
-            raise AccessError(f"{self._advice('it wants a login')}, or give it an Authorization header under headers")
+            why = "it refuses the stored login" if has_token else "it wants a login"
+            text = self._advice(why) + ("" if has_token else ", or give it an Authorization header under headers")
+            refusal = AccessError(text)
+            if not self._is_known:
+                # What is tried next, in another version of the protocol, would fail for other reasons.
+                self._refusal = refusal
+            raise refusal
+        self._is_known = True
         if response.status_code == 403 and has_token and "insufficient_scope" in challenge:
             await response.aclose()
             with suppress(OSError):

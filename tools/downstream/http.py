@@ -16,8 +16,9 @@ import httpx2
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
-from planwarden.tools.downstream.access import AccessError, Stored
+from planwarden.tools.downstream.access import LoginTransport
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.issuer import AccessError
 from planwarden.tools.downstream.tokens import LoginFile
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -107,7 +108,7 @@ async def _connected(config: ServerConfig, login: Path | None) -> AsyncGenerator
     inner = httpx2.AsyncHTTPTransport()
     # A header that the operator wrote is the operator's choice; no login takes its place.
     is_given = any(name.lower() == "authorization" for name in config.headers)
-    outer = inner if login is None or is_given else Stored(inner, config, LoginFile(login, config))
+    outer = inner if login is None or is_given else LoginTransport(inner, config, LoginFile(login, config))
     transport = BoundedTransport(outer)
     async with (
         inner,
