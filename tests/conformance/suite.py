@@ -66,8 +66,16 @@ class Suite:
 
     def not_required(self, revision: str) -> frozenset[str]:
         """Scenarios that the revision's requirement set runs without counting them."""
-        requirements = self.script.parent.parent / "requirements" / f"{revision}.yaml"
-        return frozenset(re.findall(r"^ +- scenario: (\S+)", requirements.read_text(encoding="utf-8"), re.MULTILINE))
+        return frozenset(re.findall(r"^ +- scenario: (\S+)", self._requirements(revision), re.MULTILINE))
+
+    def client_scenarios(self, revision: str) -> frozenset[str]:
+        """Client scenarios that the revision's requirement set counts; none where there is no set."""
+        listed = re.search(r"^client:\n((?: +- .*\n)+)", self._requirements(revision), re.MULTILINE)
+        return frozenset(re.findall(r"^ +- (\S+)$", listed[1], re.MULTILINE)) if listed is not None else frozenset()
+
+    def _requirements(self, revision: str) -> str:
+        path = self.script.parent.parent / "requirements" / f"{revision}.yaml"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     async def run(self, url: str, *arguments: str) -> Outcome:
         """One run against the server at `url`."""
