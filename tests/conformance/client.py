@@ -22,6 +22,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import BaseModel, JsonValue
 
 import planwarden
+from planwarden.agent.errors import ToolError
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.commands.login import found, logged_in
 from planwarden.server.configuration import Settings, load_settings
@@ -108,8 +109,7 @@ async def play(task: Task, home: Path) -> str:
     for _ in range(LOGINS):
         if "`planwarden login " not in said:
             break
-        await _log_in(settings)
-        said = await _run(task, settings)
+        said = await _log_in(settings) or await _run(task, settings)
     return said
 
 
@@ -122,8 +122,8 @@ def _configure(task: Task, home: Path) -> None:
     (home / "planwarden.toml").write_text(login, encoding="utf-8")
 
 
-async def _log_in(settings: Settings) -> None:
-    """What `planwarden login` does, with a browser whose person agrees at once."""
+async def _log_in(settings: Settings) -> str:
+    """What `planwarden login` does, with a browser whose person agrees at once; gives what went wrong."""
     downstream = build_downstream(settings, build_registry(settings))
     config, file = found(downstream, SERVER)
     async with httpx2.AsyncClient(follow_redirects=True) as browser, anyio.create_task_group() as tasks:
@@ -131,7 +131,11 @@ async def _log_in(settings: Settings) -> None:
         async def visit(url: str) -> None:
             tasks.start_soon(browser.get, url)
 
-        await logged_in(config, file, visit)
+        try:
+            await logged_in(config, file, visit)
+        except ToolError as error:
+            return error.message
+    return ""
 
 
 async def _run(task: Task, settings: Settings) -> str:
@@ -139,8 +143,8 @@ async def _run(task: Task, settings: Settings) -> str:
     async with planwarden.Warden(settings=settings, store=MemoryStore()) as warden:
         steps = await _steps(warden, task)
         [health] = warden.downstream.health()
-        if health.health != "ready":
-            return f"the server is {health.health}: {health.reason}"
+        if health.health == "down":
+            return f"the server is down: {health.reason}"
         if not steps:
             return ""
         execution = await warden.execute_plan(plan(*steps), wait_seconds=WAIT_S)
