@@ -52,7 +52,9 @@ def login(home: Home, terminal: Terminal, name: str, *, opens: bool) -> bool:
     opens = opens and has_display(home.settings.environment)
 
     async def show(url: str) -> None:
-        terminal.say(f"Log in at {escape_text(url)}")
+        terminal.say("Log in here:")
+        # A line would be broken at the width of the terminal, and the address could not be copied.
+        terminal.screen.prompt(f"\n{escape_text(url)}\n\n")
         if opens and await anyio.to_thread.run_sync(open_page, url):
             terminal.say("Your browser opens it; this command waits for you to come back.")
 

@@ -3,7 +3,9 @@
 import io
 import json
 import logging
+import re
 import stat
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from planwarden.server.commands.login import Opens, found, logged_in
 from planwarden.server.terminal.terminal import Terminal
 from planwarden.storage.sqlite import SqliteStore
 from planwarden.tools.downstream.tokens import LoginFile
+from tests.cli.support import Cli, on_terminal
+from tests.cli.support import Terminal as Pty
 from tests.doubles.hostile_http import http_double
 from tests.doubles.login_server import LoginServer, login_server
 from tests.downstream.support import Place, called, error_of
@@ -221,6 +225,30 @@ async def test_a_client_registered_by_hand_is_used_with_its_secret_from_the_envi
     place.environment["KEY"] = "s"
     assert await log_in(place, server.visit)
     assert server.asked["/register"] == 0 and file_of(place).load().client is None
+
+
+@requirement("downstream:login")
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
+async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(place: Place, server: LoginServer) -> None:
+    """ours: a real process on a terminal, and a plan after it"""
+
+    def shown() -> tuple[Pty, str]:
+        cli = Cli(place.home, None)
+        terminal = on_terminal(cli, "login", "d", "--no-open")
+        terminal.expect("&code_challenge_method=S256")
+        terminal.expect("\n")
+        [url] = re.findall(r"http://127\.0\.0\.1:\d+/authorize\S+", terminal.plain)
+        return terminal, url
+
+    terminal, url = await anyio.to_thread.run_sync(shown)
+    try:
+        await server.visit(url)
+        assert await anyio.to_thread.run_sync(terminal.finish) == 0
+    finally:
+        terminal.close()
+    assert "Logged in; plans can use server d now." in terminal.plain
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
 
 
 @requirement("downstream:login")
