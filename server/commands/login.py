@@ -27,6 +27,7 @@ from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.serving import until_cancelled
 from planwarden.server.terminal.terminal import Terminal
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.issuer import is_private
 from planwarden.tools.downstream.login import PATH, log_in
 from planwarden.tools.downstream.servers import Downstream
 from planwarden.tools.downstream.tokens import LoginFile, redirect_port
@@ -81,6 +82,8 @@ def found(downstream: Downstream, name: str) -> tuple[ServerConfig, LoginFile]:
         raise InvalidArguments(f"server {name!r} cannot be used: {config.problem}")
     if path is None or config.url is None:
         raise InvalidArguments(f"server {name!r} is a program of this machine; only servers with a url take logins")
+    if not is_private(config.url):
+        raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
         raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")
     return config, LoginFile(Path(path), config)

@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ from planwarden.server.commands.home import Home
 from planwarden.server.commands.login import Opens, found, logged_in
 from planwarden.server.terminal.terminal import Terminal
 from planwarden.storage.sqlite import SqliteStore
+from planwarden.tools.downstream.issuer import AccessError, check_address
 from planwarden.tools.downstream.tokens import LoginFile
 from tests.cli.support import Cli, on_terminal
 from tests.cli.support import Terminal as Pty
@@ -93,7 +95,7 @@ async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
     assert [path.suffix for path in holders] == [".login"]
     assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
     assert stat.S_IMODE(holders[0].parent.stat().st_mode) == 0o700
-    assert not any("-secret-" in record.getMessage() for record in caplog.records if record.name.startswith("planw"))
+    assert not any("-secret-" in record.getMessage() for record in caplog.records)
     assert "-secret-" not in repr(execution)
 
 
@@ -187,8 +189,27 @@ async def test_the_token_goes_to_no_other_address(place: Place, server: LoginSer
 async def test_an_authorization_server_without_https_gets_nothing(place: Place, server: LoginServer) -> None:
     """spec: basic/authorization, communication security"""
     server.issuer_host = "http://login.example.com"
-    with pytest.raises(ToolError, match=r"not at an https address: http://login\.example\.com/token"):
+    with pytest.raises(ToolError, match=r"not at an https address of the net: http://login\.example\.com/token"):
         await log_in(place, server.visit)
+
+
+@requirement("downstream:login")
+@pytest.mark.parametrize(
+    ("server_url", "url", "is_allowed"),
+    [
+        ("https://a.example", "https://b.example/token", True),
+        ("https://a.example", "http://b.example/token", False),
+        ("https://a.example", "http://127.0.0.1:8000/token", False),
+        ("https://a.example", "https://localhost/token", False),
+        ("http://127.0.0.1:1/mcp", "http://localhost:2/token", True),
+        ("http://127.0.0.1:1/mcp", "https://b.example/token", True),
+        ("https://a.example", "file:///etc/passwd", False),
+    ],
+)
+def test_a_server_of_the_net_sends_nobody_to_what_listens_here(server_url: str, url: str, is_allowed: bool) -> None:
+    """ours: server-side request forgery by metadata"""
+    with nullcontext() if is_allowed else pytest.raises(AccessError):
+        check_address(url, server_url)
 
 
 @requirement("downstream:login")
@@ -255,16 +276,22 @@ async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(pla
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("x", "there is no server 'x'; configured: 'd', 'local', 'keyed'"),
+        ("x", "there is no server 'x'; configured: 'd', 'local', 'keyed', 'plain'"),
         ("local", "a program of this machine"),
         ("keyed", "Authorization header under headers"),
+        ("plain", "in the clear"),
         ("d", "in a terminal"),
     ],
 )
 def test_the_command_says_why_there_is_nothing_to_log_in_to(tmp_path: Path, name: str, why: str) -> None:
     """ours"""
     url = "https://tracker.example.com/mcp"
-    entries = {"d": {"url": url}, "local": {"command": "x"}, "keyed": {"url": url, "headers": {"authorization": "x"}}}
+    entries = {
+        "d": {"url": url},
+        "local": {"command": "x"},
+        "keyed": {"url": url, "headers": {"authorization": "x"}},
+        "plain": {"url": "http://tracker.example.com/mcp"},
+    }
     (tmp_path / "planwarden.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
     home = Home.load(tmp_path, None, environment={})
     with pytest.raises(UsageError, match=why):

@@ -28,7 +28,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, config: ServerConfig, file: LoginFile) -> None:
         self._inner = inner
-        self._own = OwnRequests(inner).client()
+        self._own = OwnRequests(inner, config.url or "").client()
         self._config = config
         self._file = file
         self._stamp: Stamp | None = None

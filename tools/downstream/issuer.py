@@ -18,11 +18,13 @@ class AccessError(httpx2.TransportError):
 class OwnRequests(httpx2.AsyncBaseTransport):
     """Requests to an authorization server: over https, and answered briefly."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, server_url: str) -> None:
+        """`server_url` is the address of the server that says where its authorization server is."""
         self._inner = inner
+        self._server_url = server_url
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        check_address(str(request.url))
+        check_address(str(request.url), self._server_url)
         response = await self._inner.handle_async_request(request)
         data = bytearray()
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -42,8 +44,21 @@ class OwnRequests(httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, timeout=TIMEOUT_S)
 
 
-def check_address(url: str) -> None:
-    """Raises `AccessError` when secrets would go to that address in the clear."""
-    parts = urlsplit(url)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-        raise AccessError(f"its authorization server is not at an https address: {one_line(url, 200)}")
+def check_address(url: str, server_url: str) -> None:
+    """Raises `AccessError` when secrets would go to that address in the clear.
+
+    Only a server on this machine can have its authorization server here: nobody else sends us to what listens here.
+    """
+    is_allowed = is_local(server_url) if is_local(url) else is_private(url)
+    if not is_allowed:
+        raise AccessError(f"its authorization server is not at an https address of the net: {one_line(url, 200)}")
+
+
+def is_private(url: str) -> bool:
+    """What is sent there nobody else can read."""
+    return urlsplit(url).scheme == "https" or is_local(url)
+
+
+def is_local(url: str) -> bool:
+    """It is an address of this machine."""
+    return urlsplit(url).hostname in _LOOPBACK

@@ -36,7 +36,7 @@ MAX_VISITS = 2
 CONNECT_TIMEOUT_S = 30.0
 
 # What the SDK logs there quotes answers of token endpoints.
-logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL + 1)
+logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
 class Person(Protocol):
@@ -79,6 +79,7 @@ class _Visits:
     """The person, who is not sent away more than a few times."""
 
     person: Person
+    server_url: str
     number: int = 0
 
     @property
@@ -86,7 +87,7 @@ class _Visits:
         return self.person.redirect_uri
 
     async def visit(self, url: str) -> None:
-        check_address(url)
+        check_address(url, self.server_url)
         self.number += 1
         if self.number > MAX_VISITS:
             raise ToolError("it asks for one login after the other")
@@ -156,10 +157,10 @@ async def log_in(config: ServerConfig, file: LoginFile, person: Person) -> bool:
     """
     assert config.url is not None
     stored = file.load()
-    visits = _Visits(person)
+    visits = _Visits(person, config.url)
     keeper = Keeper(file, config, anew=stored.challenge is None, redirect_uri=person.redirect_uri)
     inner = httpx2.AsyncHTTPTransport()
-    async with inner, OwnRequests(inner).client() as own:
+    async with inner, OwnRequests(inner, config.url).client() as own:
         asking = _Asking(inner, own, provider_of(config, keeper, visits), stored.challenge)
         try:
             await _listed(config, asking)
