@@ -36,7 +36,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         self._turn = anyio.Lock()
         self._is_known = False
         """The server has answered something other than that it wants a login."""
-        self._refusal: AccessError | None = None
+        self._refusal: str | None = None
         """Why it is not asked anything on this connection."""
 
     def _load(self) -> None:
@@ -47,7 +47,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises `AccessError` when the server wants a login that there is not."""
         if self._refusal is not None:
-            raise self._refusal
+            raise AccessError(self._refusal)
         sent_with = await self._authorize(request)
         response = await self._inner.handle_async_request(request)
         if response.status_code == 401 and sent_with is not None:
@@ -65,9 +65,10 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         async with self._turn:
             if self._file.stamp() != self._stamp:
                 self._load()
-            if self._keeper.login.tokens is None:
+            stored = self._keeper.login.tokens
+            if stored is None:
                 return None
-            if refused is not None and self._token == refused:
+            if stored.access_token == refused:
                 self._provider.context.token_expiry_time = 1.0
             try:
                 # A new token that is not heard of is lost, and the old one with it.
@@ -109,11 +110,10 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             why = "it refuses the stored login" if has_token else "it wants a login"
             text = self._advice(why) + ("" if has_token else ", or give it an Authorization header under headers")
-            refusal = AccessError(text)
             if not self._is_known:
                 # What is tried next, in another version of the protocol, would fail for other reasons.
-                self._refusal = refusal
-            raise refusal
+                self._refusal = text
+            raise AccessError(text)
         self._is_known = True
         if response.status_code == 403 and has_token and "insufficient_scope" in challenge:
             await response.aclose()
