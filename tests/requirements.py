@@ -332,6 +332,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue: downstream questions",
         "What a server asks is asked of a person, in its name, bounded; the answer goes back; no effect happens twice.",
     ),
+    "downstream:login": Requirement(
+        "issue: conformance of the client",
+        "A person logs in by a command; no plan does. The token is refreshed, goes to its server only, and stays in its file.",
+    ),
     "delegate:durable": Requirement(
         "issue: delegate_to_agent",
         "A goal is handed over once; its handle outlives the process; it is waited for and cancelled along.",

@@ -174,6 +174,20 @@ def tools(arguments: Namespace) -> int:
     return DONE
 
 
+def login(arguments: Namespace) -> int:
+    from planwarden.server.commands import login as commands_login
+
+    home, terminal, name = _load(arguments), _terminal(arguments), arguments.server
+    if arguments.forget:
+        is_gone = commands_login.forget(home, name)
+        terminal.say("The login is deleted here." if is_gone else "There was no login.")
+    elif commands_login.login(home, terminal, name, opens=not arguments.no_open):
+        terminal.say(f"Logged in; plans can use server {escape_text(name)} now.")
+    else:
+        terminal.say(f"Server {escape_text(name)} answers without a login; nothing was stored.")
+    return DONE
+
+
 def doctor(arguments: Namespace) -> int:
     from planwarden.server.commands.doctor import draw, examine
 

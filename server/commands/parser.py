@@ -23,7 +23,9 @@ exit codes:
   130  interrupted; what was begun can go on
 """
 
-_WITH_TOOLS = frozenset({"serve", "run", "run-goal", "call", "list", "show", "approve", "reject", "tools", "doctor"})
+_WITH_TOOLS = frozenset(
+    {"serve", "run", "run-goal", "call", "list", "show", "approve", "reject", "tools", "login", "doctor"}
+)
 _JSON = "print one JSON document on standard output"
 
 
@@ -122,6 +124,11 @@ def parser() -> Parser:
     tools.add_argument("query", nargs="*", metavar="QUERY", help="words to look for; best matches first")
     tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
     tools.add_argument("--cursor", help="where the last page ended")
+    login = command("login", handlers.login, "Log in to a downstream server, in the browser.", has_json=False)
+    login.add_argument("server", metavar="SERVER", help="its name in planwarden.json")
+    login.add_argument("--no-open", action="store_true", help="only print the address")
+    login.add_argument("--forget", action="store_true", help="instead delete what an earlier login left here")
+    login.set_defaults(json=False)
     command("doctor", handlers.doctor, "Check store, settings, model and tools.")
     _notify(commands, shared)
     _grants(commands, shared)

@@ -2,7 +2,8 @@
 
 (a) The command `planwarden serve --http` as shipped, with the scenarios that need no fixtures, in both revisions of the
 protocol. (b) The requirement sets of both revisions on the product's server object with the fixtures registered on it, and every
-scenario of the tasks extension, which the sets run without counting it.
+scenario of the tasks extension, which the sets run without counting it. (c) Every client scenario over the product's client
+of downstream servers, see `client_leg`.
 """
 
 import logging
@@ -19,6 +20,7 @@ from pathlib import Path
 import anyio
 from anyio.streams.text import TextReceiveStream
 
+from tests.conformance.client_leg import client_leg, faults, section
 from tests.conformance.server import serving
 from tests.conformance.suite import CACHE, HERE, ROOT, Found, Outcome, Suite, Unavailable, installed
 
@@ -61,8 +63,8 @@ EXCUSED = frozenset({"sep-2575-server-rejects-undeclared-capability", "sep-2575-
 INTRODUCTION = """# Conformance
 
 What the protocol's own suite says of planwarden. `make conformance` installs the suite and its Node, runs everything below,
-writes this page and fails when something that counts fails; it is part of every change's check. The client side of the suite,
-over planwarden's client of downstream servers, is not run yet.
+writes this page and fails when something that counts fails; it is part of every change's check. Four parts: the server as shipped,
+the requirement sets for servers, the tasks extension, and planwarden as a client of other servers.
 
 | | version |
 |---|---|
@@ -104,14 +106,15 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="planwarden-conformance-") as folder:
         shipped = await _shipped(suite, Path(folder) / "shipped")
         sets = await _sets(suite, Path(folder) / "fixtures")
+        clients = await client_leg(suite, Path(folder) / "clients")
     tasks = [row for row in _rows(sets) if row[1].scenario in TASKS]
-    faults = [*_faults_of_shipped(shipped), *_faults_of_sets(sets), *_faults_of_tasks(tasks)]
-    page = _page(suite, shipped, sets, tasks)
+    found = [*_faults_of_shipped(shipped), *_faults_of_sets(sets), *_faults_of_tasks(tasks), *faults(suite, clients)]
+    page = _page(suite, shipped, sets, tasks) + section(suite, clients)
     DOCUMENT.write_text(page, encoding="utf-8")
     print(page)
-    for fault in faults:
+    for fault in found:
         print(f"FAILED: {fault}", file=sys.stderr)
-    return 1 if faults else 0
+    return 1 if found else 0
 
 
 async def _shipped(suite: Suite, home: Path) -> list[tuple[str, str, Outcome]]:

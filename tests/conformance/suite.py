@@ -23,7 +23,9 @@ CACHE = ROOT / ".conformance"
 PACKAGE = "@modelcontextprotocol/conformance"
 OLDEST_NODE = 22
 LIMIT_S = 900
-_RESULTS = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+CLIENT_LIMIT_MS = 120_000
+"""For one client scenario; the suite starts all of them at once."""
+_RESULTS = re.compile(r"(server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 class Unavailable(Exception):
@@ -64,14 +66,29 @@ class Suite:
 
     def not_required(self, revision: str) -> frozenset[str]:
         """Scenarios that the revision's requirement set runs without counting them."""
-        requirements = self.script.parent.parent / "requirements" / f"{revision}.yaml"
-        return frozenset(re.findall(r"^ +- scenario: (\S+)", requirements.read_text(encoding="utf-8"), re.MULTILINE))
+        return frozenset(re.findall(r"^ +- scenario: (\S+)", self._requirements(revision), re.MULTILINE))
+
+    def client_scenarios(self, revision: str) -> frozenset[str]:
+        """Client scenarios that the revision's requirement set counts; none where there is no set."""
+        listed = re.search(r"^client:\n((?: +- .*\n)+)", self._requirements(revision), re.MULTILINE)
+        return frozenset(re.findall(r"^ +- (\S+)$", listed[1], re.MULTILINE)) if listed is not None else frozenset()
+
+    def _requirements(self, revision: str) -> str:
+        path = self.script.parent.parent / "requirements" / f"{revision}.yaml"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     async def run(self, url: str, *arguments: str) -> Outcome:
         """One run against the server at `url`."""
+        return await self._run("server", "--url", url, *arguments)
+
+    async def run_client(self, command: str, *arguments: str) -> Outcome:
+        """One run over the client that `command` starts, which is given the address of the suite's server."""
+        return await self._run("client", "--command", command, "--timeout", str(CLIENT_LIMIT_MS), *arguments)
+
+    async def _run(self, *arguments: str) -> Outcome:
         results = CACHE / "results"
         shutil.rmtree(results, ignore_errors=True)
-        command = [str(self.node), str(self.script), "server", "--url", url, "--output-dir", str(results), *arguments]
+        command = [str(self.node), str(self.script), *arguments, "--output-dir", str(results)]
         with anyio.fail_after(LIMIT_S):
             done = await anyio.run_process(
                 command, cwd=CACHE, check=False, stderr=subprocess.STDOUT, env=_environment(self.node)
@@ -133,9 +150,10 @@ def _environment(node: Path | None) -> dict[str, str]:
 
 
 def _found(results: Path) -> Iterator[Found]:
-    for folder in sorted(results.iterdir()) if results.is_dir() else ():
-        match, checks = _RESULTS.fullmatch(folder.name), folder / "checks.json"
-        if match is None or not checks.exists():
+    for checks in sorted(results.rglob("checks.json")):
+        # The name of a scenario can have a slash, and is a path then.
+        match = _RESULTS.fullmatch(checks.parent.relative_to(results).as_posix())
+        if match is None:
             continue
         entries: list[dict[str, str]] = json.loads(checks.read_text(encoding="utf-8"))
         counts = Counter(entry["status"] for entry in entries)

@@ -36,6 +36,21 @@ _NOTES = {
 }
 
 
+class LoginSettings(BaseModel):
+    """`[servers.NAME.login]` in planwarden.toml: as which client a person logs in; without any, one is registered."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    client_id: str | None = Field(default=None, min_length=1, max_length=2_000)
+    client_secret_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """The environment variable that holds the client's secret."""
+    client_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    """How the secret is sent."""
+    client_metadata_url: str | None = Field(default=None, pattern=r"^https://[^/\s]+/\S+$", max_length=2_000)
+    """Of a document that describes the client; it is the client's id where the server accepts that."""
+    redirect_port: int | None = Field(default=None, ge=1, le=65_535)
+    """Where the browser comes back to on this machine; any free port unless it is set."""
+
+
 class ServerSettings(BaseModel):
     """`[servers.NAME]` in planwarden.toml."""
 
@@ -46,6 +61,7 @@ class ServerSettings(BaseModel):
     start_timeout_s: float = Field(default=START_TIMEOUT_S, gt=0, le=600)
     timeout_s: float = Field(default=CALL_TIMEOUT_S, gt=0)
     """Of a call of one of its tools."""
+    login: LoginSettings = Field(default_factory=LoginSettings, repr=False)
     agent: bool = False
     """It runs goals for us; see `delegate_to_agent`."""
     run_tool: str = Field(default="run_goal", min_length=1, max_length=128)
@@ -85,6 +101,8 @@ class ServerConfig:
     cwd: Path | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    client_secret: str | None = field(default=None, repr=False)
+    """Of the client that a person logs in with."""
     is_disabled: bool = False
     problem: str | None = None
     """Why it cannot be started, known without trying."""
@@ -237,6 +255,7 @@ def _expanded(plain: ServerConfig, entry: _Entry, folder: Path, environment: Map
     def filled(key: str, text: str) -> str:
         return _filled(key, text, environment)
 
+    secret = plain.settings.login.client_secret_env
     config = replace(
         plain,
         command=None if entry.command is None else filled("command", entry.command),
@@ -245,6 +264,7 @@ def _expanded(plain: ServerConfig, entry: _Entry, folder: Path, environment: Map
         cwd=None if entry.cwd is None else folder / Path(filled("cwd", entry.cwd)).expanduser(),
         url=None if entry.url is None else filled("url", entry.url),
         headers={key: filled(f"headers.{key}", text) for key, text in entry.headers.items()},
+        client_secret=None if secret is None else filled("login.client_secret_env", f"${{{secret}}}"),
     )
     return replace(config, problem=_is_ourselves(config))
 

@@ -8,6 +8,7 @@ can have been carried out. Redirects are followed by the SDK within the same ori
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,7 +16,10 @@ import httpx2
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
+from planwarden.tools.downstream.access import LoginTransport
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.issuer import AccessError
+from planwarden.tools.downstream.tokens import LoginFile
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 NOT_SENT = -32096
@@ -59,6 +63,10 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                 return await self._inner.handle_async_request(request)
         try:
             response = await self._inner.handle_async_request(request)
+        except AccessError as error:
+            if not is_post:
+                raise
+            return _told(NOT_SENT, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
             if not is_post:
                 raise
@@ -69,7 +77,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             return _told(LOST, f"the connection broke off ({type(error).__name__})")
         kind = response.headers.get("content-type", "").lower()
         status = response.status_code
-        if is_post and status >= 400 and status not in (404, 405) and not kind.startswith("application/json"):
+        is_protocol = kind.startswith("application/json") and status != 401
+        if is_post and status >= 400 and status not in (404, 405) and not is_protocol:
             await response.aclose()
             code = LOST if status >= 500 else NOT_SENT
             return _told(code, f"it answered with HTTP status {status}{_advice(status)}")
@@ -82,7 +91,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 def _advice(status: int) -> str:
-    return "; give it an Authorization header under headers" if status == 401 else ""
+    return "; it refuses the Authorization header under headers, or wants one" if status == 401 else ""
 
 
 def _told(code: int, message: str) -> httpx2.Response:
@@ -92,18 +101,23 @@ def _told(code: int, message: str) -> httpx2.Response:
 
 @asynccontextmanager
 # The pair is the SDK's own type, which has no public name.
-async def _connected(config: ServerConfig) -> AsyncGenerator[Any]:
+async def _connected(config: ServerConfig, login: Path | None) -> AsyncGenerator[Any]:
     assert config.url is not None
     # Reading has no limit of its own: calls have theirs, and the stream for news is silent most of the time.
     timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=None, write=30.0, pool=CONNECT_TIMEOUT_S)
-    transport = BoundedTransport(httpx2.AsyncHTTPTransport())
+    inner = httpx2.AsyncHTTPTransport()
+    # A header that the operator wrote is the operator's choice; no login takes its place.
+    is_given = any(name.lower() == "authorization" for name in config.headers)
+    outer = inner if login is None or is_given else LoginTransport(inner, config, LoginFile(login, config))
+    transport = BoundedTransport(outer)
     async with (
+        inner,
         httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_BODY_BYTES) as streams,
     ):
         yield streams
 
 
-def http_transport(config: ServerConfig) -> Transport:
-    """The streams to the server's address."""
-    return _connected(config)
+def http_transport(config: ServerConfig, login: Path | None) -> Transport:
+    """The streams to the server's address; `login` is where a person's login to it is kept."""
+    return _connected(config, login)

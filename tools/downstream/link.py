@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import anyio
@@ -81,8 +82,11 @@ class Link:
         listener: Listener,
         log: ServerLog,
         pace: Pace,
+        login: Path | None = None,
     ) -> None:
+        """`login` is where a person's login to the server is kept."""
         self.config = config
+        self._login = login
         self.state: State = "idle"
         self.reason: str | None = config.problem
         """Why it is down, or what happened last."""
@@ -197,12 +201,14 @@ class Link:
         from mcp.client import Client
         from mcp.types import Implementation
 
+        from planwarden.tools.downstream.answers import completing
+
         self._lost, self._gone, self._news = None, anyio.Event(), anyio.Event()
         self.starts += 1
         limit_s = self.config.settings.start_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as starting:
             async with Client(
-                self._transport(),
+                completing(self._transport()),
                 cache=None,
                 client_info=Implementation(name="planwarden", version="1"),
                 message_handler=self._heard,
@@ -228,7 +234,7 @@ class Link:
             return stdio_transport(self.config, self.log, self.lose, self.listed_again)
         from planwarden.tools.downstream.http import http_transport
 
-        return http_transport(self.config)
+        return http_transport(self.config, self._login)
 
     async def _heard(self, message: object) -> None:
         from mcp.types import ToolListChangedNotification

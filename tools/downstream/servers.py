@@ -271,7 +271,13 @@ class Downstream:
 
     def _link(self, config: ServerConfig) -> Link:
         path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
-        return Link(config, self, ServerLog(path), self._pace)
+        return Link(config, self, ServerLog(path), self._pace, self.login_path(config))
+
+    def login_path(self, config: ServerConfig) -> Path | None:
+        """The file of a person's login to the server; None without a home, and for a local server."""
+        if self._folder is None or config.is_local:
+            return None
+        return self._folder / f"{file_stem(config)}.login"
 
     def _server_of(self, name: str) -> str | None:
         """The server whose names begin like this; of several the one with the longest name."""
