@@ -392,7 +392,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "tasks:input": Requirement(
         "approvals, assurance",
-        "A question answered through a task is worth client; what needs more is not asked there.",
+        "A question answered through a task is worth client; what needs more is not decided there.",
+    ),
+    "tasks:link": Requirement(
+        "approvals, assurance",
+        "What a form cannot decide is an address in the task; opening or declining it decides nothing, its key is used once.",
+    ),
+    "tasks:waiting": Requirement(
+        "issue, tasks extension",
+        "A task that waits for somebody its client cannot ask ends with the ordinary result, for good; nobody polls for ever.",
     ),
     "tasks:replay": Requirement(
         "SEP-2663", "A key means one question and one answer; repeated, late and superseded answers change nothing."
@@ -406,6 +414,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "tasks:notified": Requirement("SEP-2663", "A listener is told each task as tasks/get gives it, up to its end."),
     "subscriptions:updates": Requirement(
         "issue, resources", "Subscribers of both eras hear of every change of executions and open questions."
+    ),
+    "subscriptions:suspension": Requirement(
+        "issue, resources",
+        "Who subscribed to one question hears of every change of it: answered, revised, expired, withdrawn.",
     ),
     "subscriptions:bounded": Requirement(
         "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."

@@ -203,12 +203,16 @@ def offered(result: CallToolResult, execution_id: str) -> CallToolResult:
 
 
 async def owned(service: Service, task_id: str, principal: str) -> Task | None:
-    """The principal's task; None when there is none with that id or it is somebody else's. Raises `StoreError`."""
+    """The principal's task; None when there is none with that id or it is somebody else's. Raises `StoreError`.
+
+    A plan that nobody runs yet is no task: nothing works on it, and it would be polled for ever.
+    """
     try:
         execution, owner = await service.engine.current(task_id)
     except UnknownThread:
         return None
-    return Task(service, execution, principal) if owner == principal else None
+    is_one = owner == principal and execution.status != "planned"
+    return Task(service, execution, principal) if is_one else None
 
 
 async def _found(ctx: DeskContext, params: TaskParams) -> Task:

@@ -45,7 +45,7 @@ async def standing(
 ) -> Standing:
     """Where the task stands for this client. Raises `StoreError`."""
     status = task_status(execution)
-    if not execution.suspensions and execution.status != "planned":
+    if not execution.suspensions:
         return Standing(status=status)
     notes = await questions.notebook.of(service.engine.store, execution.execution_id)
     if _kind(capabilities) in notes.ended:
@@ -56,7 +56,7 @@ async def standing(
     asked = await questions.outstanding(service, view, capabilities)
     if asked:
         return Standing(status="input_required", asked=asked)
-    if view.awaiting is None and execution.status != "planned":
+    if view.awaiting is None:
         return Standing(status="working")
     left_s = _left_s(view, notes, service.engine.store.clock.now())
     if left_s > 0:

@@ -1,6 +1,7 @@
 """What tests of tasks share: a client that takes tasks, and the requests of the extension as it sends them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
@@ -12,10 +13,29 @@ from mcp.types import SubscriptionsListenRequest as ListenRequest
 from mcp.types import SubscriptionsListenRequestParams as ListenParams
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+import planwarden
 from planwarden.server.mcp.tasks_view import TASKS
 from tests.mcp.support import Document
 
 TERMINAL = ("completed", "failed", "cancelled")
+
+
+@dataclass
+class Gate:
+    """A tool that says when it started and goes on when it is told to."""
+
+    started: anyio.Event = field(default_factory=anyio.Event)
+    opened: anyio.Event = field(default_factory=anyio.Event)
+
+    def tool(self) -> object:
+        @planwarden.tool(risk="read", effect="read")
+        async def gate() -> str:
+            """Waits."""
+            self.started.set()
+            await self.opened.wait()
+            return "through"
+
+        return gate
 
 
 class AnyResult(Result):
@@ -111,7 +131,7 @@ async def get(client: Client, task_id: str) -> Document:
     return found.document()
 
 
-async def update(client: Client, task_id: str, **responses: JsonValue) -> Document:
+async def update(client: Client, task_id: str, **responses: JsonValue | Mapping[str, str]) -> Document:
     params = UpdateParams(task_id=task_id, input_responses=responses)
     return (await client.session.send_request(UpdateTask(params=params), AnyResult)).document()
 

@@ -1,6 +1,5 @@
 """The tasks extension through real clients: the execution is the task, and its questions go through the one gate."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from mcp.types import (
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import JsonValue
 
-import planwarden
 from planwarden.agent.answers import Authority, Decision
 from planwarden.server.access.caller import Caller
 from planwarden.server.access.network import Names
@@ -33,7 +31,19 @@ from planwarden.server.mcp.tasks_view import TASKS
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.memory import MemoryStore
 from tests.mcp.support import Document, Served, ids_of, nobody, ok, question_of, sender, served
-from tests.mcp.tasks_support import TERMINAL, TakesTasks, cancel, code_of, get, key_of, listen, start, until, update
+from tests.mcp.tasks_support import (
+    TERMINAL,
+    Gate,
+    TakesTasks,
+    cancel,
+    code_of,
+    get,
+    key_of,
+    listen,
+    start,
+    until,
+    update,
+)
 from tests.requirements import requirement
 from tests.support import Ledger, asked_step, confirm, plan, tool_step
 
@@ -47,24 +57,6 @@ SENT = plan(tool_step("a", "send", {"to": "ann"}))
 TWO = plan(
     tool_step("a", "send", {"to": "ann"}, dependencies=[]), tool_step("b", "send", {"to": "bob"}, dependencies=[])
 )
-
-
-@dataclass
-class Gate:
-    """A tool that says when it started and goes on when it is told to."""
-
-    started: anyio.Event = field(default_factory=anyio.Event)
-    opened: anyio.Event = field(default_factory=anyio.Event)
-
-    def tool(self) -> object:
-        @planwarden.tool(risk="read", effect="read")
-        async def gate() -> str:
-            """Waits."""
-            self.started.set()
-            await self.opened.wait()
-            return "through"
-
-        return gate
 
 
 def taking(server: PlanwardenServer, told: TakesTasks | None = None) -> Client:
