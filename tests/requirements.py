@@ -412,6 +412,25 @@ REQUIREMENTS: dict[str, Requirement] = {
         "SEP-2663", "Clients and revisions without the extension get ordinary results and the specified errors."
     ),
     "tasks:notified": Requirement("SEP-2663", "A listener is told each task as tasks/get gives it, up to its end."),
+    "clients:lying": Requirement(
+        "issue, bad input",
+        "What a client declares and what it sends need not agree; neither decides what nobody was shown.",
+    ),
+    "clients:malformed": Requirement(
+        "issue, bad input", "Task ids and answers of any other type are the specified error, and change nothing."
+    ),
+    "clients:revisions": Requirement(
+        "issue, bad input", "Revisions and methods that are not spoken are the specified errors, which say what is."
+    ),
+    "clients:hurrying": Requirement(
+        "issue, bad input", "Polling as fast as the wire allows is answered, and does nothing twice."
+    ),
+    "clients:vanishing": Requirement(
+        "issue, bad input", "A client that drops in the middle loses nothing, and what it began has one effect."
+    ),
+    "clients:repeating": Requirement(
+        "issue, bad input", "One question answered through several doors, processes and replays at once has one effect."
+    ),
     "subscriptions:updates": Requirement(
         "issue, resources", "Subscribers of both eras hear of every change of executions and open questions."
     ),

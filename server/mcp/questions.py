@@ -80,14 +80,19 @@ def can_open_links(context: AnyContext) -> bool:
 
 
 def answered_before(context: AnyContext) -> Answered | None:
-    """The answer that came with this call to the question that an earlier call returned."""
+    """The answer that came with this call to the question that an earlier call returned.
+
+    None also from a client that does not declare what it claims to have shown, whosever state it sends.
+    """
     if context.request_state is None:
         return None
     answer = (context.input_responses or {}).get(KEY)
     shown = _shown(context.request_state)
     if shown is None or not isinstance(answer, ElicitResult):
         return None
-    return _answered(*shown, answer)
+    *_, mode = shown
+    declared = declares_forms if mode == "form" else declares_links
+    return _answered(*shown, answer) if declared(context.client_capabilities) else None
 
 
 async def ask(
