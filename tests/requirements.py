@@ -442,6 +442,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."
     ),
     "subscriptions:owner": Requirement("issue, resources", "Subscribers hear of their own principal's only."),
+    "lists:hints": Requirement(
+        "issue, resources",
+        "Lists carry cache hints where the revision has them, drawings, and whom their entries are for.",
+    ),
     "resources:suspension": Requirement(
         "design, MCP surface",
         "An open question can be read by its owner; absent, answered and foreign ones look alike.",

@@ -162,9 +162,7 @@ async def test_a_task_id_that_is_none_is_an_invalid_parameter(tmp_path: Path, ta
 
 
 @requirement("clients:malformed")
-@pytest.mark.parametrize(
-    "responses", [None, [], "x", 7, {f"key-{n}": {} for n in range(101)}], ids=lambda v: str(v)[:9]
-)
+@pytest.mark.parametrize("responses", NO_ANSWERS, ids=lambda value: str(value)[:9])
 async def test_answers_that_are_none_leave_the_task_as_it_is(tmp_path: Path, responses: JsonValue) -> None:
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
