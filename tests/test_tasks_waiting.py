@@ -248,6 +248,7 @@ async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_no
             await update(client, task_id, **{name: APPROVED})
         still = await get(client, task_id)
         assert (still["status"], ledger.lines) == ("working", []) and "inputRequests" not in still
+        assert still["statusMessage"].endswith("and has not decided there yet")
         found_kinds = await kinds(found, task_id)
         assert (found_kinds.count("link_answered"), found_kinds.count("form_closed")) == (1, 0)
         assert (await ok(client, "list_suspensions"))["total"] == 1
@@ -352,3 +353,23 @@ async def test_a_listener_is_told_of_an_end_that_no_commit_brings(
         over = await told.heard(lambda task: task["status"] == "completed")
         assert result_of(over)["awaiting"] == "human"
         tasks.cancel_scope.cancel()
+
+
+@requirement("tasks:durable", "tasks:waiting")
+async def test_what_a_task_was_told_through_one_process_every_process_knows(tmp_path: Path) -> None:
+    """ours: several hosts of one person share a store, and each has a server of its own."""
+    ledger = Ledger()
+    async with (
+        served(tmp_path, tools=[sender(ledger)], on_disk=True) as one,
+        served(tmp_path, tools=[sender(ledger)], on_disk=True) as other,
+        seeing(one) as first,
+        seeing(other) as second,
+    ):
+        task_id = (await start(first, "execute_plan", plan=SENT))["taskId"]
+        key = await key_of(second, task_id)
+        await update(first, task_id, **{key: {"action": "cancel"}})
+        assert result_of(await get(second, task_id))["awaiting"] == "human"
+        await update(second, task_id, **{key: APPROVED})
+        assert ledger.lines == []
+        await decide(one)
+        assert [result_of(await get(client, task_id))["status"] for client in (first, second)] == ["completed"] * 2

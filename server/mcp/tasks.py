@@ -117,7 +117,7 @@ class Tasks(Extension):
             execution, owner = await service.engine.current(task_id)
             task = Task(service, execution, owner)
             found = await self._standing(task, ctx.session.client_capabilities)
-            return {"resultType": "task", **task_document(service, execution, found.status)}
+            return {"resultType": "task", **task_document(service, execution, found.status, found.what)}
 
     async def run(self, verb: Verb, request: Request) -> Result:
         """The tool's result at once, offered as a task, whether or not the execution has ended meanwhile.
@@ -145,7 +145,7 @@ class Tasks(Extension):
     async def shown(self, task: Task, capabilities: ClientCapabilities | None) -> Shown:
         """The task with what belongs to its status: open questions, the result, or the error. Raises `StoreError`."""
         found = await self._standing(task, capabilities)
-        document = task_document(task.service, task.execution, found.status)
+        document = task_document(task.service, task.execution, found.status, found.what)
         if found.status == "input_required":
             requests = {key: input_request(question) for key, (_, question) in found.asked.items()}
             document["inputRequests"] = requests

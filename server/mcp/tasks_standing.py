@@ -25,6 +25,7 @@ from planwarden.server.mcp.tasks_notes import Notes
 from planwarden.server.mcp.tasks_view import TERMINAL, TaskStatus, task_status
 from planwarden.server.service import Service
 
+OPENED = "a person agreed to open the page of the question and has not decided there yet"
 PAGE_S = 900.0
 """How long a task waits for a person who agreed to open the page of a question."""
 
@@ -38,6 +39,8 @@ class Standing:
     """The task is over although its execution may go on."""
     look_again_s: float | None = None
     """When it will be another one without anything happening."""
+    what: str | None = None
+    """What it waits for, where the execution alone does not say it."""
 
 
 async def standing(
@@ -60,7 +63,7 @@ async def standing(
         return Standing(status="working")
     left_s = _left_s(view, notes, service.engine.store.clock.now())
     if left_s > 0:
-        return Standing(status="working", look_again_s=left_s)
+        return Standing(status="working", look_again_s=left_s, what=OPENED)
     return Standing(status="completed", is_stopped=True)
 
 

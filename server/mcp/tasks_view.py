@@ -34,13 +34,13 @@ def task_status(execution: Execution) -> TaskStatus:
     return "completed" if execution.is_finished else "working"
 
 
-def task_document(service: Service, execution: Execution, status: TaskStatus) -> Document:
-    """The fields that every form of a task has."""
+def task_document(service: Service, execution: Execution, status: TaskStatus, what: str | None = None) -> Document:
+    """The fields that every form of a task has. `what` takes the place of what is to be done in its message."""
     is_running = status == "working" and execution.status == "running"
     return {
         "taskId": execution.execution_id,
         "status": status,
-        "statusMessage": _message(service, execution, is_running),
+        "statusMessage": _message(service, execution, is_running, what),
         "createdAt": _time(execution.created_at),
         "lastUpdatedAt": _time(execution.updated_at),
         "ttlMs": _ttl_ms(service, execution),
@@ -48,9 +48,10 @@ def task_document(service: Service, execution: Execution, status: TaskStatus) ->
     }
 
 
-def _message(service: Service, execution: Execution, is_running: bool) -> str:
+def _message(service: Service, execution: Execution, is_running: bool, what: str | None) -> str:
     """Names the thread, which is what our tools take, and says what is to be done."""
-    what = standing(execution) if is_running else service.view(execution).next_action
+    if what is None:
+        what = standing(execution) if is_running else service.view(execution).next_action
     return f"thread {execution.thread_id}: {what}"
 
 
