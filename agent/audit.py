@@ -27,6 +27,8 @@ Kind = Literal[
     "granted",
     "refused",
     "form_closed",
+    "link_answered",
+    "task_ended",
     "policy",
     "grant_made",
     "grant_revoked",

@@ -411,7 +411,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "tasks:input": Requirement(
         "approvals, assurance",
-        "A question answered through a task is worth client; what needs more is not asked there.",
+        "A question answered through a task is worth client; what needs more is not decided there.",
+    ),
+    "tasks:link": Requirement(
+        "approvals, assurance",
+        "What a form cannot decide is an address in the task; opening or declining it decides nothing, its key is used once.",
+    ),
+    "tasks:waiting": Requirement(
+        "issue, tasks extension",
+        "A task that waits for somebody its client cannot ask ends with the ordinary result, for good; nobody polls for ever.",
     ),
     "tasks:replay": Requirement(
         "SEP-2663", "A key means one question and one answer; repeated, late and superseded answers change nothing."
@@ -423,13 +431,40 @@ REQUIREMENTS: dict[str, Requirement] = {
         "SEP-2663", "Clients and revisions without the extension get ordinary results and the specified errors."
     ),
     "tasks:notified": Requirement("SEP-2663", "A listener is told each task as tasks/get gives it, up to its end."),
+    "clients:lying": Requirement(
+        "issue, bad input",
+        "What a client declares and what it sends need not agree; neither decides what nobody was shown.",
+    ),
+    "clients:malformed": Requirement(
+        "issue, bad input", "Task ids and answers of any other type are the specified error, and change nothing."
+    ),
+    "clients:revisions": Requirement(
+        "issue, bad input", "Revisions and methods that are not spoken are the specified errors, which say what is."
+    ),
+    "clients:hurrying": Requirement(
+        "issue, bad input", "Polling as fast as the wire allows is answered, and does nothing twice."
+    ),
+    "clients:vanishing": Requirement(
+        "issue, bad input", "A client that drops in the middle loses nothing, and what it began has one effect."
+    ),
+    "clients:repeating": Requirement(
+        "issue, bad input", "One question answered through several doors, processes and replays at once has one effect."
+    ),
     "subscriptions:updates": Requirement(
         "issue, resources", "Subscribers of both eras hear of every change of executions and open questions."
+    ),
+    "subscriptions:suspension": Requirement(
+        "issue, resources",
+        "Who subscribed to one question hears of every change of it: answered, revised, expired, withdrawn.",
     ),
     "subscriptions:bounded": Requirement(
         "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."
     ),
     "subscriptions:owner": Requirement("issue, resources", "Subscribers hear of their own principal's only."),
+    "lists:hints": Requirement(
+        "issue, resources",
+        "Lists carry cache hints where the revision has them, drawings, and whom their entries are for.",
+    ),
     "resources:suspension": Requirement(
         "design, MCP surface",
         "An open question can be read by its owner; absent, answered and foreign ones look alike.",

@@ -16,7 +16,14 @@ from typing import Literal
 
 import anyio
 from mcp.shared.exceptions import MCPError
-from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, InputRequiredResult
+from mcp.types import (
+    ClientCapabilities,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+)
 from mcp.types.version import is_version_at_least
 from pydantic import ValidationError
 
@@ -46,33 +53,46 @@ class Answered:
     """Of a form; always None for an address, whatever the client sent."""
 
 
+def declares_forms(capabilities: ClientCapabilities | None) -> bool:
+    """True when the client shows forms; one that declares elicitation and no mode of it does too."""
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def declares_links(capabilities: ClientCapabilities | None) -> bool:
+    """True when the client opens addresses for its person."""
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    return elicitation is not None and elicitation.url is not None
+
+
 def can_show_forms(context: AnyContext) -> bool:
     """True when the client declared forms and there is a way to send it one."""
-    capabilities = context.client_capabilities
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+    if not declares_forms(context.client_capabilities):
         return False
     return _returns_questions(context) or context.session.can_send_request
 
 
 def can_open_links(context: AnyContext) -> bool:
     """True when the client declared that it opens addresses and there is a way to send it one."""
-    capabilities = context.client_capabilities
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    if elicitation is None or elicitation.url is None or not _is_since(context, OPENS_LINKS_SINCE):
+    if not declares_links(context.client_capabilities) or not _is_since(context, OPENS_LINKS_SINCE):
         return False
     return _returns_questions(context) or context.session.can_send_request
 
 
 def answered_before(context: AnyContext) -> Answered | None:
-    """The answer that came with this call to the question that an earlier call returned."""
+    """The answer that came with this call to the question that an earlier call returned.
+
+    None also from a client that does not declare what it claims to have shown, whosever state it sends.
+    """
     if context.request_state is None:
         return None
     answer = (context.input_responses or {}).get(KEY)
     shown = _shown(context.request_state)
     if shown is None or not isinstance(answer, ElicitResult):
         return None
-    return _answered(*shown, answer)
+    *_, mode = shown
+    declared = declares_forms if mode == "form" else declares_links
+    return _answered(*shown, answer) if declared(context.client_capabilities) else None
 
 
 async def ask(
@@ -82,9 +102,16 @@ async def ask(
     mode: Mode = "form" if isinstance(question, Form) else "url"
     if _returns_questions(context):
         ids = {"suspensionId": suspension.suspension_id, "digest": suspension.digest, "mode": mode}
-        return InputRequiredResult(input_requests={KEY: _request(question)}, request_state=json.dumps(ids))
+        return InputRequiredResult(input_requests={KEY: elicit_request(question)}, request_state=json.dumps(ids))
     answer = await _pushed(service, suspension, question, context)
     return None if answer is None else _answered(suspension.suspension_id, suspension.digest, mode, answer)
+
+
+def elicit_request(question: Form | Link) -> ElicitRequest:
+    """The question as the request that the client's person is asked with."""
+    if isinstance(question, Form):
+        return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=question.schema))
+    return ElicitRequest(params=ElicitRequestURLParams(message=question.message, url=question.url))
 
 
 async def told_decided(suspension_id: str, context: AnyContext) -> None:
@@ -121,12 +148,6 @@ async def _push(suspension: Suspension, question: Form | Link, context: AnyConte
     return await context.session.elicit_url(
         question.message, question.url, suspension.suspension_id, context.request_id
     )
-
-
-def _request(question: Form | Link) -> ElicitRequest:
-    if isinstance(question, Form):
-        return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=question.schema))
-    return ElicitRequest(params=ElicitRequestURLParams(message=question.message, url=question.url))
 
 
 def _answered(suspension_id: str, digest: str, mode: Mode, answer: ElicitResult) -> Answered:

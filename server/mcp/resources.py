@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
-from mcp.types import Resource, ResourceTemplate
+from mcp.types import Annotations, Resource, ResourceTemplate
 from pydantic import JsonValue
 
 from planwarden.agent.artifact import JSON_TYPE, Artifact
 from planwarden.agent.errors import InvalidArguments, UnknownSuspension, UnknownTool
+from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.results import presentable
 from planwarden.server.service import MAX_PAGE, Service
 from planwarden.server.views import ToolPage, to_json, tool_line
@@ -19,14 +20,28 @@ JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
 ARTIFACTS = "planwarden://artifacts"
 
+_FOR_MODELS = Annotations(audience=["assistant"], priority=0.3)
+_FOR_BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
+"""When something was last modified stands in its content; a listing that changed with it could not be kept by clients."""
+
 RESOURCES: tuple[Resource, ...] = (
-    Resource(uri=TOOLS, name="tools", title="Tools for plans", description="One line per tool.", mime_type=JSON),
+    Resource(
+        uri=TOOLS,
+        name="tools",
+        title="Tools for plans",
+        description="One line per tool.",
+        mime_type=JSON,
+        icons=ICONS,
+        annotations=_FOR_MODELS,
+    ),
     Resource(
         uri=SUSPENSIONS,
         name="suspensions",
         title="Open questions",
         description="To people and to the caller, oldest first.",
         mime_type=JSON,
+        icons=ICONS,
+        annotations=_FOR_BOTH,
     ),
 )
 TEMPLATES: tuple[ResourceTemplate, ...] = (
@@ -36,6 +51,8 @@ TEMPLATES: tuple[ResourceTemplate, ...] = (
         title="A tool's schema",
         description="The whole definition.",
         mime_type=JSON,
+        icons=ICONS,
+        annotations=_FOR_MODELS,
     ),
     ResourceTemplate(
         uri_template=f"{EXECUTIONS}/{{thread_id}}",
@@ -43,6 +60,8 @@ TEMPLATES: tuple[ResourceTemplate, ...] = (
         title="An execution",
         description="The newest of the thread, with all observations.",
         mime_type=JSON,
+        icons=ICONS,
+        annotations=_FOR_BOTH,
     ),
     ResourceTemplate(
         uri_template=f"{SUSPENSIONS}/{{suspension_id}}",
@@ -50,6 +69,8 @@ TEMPLATES: tuple[ResourceTemplate, ...] = (
         title="An open question",
         description="As it stands now; answered ones are in their execution.",
         mime_type=JSON,
+        icons=ICONS,
+        annotations=_FOR_BOTH,
     ),
     ResourceTemplate(
         uri_template=f"{ARTIFACTS}/{{thread_id}}/{{artifact_id}}{{?offset}}",
@@ -57,6 +78,8 @@ TEMPLATES: tuple[ResourceTemplate, ...] = (
         title="A large result",
         description="A piece of it as text, from byte `offset` (0) on; nextOffset is where the next piece begins.",
         mime_type=JSON,
+        icons=ICONS,
+        annotations=_FOR_MODELS,
     ),
 )
 

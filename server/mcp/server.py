@@ -57,7 +57,7 @@ from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.results import error_result
 from planwarden.server.mcp.subscriptions import Listening
 from planwarden.server.mcp.subscriptions_legacy import Subscriptions
-from planwarden.server.mcp.tasks import TASKED, Tasks, run_tasked, wants_tasks
+from planwarden.server.mcp.tasks import TASKED, Tasks, wants_tasks
 from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, Verb
 from planwarden.server.mcp.verbs import Request
 from planwarden.server.trace_context import bounding
@@ -94,6 +94,8 @@ class PlanwardenServer(MCPServer[Desk]):
     """Who makes the request that is being served."""
     nonces: Nonces
     """Of the views that show questions now."""
+    tasks: Tasks
+    """Gives calls as tasks to clients that take them."""
     end_streams: Callable[[], None]
     """Ends open `subscriptions/listen` streams in order; for transports that are about to stop."""
 
@@ -174,12 +176,12 @@ class PlanwardenServer(MCPServer[Desk]):
             shows_app=shows_app,
         )
         if verb.name in TASKED and wants_tasks(context):
-            return await run_tasked(verb, request)
+            return await self.tasks.run(verb, request)
         return await verb.run(request)
 
-    def publish(self, tasks: Tasks) -> None:
-        """Tell listeners of both eras what changes; `tasks` says what a task looks like."""
-        legacy, listening = Subscriptions(self._subscriptions), Listening(self._subscriptions, tasks)
+    def publish(self) -> None:
+        """Tell listeners of both eras what changes."""
+        legacy, listening = Subscriptions(self._subscriptions), Listening(self._subscriptions, self.tasks)
         self.end_streams = listening.close
         handlers = self._lowlevel_server
         handlers.add_request_handler("completion/complete", CompleteRequestParams, complete)
@@ -244,9 +246,10 @@ def build_server(
     )
     server.identify = operator if auth is None else bearer
     server.nonces = Nonces()
+    server.tasks = tasks
     for prompt in PROMPTS:
         server.add_prompt(prompt)
-    server.publish(tasks)
+    server.publish()
     _observe(server, observer)
     return server
 

@@ -10,6 +10,7 @@ The SDK's own handler ends the stream of a slow client and knows neither owners 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, Literal, cast
@@ -39,6 +40,7 @@ from planwarden.server.mcp.subscriptions_watch import (
     Change,
     ExecutionTopic,
     SuspensionsTopic,
+    SuspensionTopic,
     TaskTopic,
     Topic,
     Watch,
@@ -68,12 +70,18 @@ class Listening:
         self._tasks = tasks
         self._streams = set[_Stream]()
         self._is_closing = False
+        tasks.follow(self._answered)
 
     def close(self) -> None:
         """End every stream as the protocol wants it ended by a server: with a result. It does not wait for that."""
         self._is_closing = True
         for stream in self._streams:
             stream.close()
+
+    def _answered(self, task_id: str) -> None:
+        """An answer that decides nothing changes a task and no execution."""
+        for stream in self._streams:
+            stream.remind(task_id)
 
     async def __call__(self, ctx: DeskContext, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Runs until the client ends it, the server closes, or the store fails."""
@@ -92,6 +100,7 @@ class Listening:
                 await stream.run(task_ids)
             finally:
                 self._streams.discard(stream)
+                stream.stop()
         except PlanwardenError as error:
             raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
         return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
@@ -117,9 +126,19 @@ class _Stream:
         self._uris = frozenset(uris)
         self._watch = Watch(service, self._principal, bus, self._admits)
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        """By task, for those that will look different without anything happening."""
 
     def close(self) -> None:
         self._watch.close()
+
+    def stop(self) -> None:
+        """Nothing is told any more."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+
+    def remind(self, task_id: str) -> None:
+        self._watch.remind(TaskTopic(task_id))
 
     async def run(self, task_ids: Sequence[str]) -> None:
         """Watched before it is acknowledged, so that nothing falls between; the acknowledgement is the first frame."""
@@ -156,7 +175,7 @@ class _Stream:
         match change:
             case TaskTopic():
                 await self._tell_task(change)
-            case ExecutionTopic(uri=uri) | SuspensionsTopic(uri=uri):
+            case ExecutionTopic(uri=uri) | SuspensionsTopic(uri=uri) | SuspensionTopic(uri=uri):
                 await self._send(event_to_notification(ResourceUpdated(uri), self._meta))
             case event:
                 await self._send(event_to_notification(event, self._meta))
@@ -167,10 +186,18 @@ class _Stream:
         if task is None:
             self._watch.remove(topic)
             return
-        document = await self._tasks.detailed(task, self._ctx.session.client_capabilities)
-        if document["status"] in TERMINAL:
+        shown = await self._tasks.shown(task, self._ctx.session.client_capabilities)
+        self._set_alarm(topic.task_id, shown.look_again_s)
+        if shown.document["status"] in TERMINAL:
             self._watch.remove(topic)
-        await self._send(TaskNotification(params={**document, "_meta": self._meta}))
+        await self._send(TaskNotification(params={**shown.document, "_meta": self._meta}))
+
+    def _set_alarm(self, task_id: str, seconds: float | None) -> None:
+        earlier = self._alarms.pop(task_id, None)
+        if earlier is not None:
+            earlier.cancel()
+        if seconds is not None:
+            self._alarms[task_id] = asyncio.get_running_loop().call_later(seconds, self.remind, task_id)
 
     async def _send(self, notification: Any) -> None:
         await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
@@ -181,9 +208,11 @@ def topic_of(uri: str) -> Topic | None:
     if uri == resources.SUSPENSIONS:
         return SuspensionsTopic(uri)
     found = resources.reader(uri)
-    if found is not None and uri.startswith(f"{resources.EXECUTIONS}/"):
+    if found is None:
+        return None
+    if uri.startswith(f"{resources.EXECUTIONS}/"):
         return ExecutionTopic(uri, found[1])
-    return None
+    return SuspensionTopic(uri, found[1]) if uri.startswith(f"{resources.SUSPENSIONS}/") else None
 
 
 def _task_ids(ctx: DeskContext, wanted: SubscriptionFilter) -> list[str]:

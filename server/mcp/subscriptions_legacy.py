@@ -21,7 +21,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, SubscribeRequ
 from planwarden.agent.errors import PlanwardenError
 from planwarden.server.mcp.desk import Desk
 from planwarden.server.mcp.subscriptions import topic_of
-from planwarden.server.mcp.subscriptions_watch import MAX_TOPICS, ExecutionTopic, SuspensionsTopic, Watch
+from planwarden.server.mcp.subscriptions_watch import MAX_TOPICS, ResourceTopic, Watch
 from planwarden.server.service import Service
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class _Subscriber:
     async def _tell(self) -> None:
         async with aclosing(self._watch.changes()) as changes:
             async for change in changes:
-                if isinstance(change, ExecutionTopic | SuspensionsTopic | ResourceUpdated):
+                if isinstance(change, ResourceTopic | ResourceUpdated):
                     await self._session.send_resource_updated(change.uri)
 
     def _admits(self, event: ServerEvent) -> bool:

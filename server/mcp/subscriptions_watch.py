@@ -35,13 +35,22 @@ class SuspensionsTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspensionTopic:
+    """One question, open or not, as the resource `uri`."""
+
+    uri: str
+    suspension_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskTopic:
     """One execution, as a task."""
 
     task_id: str
 
 
-Topic = ExecutionTopic | SuspensionsTopic | TaskTopic
+ResourceTopic = ExecutionTopic | SuspensionsTopic | SuspensionTopic
+Topic = ResourceTopic | TaskTopic
 Change = Topic | ServerEvent
 """Events of the SDK's bus are passed on as they are."""
 
@@ -78,6 +87,13 @@ class Watch:
         self._marks.pop(topic, None)
         self._changed.pop(topic, None)
 
+    def remind(self, topic: Topic) -> None:
+        """Tell of the topic again if it is watched, although nothing that is stored with it has changed."""
+        if topic in self._marks:
+            self._marks[topic] = None
+            self._changed[topic] = None
+            self._ring()
+
     def close(self) -> None:
         """Let `changes` end when it has told what changed so far."""
         self._is_closed = True
@@ -106,7 +122,7 @@ class Watch:
     async def _is_news(self, change: Change) -> bool:
         """Taken out of the queue before it is looked at: what changes while we look is looked at again."""
         self._changed.pop(change, None)
-        if not isinstance(change, ExecutionTopic | SuspensionsTopic | TaskTopic):
+        if not isinstance(change, ResourceTopic | TaskTopic):
             return True
         try:
             mark = await self._look(change)
@@ -136,6 +152,8 @@ class Watch:
         match topic:
             case ExecutionTopic(thread_id=thread_id):
                 return thread_id == execution.thread_id
+            case SuspensionTopic(suspension_id=suspension_id):
+                return suspension_id in execution.suspensions
             case TaskTopic(task_id=task_id):
                 return task_id == execution.execution_id
             case SuspensionsTopic():
@@ -158,6 +176,8 @@ class Watch:
                 found = headers[-1] if headers else None
             case TaskTopic(task_id=task_id):
                 found = await store.header(task_id)
+            case SuspensionTopic(suspension_id=suspension_id):
+                return await self._question(suspension_id)
             case SuspensionsTopic():
                 return await self._questions()
         return (found.execution_id, found.version) if found is not None and found.principal == self._principal else None
@@ -168,3 +188,11 @@ class Watch:
         return page.total, tuple(
             (found.suspension_id, found.digest, len(found.endorsements)) for found in page.suspensions
         )
+
+    async def _question(self, suspension_id: str) -> object:
+        """None for what is not the principal's; the engine's own waiting looks like what does not exist."""
+        row = await self._service.engine.store.find_suspension(suspension_id)
+        if row is None or row.principal != self._principal or row.addressee == "clock":
+            return None
+        found, is_open = await self._service.question(row.thread_id, suspension_id, principal=self._principal)
+        return is_open, found.digest, len(found.endorsements)

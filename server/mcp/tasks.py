@@ -3,12 +3,13 @@
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get it; for all others nothing changes. The
 task is the execution, so it survives restarts, is known to every process with the same store, and can be looked at and
 cancelled from any of the owner's clients. What is not promised: a task that asks the caller's own model. Its prompts are
-neither forms nor sampling, so where the caller thinks, the call gives the ordinary result with the prompt in it.
+neither forms nor sampling, so where the caller thinks, the call gives the ordinary result with the prompt in it. So does
+a call whose execution waits for a person that this client cannot ask; `mcp_tasks_standing` says what becomes of a task then.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ from planwarden.agent.state import Execution
 from planwarden.server.mcp.desk import Desk
 from planwarden.server.mcp.results import view_result
 from planwarden.server.mcp.tasks_input import TaskInput, input_request
+from planwarden.server.mcp.tasks_standing import Standing, end, standing
 from planwarden.server.mcp.tasks_view import TASKS, Document, task_document
 from planwarden.server.mcp.text import execution_text
 from planwarden.server.mcp.tools import Result, Verb
@@ -72,6 +74,15 @@ class Task:
     principal: str
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A task as one client sees it."""
+
+    document: Document
+    look_again_s: float | None
+    """When it will look different without anything happening."""
+
+
 class Tasks(Extension):
     """The extension as the server registers it; `outcome` is what a suite of fixtures may override."""
 
@@ -79,6 +90,11 @@ class Tasks(Extension):
 
     def __init__(self, questions: TaskInput | None = None) -> None:
         self._questions = questions or TaskInput()
+        self._followers: list[Callable[[str], None]] = []
+
+    def follow(self, told: Callable[[str], None]) -> None:
+        """Tell `told` the id of each task that a client's answer changed in this process; it must not raise or block."""
+        self._followers.append(told)
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
@@ -98,22 +114,54 @@ class Tasks(Extension):
             return result
         async with _translated():
             service = await ctx.lifespan_context.service()
-            execution, _ = await service.engine.current(task_id)
-            return {"resultType": "task", **task_document(service, execution)}
+            execution, owner = await service.engine.current(task_id)
+            task = Task(service, execution, owner)
+            found = await self._standing(task, ctx.session.client_capabilities)
+            return {"resultType": "task", **task_document(service, execution, found.status, found.what)}
 
-    async def detailed(self, task: Task, capabilities: ClientCapabilities | None) -> Document:
+    async def run(self, verb: Verb, request: Request) -> Result:
+        """The tool's result at once, offered as a task, whether or not the execution has ended meanwhile.
+
+        Refusals, a question of this very call that is still open, and whatever waits for somebody that this client
+        cannot ask are given as ordinary results.
+        """
+        if await _continues(verb, request):
+            return await verb.run(request)
+        result = await verb.run(replace(request, arguments={**request.arguments, "waitSeconds": 0}))
+        document = result.structured_content if isinstance(result, CallToolResult) and not result.is_error else None
+        if not isinstance(result, CallToolResult) or document is None:
+            return result
+        service = request.service
+        execution, _ = await service.engine.current(document["executionId"])
+        asked = request.arguments.get("suspensionId")
+        if any(found.question.suspension_id == asked for found in execution.open_suspensions):
+            return result
+        found = await standing(self._questions, service, execution, request.context.client_capabilities)
+        if not found.is_stopped and not _asks_the_caller(service, execution):
+            return offered(result, execution.execution_id)
+        seconds = request.arguments.get("waitSeconds")
+        return await shown(request, await watched(service, service.view(execution), seconds, request.context))
+
+    async def shown(self, task: Task, capabilities: ClientCapabilities | None) -> Shown:
         """The task with what belongs to its status: open questions, the result, or the error. Raises `StoreError`."""
-        document = task_document(task.service, task.execution)
-        if document["status"] == "input_required":
-            asked = await self._questions.outstanding(task.service, task.execution, capabilities)
-            return {**document, "inputRequests": {key: input_request(form) for key, (_, form) in asked.items()}}
-        if document["status"] != "completed":
-            return document
-        outcome = self.outcome(task)
-        found = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
-        if isinstance(outcome, ErrorData):
-            return {**document, "status": "failed", "error": found}
-        return {**document, "result": found}
+        found = await self._standing(task, capabilities)
+        document = task_document(task.service, task.execution, found.status, found.what)
+        if found.status == "input_required":
+            requests = {key: input_request(question) for key, (_, question) in found.asked.items()}
+            document["inputRequests"] = requests
+        elif found.status == "completed":
+            outcome = self.outcome(task)
+            given = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
+            failed = {"status": "failed", "error": given}
+            document |= failed if isinstance(outcome, ErrorData) else {"result": given}
+        return Shown(document, found.look_again_s)
+
+    async def _standing(self, task: Task, capabilities: ClientCapabilities | None) -> Standing:
+        """Where the task stands; kept when the client is told that it is over."""
+        found = await standing(self._questions, task.service, task.execution, capabilities)
+        if found.is_stopped:
+            await end(self._questions, task.service, task.execution.execution_id, capabilities, task.principal)
+        return found
 
     def outcome(self, task: Task) -> CallToolResult | ErrorData:
         """What the call gives in the end: the finished execution, as every tool would show it."""
@@ -121,13 +169,17 @@ class Tasks(Extension):
 
     async def _get(self, ctx: DeskContext, params: TaskParams) -> Document:
         async with _translated():
-            return await self.detailed(await _found(ctx, params), ctx.session.client_capabilities)
+            return (await self.shown(await _found(ctx, params), ctx.session.client_capabilities)).document
 
     async def _update(self, ctx: DeskContext, params: UpdateParams) -> Document:
         async with _translated():
             task = await _found(ctx, params)
-            asked = await self._questions.outstanding(task.service, task.execution, ctx.session.client_capabilities)
-            await self._questions.answer(task.service, task.principal, asked, params.input_responses)
+            found = await standing(self._questions, task.service, task.execution, ctx.session.client_capabilities)
+            try:
+                await self._questions.answer(task.service, task.principal, found.asked, params.input_responses)
+            finally:
+                for told in self._followers:
+                    told(params.task_id)
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: DeskContext, params: TaskParams) -> Document:
@@ -145,41 +197,22 @@ def wants_tasks(context: AnyContext) -> bool:
     )
 
 
-async def run_tasked(verb: Verb, request: Request) -> Result:
-    """The tool's result at once, offered as a task, whether or not the execution has ended meanwhile.
-
-    Refusals, a question of this very call that is still open, and whatever would ask the calling model are given as
-    ordinary results.
-    """
-    if await _continues(verb, request):
-        return await verb.run(request)
-    result = await verb.run(replace(request, arguments={**request.arguments, "waitSeconds": 0}))
-    document = result.structured_content if isinstance(result, CallToolResult) and not result.is_error else None
-    if not isinstance(result, CallToolResult) or document is None:
-        return result
-    execution, _ = await request.service.engine.current(document["executionId"])
-    asked = request.arguments.get("suspensionId")
-    if any(found.question.suspension_id == asked for found in execution.open_suspensions):
-        return result
-    if not _asks_the_caller(request.service, execution):
-        return offered(result, execution.execution_id)
-    seconds = request.arguments.get("waitSeconds")
-    view = await watched(request.service, request.service.view(execution), seconds, request.context)
-    return await shown(request, view)
-
-
 def offered(result: CallToolResult, execution_id: str) -> CallToolResult:
     """The result, marked to be given as the task `execution_id`; only for clients that `wants_tasks`."""
     return result.model_copy(update={"meta": {**(result.meta or {}), _OFFER: execution_id}})
 
 
 async def owned(service: Service, task_id: str, principal: str) -> Task | None:
-    """The principal's task; None when there is none with that id or it is somebody else's. Raises `StoreError`."""
+    """The principal's task; None when there is none with that id or it is somebody else's. Raises `StoreError`.
+
+    A plan that nobody runs yet is no task: nothing works on it, and it would be polled for ever.
+    """
     try:
         execution, owner = await service.engine.current(task_id)
     except UnknownThread:
         return None
-    return Task(service, execution, principal) if owner == principal else None
+    is_one = owner == principal and execution.status != "planned"
+    return Task(service, execution, principal) if is_one else None
 
 
 async def _found(ctx: DeskContext, params: TaskParams) -> Task:

@@ -1,18 +1,20 @@
 """What a task asks of its client, and what the client's answers decide.
 
-A question that a form can decide is an input request under the key `SUSPENSION.REVISION`; every other question shows in
-the task's status message only, and is answered where it always is: the inbox, the terminal, `submit_answer`. An accepted
-form goes through the same gate as on every other channel and is worth `client`, no more. A form that came back without a
-decision decides nothing, because unattended hosts close forms by themselves; as a key may not be used again after its
-answer, the question is not put through the task any more. That is kept in the audit, so that restarts do not forget it.
+A question that a form can decide is an input request under the key `SUSPENSION.REVISION`, for clients that show forms; every
+other question to a person is an address to open, for clients that open them, under a key that names the address too: it
+changes with a restart, and an address that is gone must not be taken for the one that was shown. An accepted form goes
+through the same gate as on every other channel and is worth `client`, no more. A form that came back without a decision
+decides nothing, because unattended hosts close forms by themselves; neither does an address, whether it was opened or not:
+the person decides on the page. As a key may not be used again after its answer, the question is not put through the task
+any more.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any, Literal
 
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, ClientCapabilities, ElicitRequest, ElicitRequestFormParams, ElicitResult
+from mcp.types import INVALID_PARAMS, ClientCapabilities, ElicitResult
 from pydantic import ValidationError
 
 from planwarden.agent.answers import Authority, Decision
@@ -26,21 +28,23 @@ from planwarden.agent.errors import (
     StaleRevision,
     UnknownSuspension,
 )
-from planwarden.agent.state import Execution
 from planwarden.server.facts import shown_digest
-from planwarden.server.mcp.forms import Form, decision_from, form_for
+from planwarden.server.mcp.forms import Form, Link, decision_from, form_for, link_for
+from planwarden.server.mcp.questions import declares_forms, declares_links, elicit_request
+from planwarden.server.mcp.tasks_notes import Notebook, question_of
 from planwarden.server.service import Service
-from planwarden.server.views import Suspension
+from planwarden.server.views import Execution, Suspension
 
 CHANNEL = "tasks"
-CACHED, PAGE = 1_024, 100
 MAX_KEY_SHOWN = 80
 
 Content = dict[str, Any]
+Asked = tuple[Suspension, Form | Link]
+"""A question, and how this client can be asked it."""
 
 
 class TaskInput:
-    """Questions of tasks as forms. `form` and `decision` make a form and read it; a suite of fixtures has its own."""
+    """Questions of tasks to clients. `form` and `decision` make a form and read it; a suite of fixtures has its own."""
 
     def __init__(
         self,
@@ -49,29 +53,24 @@ class TaskInput:
     ) -> None:
         self._form = form
         self._decision = decision
-        self._closed: OrderedDict[str, set[str]] = OrderedDict()
-        """Keys of forms that came back without a decision, by execution."""
+        self.notebook = Notebook()
 
     async def outstanding(
-        self, service: Service, execution: Execution, capabilities: ClientCapabilities | None
-    ) -> dict[str, tuple[Suspension, Form]]:
+        self, service: Service, view: Execution, capabilities: ClientCapabilities | None
+    ) -> dict[str, Asked]:
         """What this client can be asked now, by key. Raises `StoreError`."""
-        if execution.is_finished or not _shows_forms(capabilities):
+        found: dict[str, Asked] = {}
+        for suspension in view.suspensions:
+            question = self._question(suspension, capabilities) if suspension.addressee == "human" else None
+            if question is not None:
+                found[_key(suspension, question)] = suspension, question
+        if not found:
             return {}
-        found: dict[str, tuple[Suspension, Form]] = {}
-        for suspension in service.view(execution).suspensions:
-            form = self._form(suspension) if suspension.addressee == "human" else None
-            if form is not None:
-                found[f"{suspension.suspension_id}.{suspension.revision}"] = suspension, form
-        closed = await self._closed_of(service, execution.execution_id) if found else set[str]()
-        return {key: asked for key, asked in found.items() if key not in closed}
+        notes = await self.notebook.of(service.engine.store, view.execution_id)
+        return {key: asked for key, asked in found.items() if question_of(key) not in notes.answered}
 
     async def answer(
-        self,
-        service: Service,
-        principal: str,
-        asked: Mapping[str, tuple[Suspension, Form]],
-        responses: Mapping[str, Any],
+        self, service: Service, principal: str, asked: Mapping[str, Asked], responses: Mapping[str, Any]
     ) -> None:
         """Apply the responses to outstanding keys and ignore all others; the same responses again change nothing.
 
@@ -81,56 +80,60 @@ class TaskInput:
         """
         read = {key: _response(key, responses[key]) for key in asked if key in responses}
         for key, response in read.items():
-            suspension, _ = asked[key]
+            suspension, question = asked[key]
             try:
-                decision = self._decision(suspension, response.content) if response.action == "accept" else None
+                decision = self._decided(suspension, question, response)
                 if decision is None:
-                    await self._close(service, suspension, key, response.action, principal)
+                    await self._note(service, suspension, question, key, response.action, principal)
                 else:
                     await _decide(service, suspension, decision, principal)
             except (InvalidArguments, LimitExceeded) as error:
                 raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
 
-    async def _close(
+    def _question(self, suspension: Suspension, capabilities: ClientCapabilities | None) -> Form | Link | None:
+        form = self._form(suspension) if declares_forms(capabilities) else None
+        if form is not None:
+            return form
+        # Everything else is decided on the page.
+        return link_for(suspension) if declares_links(capabilities) else None
+
+    def _decided(self, suspension: Suspension, question: Form | Link, response: ElicitResult) -> Decision | None:
+        """None when it decides nothing, which is all that the answer to an address can do, whatever came with it."""
+        if response.action != "accept" or isinstance(question, Link):
+            return None
+        return self._decision(suspension, response.content)
+
+    async def _note(
         self,
         service: Service,
         suspension: Suspension,
+        question: Form | Link,
         key: str,
         action: Literal["accept", "decline", "cancel"],
         principal: str,
     ) -> None:
-        closed = await self._closed_of(service, suspension.execution_id)
-        if key in closed:
-            return
         entry = Entry(
-            kind="form_closed",
+            kind="form_closed" if isinstance(question, Form) else "link_answered",
             facts={"key": key, "action": action, "channel": CHANNEL, "principal": principal},
             execution_id=suspension.execution_id,
             suspension_id=suspension.suspension_id,
         )
-        await service.engine.store.audit((entry,))
-        closed.add(key)
-
-    async def _closed_of(self, service: Service, execution_id: str) -> set[str]:
-        """Read from the audit once; what other processes close later is noticed after a restart."""
-        found = self._closed.get(execution_id)
-        if found is None:
-            found = set[str]()
-            after = 0
-            while rows := await service.engine.store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
-                found.update(str(row.entry.facts.get("key")) for row in rows if row.entry.kind == "form_closed")
-                after = rows[-1].sequence
-            found = self._closed.setdefault(execution_id, found)
-        self._closed.move_to_end(execution_id)
-        if len(self._closed) > CACHED:
-            self._closed.popitem(last=False)
-        return found
+        revision = question_of(key)
+        await self.notebook.add(
+            service.engine.store, suspension.execution_id, entry, lambda notes: revision in notes.answered
+        )
 
 
-def input_request(form: Form) -> Content:
-    """The form as the request that a client would get by itself."""
-    params = ElicitRequestFormParams(message=form.message, requested_schema=form.schema)
-    return ElicitRequest(params=params).model_dump(by_alias=True, mode="json", exclude_none=True)
+def input_request(question: Form | Link) -> Content:
+    """The question as the request that a client would get by itself."""
+    return elicit_request(question).model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _key(suspension: Suspension, question: Form | Link) -> str:
+    revision = f"{suspension.suspension_id}.{suspension.revision}"
+    if isinstance(question, Form):
+        return revision
+    return f"{revision}.link-{sha256(question.url.encode()).hexdigest()[:8]}"
 
 
 async def _decide(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
@@ -164,8 +167,3 @@ def _response(key: str, given: object) -> ElicitResult:
             message=f"inputResponses {key[:MAX_KEY_SHOWN]!r} is not the result of an elicitation: it needs an action "
             "(accept, decline or cancel) and, when accepted, the form's content",
         ) from None
-
-
-def _shows_forms(capabilities: ClientCapabilities | None) -> bool:
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)

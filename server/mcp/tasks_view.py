@@ -1,7 +1,7 @@
 """An execution as a task of the tasks extension: its status, its times, and what the finished call gives.
 
 The execution is the task, under its own id. What a task can say is less than what an execution can: everything that has
-ended, well or not, is `completed` with the result that the call would have given (`failed` is for protocol errors, which
+ended or runs no further, well or not, is `completed` with the result that the call would have given (`failed` is for protocol errors, which
 our tools do not end with); only what was cancelled is `cancelled`. An `incomplete` execution is `completed` too. It can
 be continued by a later call, which is answered without a task, because a task that ended does not start again.
 
@@ -17,7 +17,7 @@ from planwarden.server.service import Service
 
 TASKS = "io.modelcontextprotocol/tasks"
 """Identifier of the extension."""
-WORKING_POLL_MS, ASKING_POLL_MS = 1_000, 3_000
+WORKING_POLL_MS, WAITING_POLL_MS = 1_000, 3_000
 """How often to look again, as a suggestion: who looks more often is answered all the same."""
 DAY_MS = 24 * 3600 * 1000
 
@@ -28,32 +28,30 @@ Document = dict[str, Any]
 
 
 def task_status(execution: Execution) -> TaskStatus:
-    """Open questions come first: they can be answered while other branches of the plan still run."""
+    """What the execution alone says: whether it has ended, and how."""
     if execution.status == "cancelled":
         return "cancelled"
-    if execution.is_finished:
-        return "completed"
-    asked = any(found.question.addressee != "clock" for found in execution.open_suspensions)
-    return "input_required" if asked or execution.status == "planned" else "working"
+    return "completed" if execution.is_finished else "working"
 
 
-def task_document(service: Service, execution: Execution) -> Document:
-    """The fields that every form of a task has."""
-    status = task_status(execution)
+def task_document(service: Service, execution: Execution, status: TaskStatus, what: str | None = None) -> Document:
+    """The fields that every form of a task has. `what` takes the place of what is to be done in its message."""
+    is_running = status == "working" and execution.status == "running"
     return {
         "taskId": execution.execution_id,
         "status": status,
-        "statusMessage": _message(service, execution, status),
+        "statusMessage": _message(service, execution, is_running, what),
         "createdAt": _time(execution.created_at),
         "lastUpdatedAt": _time(execution.updated_at),
         "ttlMs": _ttl_ms(service, execution),
-        "pollIntervalMs": ASKING_POLL_MS if status == "input_required" else WORKING_POLL_MS,
+        "pollIntervalMs": WORKING_POLL_MS if is_running else WAITING_POLL_MS,
     }
 
 
-def _message(service: Service, execution: Execution, status: TaskStatus) -> str:
+def _message(service: Service, execution: Execution, is_running: bool, what: str | None) -> str:
     """Names the thread, which is what our tools take, and says what is to be done."""
-    what = standing(execution) if status == "working" else service.view(execution).next_action
+    if what is None:
+        what = standing(execution) if is_running else service.view(execution).next_action
     return f"thread {execution.thread_id}: {what}"
 
 

@@ -148,12 +148,19 @@ class Stage:
         return [content for name, content in self._answers() if name == tool]
 
     def _answers(self) -> Iterator[tuple[str, Message]]:
+        """Also those that came in the end of a task."""
         asked: dict[Any, str] = {}
+        tasks: dict[str, str] = {}
         for speaker, message in self.wire:
             if speaker == "client" and message.get("method") == "tools/call":
                 asked[message["id"]] = message["params"]["name"]
+            elif speaker == "client" and message.get("method") == "tasks/get":
+                asked[message["id"]] = tasks[message["params"]["taskId"]]
             elif speaker == "server" and message.get("id") in asked and "method" not in message:
-                content = message.get("result", {}).get("structuredContent")
+                result = message.get("result", {})
+                if result.get("resultType") == "task":
+                    tasks[result["taskId"]] = asked[message["id"]]
+                content = result.get("result", result).get("structuredContent")
                 if content is not None:
                     yield asked[message["id"]], content
 

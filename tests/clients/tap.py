@@ -27,8 +27,9 @@ def record(folder: Path, speaker: str, line: bytes) -> dict[str, Any]:
 
 
 def is_suspended(message: dict[str, Any]) -> bool:
-    """The answer of a tool that says that an execution waits for somebody."""
+    """The answer of a tool, at once or in the end of its task, that says that an execution waits for somebody."""
     result: dict[str, Any] = message.get("result") or {}
+    result = result.get("result") or result
     content: dict[str, Any] = result.get("structuredContent") or {}
     return content.get("status") == "suspended"
 

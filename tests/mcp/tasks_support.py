@@ -1,6 +1,6 @@
 """What tests of tasks share: a client that takes tasks, and the requests of the extension as it sends them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import anyio
@@ -111,7 +111,7 @@ async def get(client: Client, task_id: str) -> Document:
     return found.document()
 
 
-async def update(client: Client, task_id: str, **responses: JsonValue) -> Document:
+async def update(client: Client, task_id: str, **responses: JsonValue | Mapping[str, str]) -> Document:
     params = UpdateParams(task_id=task_id, input_responses=responses)
     return (await client.session.send_request(UpdateTask(params=params), AnyResult)).document()
 

@@ -34,6 +34,34 @@ async def test_resources_and_templates_are_listed(tmp_path: Path, era: Era) -> N
         ]
 
 
+@requirement("lists:hints")
+async def test_resources_have_a_drawing_and_say_whom_they_are_for(tmp_path: Path, era: Era) -> None:
+    async with served(tmp_path) as found, Client(found.server, mode=era) as client:
+        resources = (await client.list_resources()).resources
+        templates = (await client.list_resource_templates()).resource_templates
+        for each in (*resources, *templates):
+            assert each.icons and each.icons[0].src.startswith("data:image/svg+xml;base64,")
+            assert each.annotations is not None and each.annotations.audience and each.annotations.priority
+
+
+@requirement("lists:hints")
+async def test_lists_may_be_kept_and_what_changes_may_not(tmp_path: Path, era: Era) -> None:
+    """spec: 2026-07-28 caching; what differs between clients is private, and older revisions know no hints."""
+    async with served(tmp_path) as found, Client(found.server, mode=era) as client:
+        lists = (
+            (await client.list_tools(), "private"),
+            (await client.list_resources(), "private"),
+            (await client.list_resource_templates(), "public"),
+            (await client.list_prompts(), "public"),
+        )
+        for listed, scope in lists:
+            sent = listed.model_dump(by_alias=True, exclude_unset=True)
+            hints = (sent.get("ttlMs"), sent.get("cacheScope"))
+            assert hints == ((3_600_000, scope) if era == "auto" else (None, None))
+        for uri in ("planwarden://tools", "planwarden://suspensions"):
+            assert (await client.read_resource(uri)).ttl_ms == 0
+
+
 async def test_resources_say_the_same_as_the_tools(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "erase", {"ids": [1]})))

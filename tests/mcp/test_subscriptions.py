@@ -1,6 +1,6 @@
 """Subscriptions over MCP, in both eras: what changes is told, to its owner, and a slow listener holds nothing up."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,20 +18,31 @@ from mcp.types import (
     SubscriptionFilter,
     SubscriptionsListenRequest,
     SubscriptionsListenRequestParams,
+    TextResourceContents,
     UnsubscribeRequest,
     UnsubscribeRequestParams,
 )
 from pydantic import JsonValue
 
 from planwarden.agent.answers import Authority, Decision
-from planwarden.server.configuration import Settings
+from planwarden.server.configuration import Settings, ToolSettings
 from planwarden.server.http import serve_http
 from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.subscriptions_watch import MAX_TOPICS, ExecutionTopic, SuspensionsTopic, TaskTopic, Watch
+from planwarden.server.mcp.subscriptions_watch import (
+    MAX_TOPICS,
+    ExecutionTopic,
+    SuspensionsTopic,
+    SuspensionTopic,
+    TaskTopic,
+    Watch,
+)
 from planwarden.server.mcp.watch import AnyContext
 from planwarden.server.service import Service
-from tests.mcp.support import ERAS, Era, Served, ok, served
+from planwarden.server.views import Suspension
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory import MemoryStore
+from tests.mcp.support import ERAS, Era, Served, ok, sender, served
 from tests.mcp.tasks_support import TakesTasks, code_of
 from tests.requirements import requirement
 from tests.support import Ledger, confirm, plan, tool_step, warden
@@ -215,7 +226,14 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
         service, bus, heard = w.service, InMemorySubscriptionBus(), list[object]()
         view = await service.execute_plan(CONFIRMED, wait_seconds=5, principal="local")
         watch = Watch(service, "local", bus, lambda event: True)
-        topics = {ExecutionTopic("e", view.thread_id), TaskTopic(view.execution_id), SuspensionsTopic(SUSPENSIONS)}
+        [question] = view.suspensions
+        one = SuspensionTopic("q", question.suspension_id)
+        topics = {
+            ExecutionTopic("e", view.thread_id),
+            TaskTopic(view.execution_id),
+            SuspensionsTopic(SUSPENSIONS),
+            one,
+        }
         for topic in topics:
             assert await watch.add(topic)
         async with aclosing(watch.changes()) as changes, anyio.create_task_group() as tasks:
@@ -281,3 +299,65 @@ async def test_a_server_that_stops_ends_its_streams_in_order(tmp_path: Path) -> 
                 scope.cancel()
                 assert [event async for event in stream] == []
             await stopped.wait()
+
+
+async def answered(service: Service, clock: ManualClock, question: Suspension) -> None:
+    await approve_all(service)
+
+
+async def revised(service: Service, clock: ManualClock, question: Suspension) -> None:
+    edited = Decision(approved=True, modified_args={"to": "bob"})
+    claimed = Authority(assurance="claimed", channel="mcp", principal="local")
+    await service.answer(question.thread_id, question.suspension_id, edited, claimed, wait_seconds=0, principal="local")
+
+
+async def expired(service: Service, clock: ManualClock, question: Suspension) -> None:
+    clock.advance(100)
+    await service.engine.tick()
+
+
+async def withdrawn(service: Service, clock: ManualClock, question: Suspension) -> None:
+    await service.cancel_execution(question.thread_id, principal="local")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("change", [answered, revised, expired, withdrawn])
+@requirement("subscriptions:suspension")
+async def test_who_watches_one_question_is_told_of_its_changes_and_of_no_others(
+    tmp_path: Path, era: Era, change: Callable[[Service, ManualClock, Suspension], Awaitable[None]]
+) -> None:
+    """spec: the update of a subresource; what is read then is the new state, or that the question is closed."""
+    clock = ManualClock()
+    settings = Settings(home=tmp_path, tools={"send": ToolSettings(answer_within_s=60.0)})
+    tools = [*Ledger().tools(), sender(Ledger())]
+    async with served(tmp_path, tools=tools, store=MemoryStore(clock), settings=settings) as found:
+        service, listener = found.warden.service, Listener()
+        asked = await service.execute_plan(plan(tool_step("a", "send", {"to": "ann"})), principal="local")
+        other = await service.execute_plan(CONFIRMED, principal="somebody else")
+        [question], [foreign] = asked.suspensions, other.suspensions
+        uri, theirs = (f"{SUSPENSIONS}/{each.suspension_id}" for each in (question, foreign))
+        async with listener.subscribed(found.server, era, theirs, uri, f"{SUSPENSIONS}/none") as client:
+            await asked_by(found)
+            await change(service, clock, question)
+            await listener.told(uri)
+            assert set(listener.uris) == {uri}
+            if change is revised:
+                [content] = (await client.read_resource(uri)).contents
+                assert isinstance(content, TextResourceContents) and '"revision": 2' in content.text
+            else:
+                assert await code_of(client.read_resource(uri)) == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:suspension")
+async def test_a_question_that_another_process_answers_is_told(tmp_path: Path, era: Era) -> None:
+    async with (
+        served(tmp_path, tools=Ledger().tools(), on_disk=True) as one,
+        served(tmp_path, tools=Ledger().tools(), on_disk=True) as other,
+    ):
+        await asked_by(one)
+        [question] = (await one.warden.service.list_suspensions(principal="local")).suspensions
+        uri, listener = f"{SUSPENSIONS}/{question.suspension_id}", Listener()
+        async with listener.subscribed(one.server, era, uri):
+            await approve_all(other.warden.service)
+            await listener.told(uri)
