@@ -15,10 +15,10 @@ from planwarden.server.mcp.tasks_standing import PAGE_S
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory import MemoryStore
 from tests.mcp.support import Document, Served, nobody, ok, question_of, sender, served
-from tests.mcp.tasks_support import TERMINAL, Gate, TakesTasks, code_of, get, key_of, listen, start, until, update
+from tests.mcp.tasks_support import TERMINAL, TakesTasks, code_of, get, key_of, listen, start, until, update
 from tests.mcp.wire_support import FORMS, LINKS, TAKES, wired
 from tests.requirements import requirement
-from tests.support import Ledger, asked_step, confirm, plan, tool_step
+from tests.support import Gate, Ledger, asked_step, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
