@@ -37,7 +37,9 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     """The whole command line."""
     shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    shared.add_argument("--home", type=Path, metavar="DIR", help="directory of database and settings")
+    shared.add_argument(
+        "--home", type=Path, metavar="DIR", help="folder of database and settings; default: PLANWARDEN_HOME"
+    )
     shared.add_argument("--model", help="caller, scripted:FILE, or a provider's, such as anthropic:NAME")
     servers = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     servers.add_argument(
@@ -66,8 +68,12 @@ def parser() -> Parser:
 
     serve = command("serve", handlers.serve, "Serve MCP over standard input and output, or over HTTP.", has_json=False)
     serve.add_argument("--http", action="store_true", help="Streamable HTTP at /mcp instead")
-    serve.add_argument("--host", default="127.0.0.1", help="default %(default)s")
-    serve.add_argument("--port", type=_port, default=8765, help="default %(default)s")
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; another than this machine's needs tokens and allowed_hosts; default %(default)s",
+    )
+    serve.add_argument("--port", type=_port, default=8765, help="port to listen on; default %(default)s")
     serve.add_argument(
         "--i-know-the-caller-can-approve-itself",
         dest="accepts_trust",
@@ -87,7 +93,7 @@ def parser() -> Parser:
     goal.add_argument("goal", metavar="GOAL", help="what is wanted, in one argument")
     goal.add_argument("--yes", action="store_true", help="as for run")
     call = command("call", handlers.call, "Call one tool, gated and recorded as in a plan.")
-    call.add_argument("tool", metavar="TOOL")
+    call.add_argument("tool", metavar="TOOL", help="its name, as `planwarden tools` lists it")
     call.add_argument(
         "--arg",
         action="append",
@@ -103,24 +109,24 @@ def parser() -> Parser:
     )
     listed.add_argument("--cursor", help="where the last page ended")
     show = command("show", handlers.show, "Show a thread's newest execution.")
-    show.add_argument("thread", metavar="THREAD")
+    show.add_argument("thread", metavar="THREAD", help="a threadId, as `planwarden list` shows it")
     show.add_argument("--observations", type=int, metavar="N", help="also what happened after event N; 0 for all")
     show.add_argument(
         "--artifact", metavar="ID", help="instead write one large result, whole and as it is, to standard output"
     )
     approve = command("approve", handlers.approve, "Show a question, ask the person at the terminal, and go on.")
-    approve.add_argument("suspension", metavar="SUSPENSION")
+    approve.add_argument("suspension", metavar="SUSPENSION", help="the id of the question")
     approve.add_argument(
         "--code", metavar="CODE", help="where there is no terminal: one that `planwarden inbox` showed"
     )
     approve.add_argument("--digest", metavar="DIGEST", help="with --code: of the question as it was read")
     reject = command("reject", handlers.reject, "Reject a question and go on with what is left to do.")
-    reject.add_argument("suspension", metavar="SUSPENSION")
-    reject.add_argument("--reason", metavar="R", help="told to the model")
+    reject.add_argument("suspension", metavar="SUSPENSION", help="the id of the question")
+    reject.add_argument("--reason", metavar="TEXT", help="told to the model")
     _inbox(command("inbox", handlers.inbox, "Open the inbox in the browser, with a one-time code."))
     tools = command("tools", handlers.tools, "List the tools that plans may name.")
     tools.add_argument("query", nargs="*", metavar="QUERY", help="words to look for; best matches first")
-    tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
+    tools.add_argument("--limit", type=int, metavar="N", help="tools, at most 100")
     tools.add_argument("--cursor", help="where the last page ended")
     command("doctor", handlers.doctor, "Check store, settings, model and tools.")
     _notify(commands, shared)
@@ -130,7 +136,7 @@ def parser() -> Parser:
     prune = command("prune", handlers.prune, "Delete old finished executions.")
     prune.add_argument("--days", type=int, metavar="N", help="unchanged for so many days; default [retention] days")
     backup = command("backup", handlers.backup, "Copy the database while it is in use.")
-    backup.add_argument("file", type=Path, metavar="FILE")
+    backup.add_argument("file", type=Path, metavar="FILE", help="a new file; an existing one is not overwritten")
     text = "Bearer tokens for MCP over HTTP: make, list, revoke."
     _add_tokens(commands.add_parser("token", help=text, description=text), shared)
     config = commands.add_parser(
@@ -163,7 +169,7 @@ def _add_tokens(tokens: Parser, shared: Parser) -> None:
     )
     verb("list", handlers.token_list, "List tokens, without their secrets.")
     revoke = verb("revoke", handlers.token_revoke, "End a token, or all tokens of a name.")
-    revoke.add_argument("name", metavar="NAME|ID")
+    revoke.add_argument("name", metavar="TOKEN", help="a name, for all of its tokens, or the id of one")
 
 
 def _inbox(inbox: Parser) -> None:
@@ -199,7 +205,7 @@ def _grants(commands: "Subparsers", shared: Parser) -> None:
     add = group.add_parser(
         "add", help="allow calls of a tool, asked at the terminal", parents=[shared], allow_abbrev=False
     )
-    add.add_argument("tool", metavar="TOOL")
+    add.add_argument("tool", metavar="TOOL", help="its name, as `planwarden tools` lists it")
     add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
     add.add_argument("--uses", type=int, required=True, metavar="N", help="how many calls, at most 1000")
     add.add_argument("--for", dest="duration", required=True, metavar="TIME", help="how long: 30m, 2h; at most 8h")
@@ -207,7 +213,7 @@ def _grants(commands: "Subparsers", shared: Parser) -> None:
     add.add_argument("--json", action="store_true", help=_JSON)
     add.set_defaults(run=handlers.grant_add)
     revoke = group.add_parser("revoke", help="end one now", parents=[shared], allow_abbrev=False)
-    revoke.add_argument("grant", metavar="GRANT")
+    revoke.add_argument("grant", metavar="GRANT", help="its id, as `planwarden grant list` shows it")
     revoke.set_defaults(run=handlers.grant_revoke, json=False)
 
 
@@ -231,7 +237,7 @@ def _audit(commands: "Subparsers", shared: Parser) -> None:
     )
     show = group.add_parser("show", help="show it, oldest first", parents=[shared], allow_abbrev=False)
     show.add_argument("--thread", metavar="THREAD", help="only what belongs to this thread")
-    show.add_argument("--limit", type=int, default=50, metavar="N", help="at most 500; default %(default)s")
+    show.add_argument("--limit", type=int, default=50, metavar="N", help="rows, at most 500; default %(default)s")
     show.add_argument("--cursor", help="where the last page ended")
     show.add_argument("--json", action="store_true", help=_JSON)
     show.set_defaults(run=handlers.audit_show)
