@@ -412,7 +412,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCompleted:
-    """Every step is over and none failed or was rejected."""
+    """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ SHOWN_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
+    """A call of a tool: made, or asked about."""
+
     call_id: str
     """`STEP:NUMBER`, unique in the execution."""
     tool_name: str
@@ -38,6 +40,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
+    """Why something failed."""
+
     code: str
     """One of the [codes](errors.md)."""
     message: str
@@ -46,6 +50,8 @@ class Error:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """A step of the plan and how it stands."""
+
     id: str
     """As in the plan."""
     description: str
@@ -67,13 +73,15 @@ class Step:
     result: JsonValue
     """The value of its one call, the list of its calls' values, or its text; null until it is completed."""
     error: Error | None
-    """Why it failed or was skipped, or null."""
+    """Why it failed or was rejected, or null."""
     actual_tool_calls: tuple[ToolCall, ...]
     """What was really called, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAnswer:
+    """Where a person decides."""
+
     inbox_url: str | None = None
     """The question's page, null while no inbox runs."""
     command: str | None = None
@@ -108,6 +116,8 @@ class ToolView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
+    """A later call that a confirmation decides together with itself."""
+
     step_id: str
     """The later step."""
     tool_name: str
@@ -118,6 +128,8 @@ class Covered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
+    """A question to a person or to the caller."""
+
     suspension_id: str
     """What an answer names."""
     thread_id: str
@@ -168,6 +180,8 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endorsement:
+    """One of several approvals that are needed."""
+
     principal: str
     """Who approved."""
     assurance: str
@@ -180,6 +194,8 @@ class Endorsement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
+    """What an execution took."""
+
     model_calls: int
     """Replies of a model, the caller's included."""
     input_tokens: int
@@ -192,6 +208,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
+    """One fact of the public history."""
+
     sequence: int
     """Place in the log; ask for what came after it with `observationsAfter`."""
     type: str
@@ -240,6 +258,8 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionPage:
+    """Open questions."""
+
     suspensions: tuple[Suspension, ...]
     """Oldest first."""
     total: int
@@ -270,6 +290,8 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolPage:
+    """A part of the catalogue."""
+
     tools: tuple[ToolLine, ...]
     """Best matches first, without a query by name."""
     total: int
@@ -280,6 +302,8 @@ class ToolPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSchemas:
+    """Full definitions."""
+
     tools: tuple[ToolView, ...]
     """In the order that was asked for."""
     unknown: tuple[str, ...]

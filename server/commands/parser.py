@@ -143,17 +143,21 @@ def parser() -> Parser:
         "config", help="Configuration for MCP hosts.", description="Configuration for MCP hosts."
     )
     printed = config.add_subparsers(metavar="print", required=True, parser_class=Parser)
-    client = printed.add_parser("print", help="print it, ready to paste", parents=[shared], allow_abbrev=False)
-    client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(CLIENTS))
+    client = _verb(printed, "print", "Print the block for a host, ready to paste.", shared)
+    client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=f"the host: {', '.join(CLIENTS)}")
     client.set_defaults(run=handlers.config)
     return top
+
+
+def _verb(group: "Subparsers", name: str, text: str, shared: Parser) -> Parser:
+    return group.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
 
 
 def _add_tokens(tokens: Parser, shared: Parser) -> None:
     verbs = tokens.add_subparsers(metavar="add|list|revoke", required=True, parser_class=Parser)
 
     def verb(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
-        made = verbs.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
+        made = _verb(verbs, name, text, shared)
         made.set_defaults(run=run)
         made.add_argument("--json", action="store_true", help=_JSON)
         return made
@@ -187,7 +191,7 @@ def _notify(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("notify", help=text, description=text).add_subparsers(
         metavar="test", required=True, parser_class=Parser
     )
-    test = group.add_parser("test", help="send a test notice now", parents=[shared], allow_abbrev=False)
+    test = _verb(group, "test", "Send a test notice now.", shared)
     test.add_argument("--channel", metavar="NAME", help="only to this channel; default: to every one")
     test.add_argument("--json", action="store_true", help=_JSON)
     test.set_defaults(run=handlers.notify_test)
@@ -198,13 +202,11 @@ def _grants(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("grant", help=text, description=text).add_subparsers(
         metavar="list|add|revoke", required=True, parser_class=Parser
     )
-    listed = group.add_parser("list", help="list them", parents=[shared], allow_abbrev=False)
+    listed = _verb(group, "list", "List standing approvals.", shared)
     listed.add_argument("--open", action="store_true", help="only those that a call may still use")
     listed.add_argument("--json", action="store_true", help=_JSON)
     listed.set_defaults(run=handlers.grant_list)
-    add = group.add_parser(
-        "add", help="allow calls of a tool, asked at the terminal", parents=[shared], allow_abbrev=False
-    )
+    add = _verb(group, "add", "Allow calls of a tool beforehand; asks at the terminal.", shared)
     add.add_argument("tool", metavar="TOOL", help="its name, as `planwarden tools` lists it")
     add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
     add.add_argument("--uses", type=int, required=True, metavar="N", help="how many calls, at most 1000")
@@ -212,7 +214,7 @@ def _grants(commands: "Subparsers", shared: Parser) -> None:
     add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
     add.add_argument("--json", action="store_true", help=_JSON)
     add.set_defaults(run=handlers.grant_add)
-    revoke = group.add_parser("revoke", help="end one now", parents=[shared], allow_abbrev=False)
+    revoke = _verb(group, "revoke", "End a standing approval now.", shared)
     revoke.add_argument("grant", metavar="GRANT", help="its id, as `planwarden grant list` shows it")
     revoke.set_defaults(run=handlers.grant_revoke, json=False)
 
@@ -222,10 +224,10 @@ def _keys(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("key", help=text, description=text).add_subparsers(
         metavar="list|revoke", required=True, parser_class=Parser
     )
-    listed = group.add_parser("list", help="list everybody's", parents=[shared], allow_abbrev=False)
+    listed = _verb(group, "list", "List everybody's keys.", shared)
     listed.add_argument("--json", action="store_true", help=_JSON)
     listed.set_defaults(run=handlers.key_list)
-    revoke = group.add_parser("revoke", help="end one now, such as a lost one", parents=[shared], allow_abbrev=False)
+    revoke = _verb(group, "revoke", "End a key now, such as a lost one.", shared)
     revoke.add_argument("key", metavar="KEY", help="its id, or the beginning of it")
     revoke.set_defaults(run=handlers.key_revoke, json=False)
 
@@ -235,17 +237,17 @@ def _audit(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("audit", help=text, description=text).add_subparsers(
         metavar="show|verify|export", required=True, parser_class=Parser
     )
-    show = group.add_parser("show", help="show it, oldest first", parents=[shared], allow_abbrev=False)
+    show = _verb(group, "show", "Show the record, oldest first.", shared)
     show.add_argument("--thread", metavar="THREAD", help="only what belongs to this thread")
     show.add_argument("--limit", type=int, default=50, metavar="N", help="rows, at most 500; default %(default)s")
     show.add_argument("--cursor", help="where the last page ended")
     show.add_argument("--json", action="store_true", help=_JSON)
     show.set_defaults(run=handlers.audit_show)
-    verify = group.add_parser("verify", help="prove that it is whole", parents=[shared], allow_abbrev=False)
+    verify = _verb(group, "verify", "Prove that the record is whole.", shared)
     verify.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
     verify.add_argument("--json", action="store_true", help=_JSON)
     verify.set_defaults(run=handlers.audit_verify)
-    export = group.add_parser("export", help="write it as JSON lines", parents=[shared], allow_abbrev=False)
+    export = _verb(group, "export", "Write the record as JSON lines.", shared)
     export.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
     export.set_defaults(run=handlers.audit_export, json=False)
 

@@ -43,9 +43,9 @@ class NotifySettings(BaseModel):
     events: Annotated[list[Told], Field(min_length=1)] | None = None
     """What is told; default all of them."""
     secret_env: Variable | None = None
-    """Webhooks: the environment variable with the secret, `whsec_` and 24 to 64 random bytes in base64."""
+    """For webhooks: the environment variable with the secret, `whsec_` and 24 to 64 random bytes in base64."""
     token_env: Variable | None = None
-    """ntfy: the environment variable with an access token, for servers that want one."""
+    """For ntfy: the environment variable with an access token, for servers that want one."""
 
     @field_validator("url")
     @classmethod
