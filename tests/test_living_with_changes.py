@@ -23,7 +23,7 @@ from tests.downstream.support import Place, called, listed
 from tests.requirements import requirement
 from tests.support import plan, tool_step, warden
 
-pytestmark = [pytest.mark.anyio, requirement("docs:changes")]
+pytestmark = pytest.mark.anyio
 
 PAGE = Path(__file__).parent.parent / "docs" / "living-with-changes.md"
 YES = planwarden.Decision(approved=True)
@@ -69,7 +69,7 @@ class Home:
         async with planwarden.Warden(settings=settings) as warden:
             yield warden
 
-    async def asked(self, *before: JsonValue) -> planwarden.Execution:
+    async def asked(self, *before: dict[str, JsonValue]) -> planwarden.Execution:
         """A plan that waits: at a call of `send`, or at what comes before it."""
         async with self.opened() as warden:
             execution = await warden.execute_plan(plan(*before, tool_step("do", "send", {"text": "hello"})))
@@ -115,6 +115,7 @@ async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
     return question
 
 
+@requirement("docs:changes")
 async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(home: Home) -> None:
     """ours: the newest migration only adds tables, so without them the file is the older version's"""
     execution = await home.asked()
@@ -128,6 +129,7 @@ async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_aft
     database.close()
 
 
+@requirement("docs:changes")
 async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
     """ours"""
     await home.asked()
@@ -139,6 +141,7 @@ async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
             pass
 
 
+@requirement("docs:changes")
 async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) -> None:
     """ours"""
     execution = await home.asked()
@@ -149,6 +152,7 @@ async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) 
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 
+@requirement("docs:changes")
 async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call(home: Home) -> None:
     """ours"""
     execution = await home.asked(tool_step("ask", "displayConfirmation", {"action": "go on?"}))
@@ -159,6 +163,7 @@ async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 
+@requirement("docs:changes")
 async def test_a_tool_that_does_not_take_the_approved_arguments_any_more_is_not_run(home: Home) -> None:
     """ours"""
     execution = await home.asked()
@@ -169,6 +174,7 @@ async def test_a_tool_that_does_not_take_the_approved_arguments_any_more_is_not_
     assert says("changed after it was approved and does not take its arguments any more") in execution.error.message
 
 
+@requirement("docs:changes")
 async def test_another_body_under_the_same_definition_runs_without_a_word(home: Home) -> None:
     """ours: the limit that the guide states"""
     execution = await home.asked()
@@ -177,6 +183,7 @@ async def test_another_body_under_the_same_definition_runs_without_a_word(home: 
     assert home.ledger == ["sent differently hello"]
 
 
+@requirement("docs:changes")
 async def test_a_tool_that_is_gone_fails_its_step_and_the_question_can_be_rejected(home: Home) -> None:
     """ours"""
     first, second = await home.asked(), await home.asked()
@@ -188,6 +195,7 @@ async def test_a_tool_that_is_gone_fails_its_step_and_the_question_can_be_reject
     assert home.ledger == []
 
 
+@requirement("docs:changes")
 async def test_a_tool_of_a_server_that_is_gone_fails_its_step(tmp_path: Path) -> None:
     """ours"""
     place = Place(tmp_path, settings="")
@@ -203,6 +211,7 @@ async def test_a_tool_of_a_server_that_is_gone_fails_its_step(tmp_path: Path) ->
     assert "note x" not in place.ledger
 
 
+@requirement("docs:changes")
 @pytest.mark.parametrize(
     "settings", ["[tools.send]\ntimeout_s = 5\n", "[approvals]\nquorum = 2\n", "[approvals]\ntrust_caller = true\n"]
 )
@@ -215,6 +224,7 @@ async def test_a_question_is_asked_again_under_a_new_policy(home: Home, settings
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 
+@requirement("docs:changes")
 async def test_a_new_risk_holds_for_what_waits(home: Home) -> None:
     """ours"""
     execution = await home.asked()
@@ -223,6 +233,7 @@ async def test_a_new_risk_holds_for_what_waits(home: Home) -> None:
     assert (question.risk, question.needs) == ("critical", "signed")
 
 
+@requirement("docs:changes")
 @pytest.mark.parametrize(
     "settings", ["[execution]\nmaxIterations = 1\n", "[approvals]\nremind_after_s = [5]\n", "[retention]\ndays = 1\n"]
 )
@@ -233,6 +244,7 @@ async def test_settings_that_decide_nothing_do_not_touch_a_question(home: Home, 
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 
+@requirement("docs:changes")
 async def test_a_question_to_the_caller_stays_the_callers_under_another_model(home: Home) -> None:
     """ours"""
     script = home.folder / "script.json"
@@ -248,6 +260,7 @@ async def test_a_question_to_the_caller_stays_the_callers_under_another_model(ho
     assert (execution.status, execution.steps[0].result) == ("completed", "by the script")
 
 
+@requirement("docs:changes")
 async def test_the_next_prompt_goes_to_whatever_model_is_configured_then(home: Home) -> None:
     """ours"""
     steps = [tool_step("ask", "displayConfirmation", {"action": "go on?"}), {"id": "a", "description": "think"}]
@@ -260,6 +273,7 @@ async def test_the_next_prompt_goes_to_whatever_model_is_configured_then(home: H
     assert [(found.addressee, found.kind) for found in execution.suspensions] == [("caller", "step")]
 
 
+@requirement("docs:changes")
 async def test_a_home_goes_on_where_it_is_moved_to(home: Home, tmp_path: Path) -> None:
     """ours"""
     execution = await home.asked()
@@ -269,6 +283,7 @@ async def test_a_home_goes_on_where_it_is_moved_to(home: Home, tmp_path: Path) -
     assert moved.ledger == ["sent hello"]
 
 
+@requirement("docs:changes")
 async def test_a_restored_backup_asks_again_what_was_answered_after_it(home: Home, tmp_path: Path) -> None:
     """ours: the limit that the guide states; the log that knew better is gone"""
     execution = await home.asked()
@@ -285,6 +300,7 @@ async def test_a_restored_backup_asks_again_what_was_answered_after_it(home: Hom
     assert home.ledger == ["sent hello", "sent hello"]
 
 
+@requirement("docs:changes")
 async def test_a_clock_that_is_set_forward_ends_questions_and_one_set_back_lengthens_them() -> None:
     """ours"""
     clock = ManualClock()
@@ -300,6 +316,7 @@ async def test_a_clock_that_is_set_forward_ends_questions_and_one_set_back_lengt
         assert (await opened.get_execution(first.thread_id)).status == "rejected"
 
 
+@requirement("docs:changes")
 async def test_a_waiting_plan_is_replaced_by_cancelling_it(home: Home) -> None:
     """ours"""
     execution = await home.asked()
