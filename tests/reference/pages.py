@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.reference import commands as reference_commands
 from tests.reference import hosts as reference_hosts
+from tests.reference import limits as reference_limits
 from tests.reference import mcp as reference_mcp
 from tests.reference import python as reference_python
 from tests.reference import settings as reference_settings
@@ -19,6 +20,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 BLOCKS: Mapping[str, Callable[[], str]] = {
     **reference_commands.BLOCKS,
     **reference_hosts.BLOCKS,
+    **reference_limits.BLOCKS,
     **reference_mcp.BLOCKS,
     **reference_python.BLOCKS,
     **reference_settings.BLOCKS,
