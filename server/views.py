@@ -43,7 +43,7 @@ class Error:
     """Why something failed."""
 
     code: str
-    """One of the [codes](errors.md)."""
+    """A stable word for what went wrong."""
     message: str
     """What happened, to which id, and what to do next."""
 
@@ -213,7 +213,7 @@ class Observation:
     sequence: int
     """Place in the log; ask for what came after it with `observationsAfter`."""
     type: str
-    """See [observations](#observations)."""
+    """What kind of fact it is."""
     at: datetime
     """When it was committed."""
     step_id: str | None

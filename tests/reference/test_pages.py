@@ -7,6 +7,7 @@ import pytest
 
 from planwarden.server.clients import CLIENTS
 from tests import reference
+from tests.clients.roster import CLIENTS as DRIVEN
 from tests.reference.code import table
 from tests.reference.settings import variables
 from tests.reference.values import IN_LOGS, error_codes
@@ -70,3 +71,15 @@ def test_every_host_has_a_guide_with_its_block() -> None:
     """ours"""
     guides = {page.stem: page.read_text(encoding="utf-8") for page in (reference.DOCS / "hosts").glob("*.md")}
     assert [client for client in CLIENTS if f"config {client}" not in reference.named(guides.get(client, ""))] == []
+
+
+def test_the_guides_of_driven_hosts_name_what_is_driven() -> None:
+    """ours"""
+    driven = {"claude-code": "Claude Code", "codex": "Codex CLI", "gemini": "Gemini CLI", "opencode": "opencode"}
+    hosts = {client.name: client for client in DRIVEN}
+    for name, title in driven.items():
+        guide = (reference.DOCS / "hosts" / f"{name}.md").read_text(encoding="utf-8")
+        assert f"Driven in tests, version {hosts[title].version}," in guide
+        assert f"| protocol | {hosts[title].speaks} |" in guide
+    others = [page for page in (reference.DOCS / "hosts").glob("*.md") if page.stem not in driven]
+    assert [page.name for page in others if "Driven in tests" in page.read_text(encoding="utf-8")] == []
