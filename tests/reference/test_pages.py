@@ -39,7 +39,7 @@ def test_everything_that_is_generated_stands_in_some_page() -> None:
 @requirement("docs:reference")
 def test_every_code_that_the_engine_records_is_explained() -> None:
     """ours"""
-    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "agent").glob("*.py"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "agent").rglob("*.py"))]
     recorded = {code for text in texts for found in CODE.findall(text) for code in found if code}
     assert {"tools_not_called", "timeout", "digest_mismatch"} <= recorded
     assert sorted(recorded - error_codes().keys() - IN_LOGS.keys()) == []
