@@ -6,9 +6,10 @@ RUN := $(BIN)/python -m
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 NODE_READY := $(VENV)/.ready-node
+DOCS_READY := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format browser screenshots downstream conformance bundle bench bench-tokens bench-downstream eval providers walk campaign clean clients
+.PHONY: help demo test check lint types imports format browser screenshots downstream conformance docs bundle bench bench-tokens bench-downstream eval providers walk campaign clean clients
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +28,10 @@ $(BENCH_READY): $(READY)
 
 $(NODE_READY): $(READY)
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync -q --frozen --inexact --group conformance
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv sync -q --frozen --inexact --group docs
 	@touch $@
 
 demo: $(READY) ## Run the main job in the terminal: a plan, a question, the outcome
@@ -89,10 +94,14 @@ campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 conformance: $(NODE_READY) ## The protocol's own suite, with its own Node; writes docs/conformance.md
 	@$(RUN) tests.conformance
 
+docs: $(DOCS_READY) ## The documentation in dist/docs: generated parts written, built as a site, its links checked
+	@$(RUN) tests.reference
+	@$(RUN) tests.site
+
 bundle: $(READY) ## dist/planwarden.mcpb, to be opened with a host that installs bundles; needs Node's npx
 	@$(RUN) tests.manifest
 	@mkdir -p dist
 	@npx -y @anthropic-ai/mcpb@2.1.2 pack . dist/planwarden.mcpb
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .clients .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .clients .conformance .pytest_cache .ruff_cache .hypothesis .import_linter_cache .cache build dist

@@ -38,8 +38,9 @@ class Decision:
     """What somebody answered, before its authority is judged."""
 
     approved: bool | None = None
-    """Not needed when `content` answers the question."""
+    """True or false and nothing else; not needed when `content` answers the question."""
     reason: str | None = None
+    """Told to the model, and kept in the log."""
     modified_args: dict[str, JsonValue] | None = None
     """Replaces the arguments that were shown; checked against the tool's schema."""
     content: JsonValue = None

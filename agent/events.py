@@ -130,6 +130,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCreated:
+    """Somebody gave a goal or a plan; everything that the execution needs to run is in it."""
+
     goal: str | None = None
     options: Options = field(default_factory=Options)
     plan_only: bool = False
@@ -147,6 +149,8 @@ class ExecutionCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAccepted:
+    """The plan passed the check; tools are pinned as they are now."""
+
     plan: Plan
     warnings: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
@@ -195,6 +199,8 @@ class ExecutionStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
+    """What the step depends on is there, and it began."""
+
     step_id: str
 
 
@@ -219,6 +225,8 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed:
+    """The model could not be reached or did not answer usably, also after repeating."""
+
     purpose: Purpose
     code: str
     message: str
@@ -244,6 +252,8 @@ class ToolCallIntended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
+    """The call has a result."""
+
     call_id: str
     value: JsonValue = None
     artifact: str | None = None
@@ -269,6 +279,8 @@ class ToolOutcomeUnknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
+    """A question was asked."""
+
     question: Question
 
 
@@ -282,6 +294,8 @@ class SuspensionRevised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionDecided:
+    """The question was answered, by a person or by the caller, with what that was worth."""
+
     suspension_id: str
     decision: Decision
     assurance: Assurance
@@ -319,6 +333,8 @@ class SuspensionReminded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionTimedOut:
+    """Nobody answered in time."""
+
     suspension_id: str
     outcome: OnTimeout
 
@@ -344,12 +360,16 @@ class ValidationFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCompleted:
+    """The log proves the step, or, for an advisory one, it went on with a warning."""
+
     step_id: str
     validation: ValidationStatus = "skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFailed:
+    """The step cannot be completed any more."""
+
     step_id: str
     code: str
     message: str
@@ -357,6 +377,8 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRejected:
+    """A person said no, or the time to say yes passed."""
+
     step_id: str
     suspension_id: str
     reason: str | None = None
@@ -364,6 +386,8 @@ class StepRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkipped:
+    """What the step depends on did not complete."""
+
     step_id: str
     because: str
     """The step that this one waited for in vain."""
@@ -371,7 +395,7 @@ class StepSkipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionPlanned:
-    pass
+    """The plan was asked for without running it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,21 +405,25 @@ class ExecutionSuspended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
+    """The caller wants the execution to stop."""
+
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCompleted:
-    pass
+    """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRejected:
-    pass
+    """It is over, and a person said no to a part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFailed:
+    """It is over without what was asked for."""
+
     code: str
     message: str
 
@@ -409,6 +437,8 @@ class ExecutionExhausted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCancelled:
+    """It was stopped by the caller; what was done stays done."""
+
     reason: str | None = None
 
 

@@ -95,21 +95,33 @@ class Plan:
 class _CallIn(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
     toolName: Annotated[str, Field(min_length=1, max_length=128)]
+    """Name in the catalogue."""
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    """Values, or `{"$from": STEP, "pointer": "/json/pointer"}` for a part of an earlier result."""
 
 
 class _StepIn(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
     id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
+    """How other steps name it; no spaces, colons or slashes."""
     description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    """What is to be done."""
     stepType: StepType | None = None
+    """`tool` or `reasoning`; `requiredTools` make it a tool step whatever it says."""
     requiredTools: list[str] = Field(default_factory=list)
+    """Tools that must each have a recorded, successful result; default: those of `toolCalls`."""
     expectedOutcome: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
+    """Told to the model."""
     toolValidationMode: ValidationMode | None = None
+    """`strict` fails a step without its required calls, `advisory` warns; default `strict`."""
     dependencies: list[str] | None = None
+    """Ids. Absent: the step before; `[]`: nothing. A `$from` is a dependency by itself."""
     toolCalls: Annotated[list[_CallIn], Field(max_length=MAX_CALLS_PER_STEP)] = Field(default_factory=list[_CallIn])
+    """Explicit calls; no model is needed for them."""
     confirms: list[str] = Field(default_factory=list)
+    """Later steps that this step's confirmation covers."""
     onReject: OnReject | None = None
+    """After a rejection: `skip` (default) what depends on it, `stop` everything that has not begun, or `continue`."""
 
 
 def parse_plan(

@@ -247,11 +247,9 @@ class Questions:
         else:
             # Whatever else is different was changed in the store; the digest does not fit it, and nothing will run.
             return None
-        said = (
-            f"{reason[:1].upper()}{reason[1:]}. {question.message}"[:500]
-            if question.kind == "approval"
-            else question.message
-        )
+        # A sentence begins with a capital letter, but not with a name that nothing has.
+        began = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
+        said = f"{began}. {question.message}"[:500] if question.kind == "approval" else question.message
         return self.sealed(execution, replace(changed, revision=question.revision + 1, message=said), principal), reason
 
     def revised(

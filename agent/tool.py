@@ -75,12 +75,15 @@ class Suspend:
     """Returned by a blocking tool: the question to ask before the call has a result."""
 
     message: str
+    """What is asked."""
     form: dict[str, JsonValue] | None = None
     """JSON Schema of the answer's `content`; None asks for yes or no."""
     resume_payload: JsonValue = None
     """Stored with the suspension and handed to the tool's `on_resume` together with the decision."""
     timeout_s: float | None = None
+    """Seconds for the answer; default the tool's."""
     on_timeout: OnTimeout | None = None
+    """What passes when nobody answers in time; default the tool's."""
     addressee: Literal["human", "clock"] = "human"
     """`clock` waits for `timeout_s` and then continues by itself; nobody is asked."""
     asker: str = ""
@@ -96,8 +99,11 @@ class CallContext:
     """What a running tool may know about its call."""
 
     execution_id: str
+    """The execution that the call belongs to."""
     step_id: str
+    """The step that the call belongs to."""
     call_id: str
+    """`STEP:NUMBER`, unique in the execution."""
     idempotency_key: str
     """`execution:step:sequence`; the same on every repetition of the same call."""
     definition_digest: str = ""

@@ -31,6 +31,10 @@ DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
 SERVERS_FILE = "planwarden.json"
 RETENTION_DAYS = 90
+HOME_VARIABLE = "PLANWARDEN_HOME"
+"""Folder of `planwarden.db`, `planwarden.toml` and `planwarden.json`; default the platform's data folder."""
+MODEL_VARIABLE = "PLANWARDEN_MODEL"
+"""`caller`, `scripted:FILE`, or a provider's model as `PROVIDER:MODEL`; default `model` in `planwarden.toml`."""
 LOCAL = "local"
 """The principal when nobody says otherwise: whoever can read the home directory."""
 
@@ -40,11 +44,19 @@ class ToolSettings(ReminderSettings):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     risk: Risk | None = None
+    """Who must agree before a call: `read` nobody, `confirm` a form, `dangerous` a person in the inbox or at the
+    terminal, `critical` a signature or a second person. Default: what the tool says, for downstream tools
+    `dangerous`."""
     effect: Effect | None = None
+    """What a crash may repeat: `read` and `idempotent` calls, never an `effect`. Default: what the tool says."""
     capabilities: list[str] | None = None
+    """Words for the catalogue and its search."""
     timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds for the call; for a blocking tool, for the answer."""
     answer_within_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds for the answer to any question about the tool; without it such a question has no deadline."""
     on_timeout: OnTimeout | None = None
+    """What passes when nobody answers in time; risks above `confirm` are always rejected."""
 
     @model_validator(mode="after")
     def _alarms_come_in_time(self) -> "ToolSettings":
@@ -57,32 +69,47 @@ class ToolSettings(ReminderSettings):
 class _Approvals(ReminderSettings):
     model_config = ConfigDict(extra="forbid", strict=True)
     trust_caller: bool = False
+    """The calling model's own `approved: true` counts; audited as `claimed`. Every start shows a banner."""
     trust_caller_over_network: bool = False
+    """`trust_caller` may hold on addresses that other machines can reach."""
     critical: Literal["signed", "second"] = "signed"
+    """What a critical call needs: `signed` is a signature or somebody other than the owner, `second` only the
+    latter."""
     quorum: Annotated[int, Field(ge=1, le=20)] = 1
+    """How many different people have to approve a critical call."""
     approvers: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)] = Field(
         default_factory=list[str]
     )
+    """Who may approve critical calls; anybody when empty."""
     open_inbox: Literal["auto", "never"] = "auto"
+    """Whether the stdio server opens the inbox in the browser when a person is needed and there is a display."""
 
 
 class _Inbox(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
+    """File with the hash of a passphrase that is asked for besides the one-time code, relative to this file;
+    `planwarden inbox --set-passphrase` writes it."""
 
 
 class _Execution(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Model replies in one step, enforcement prompts not counted."""
     taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Enforcement prompts in one step."""
     toolMode: Literal["strict", "flexible"] | None = None
+    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
     maxSteps: Annotated[int, Field(ge=1, le=100_000)] = MAX_STEPS
+    """Steps that a plan may have."""
     waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
+    """How long an MCP call waits before it answers `running`."""
 
 
 class _Retention(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
+    """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
 
 
 class _File(BaseModel):
@@ -98,6 +125,7 @@ class _File(BaseModel):
     otel: OtelSettings = Field(default_factory=OtelSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
     model: str | None = None
+    """As `PLANWARDEN_MODEL`, which wins over it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +207,7 @@ def load_settings(
     servers_file = folder / SERVERS_FILE if mcp_config is None else mcp_config.expanduser().absolute()
     return Settings(
         home=folder,
-        model=model or env.get("PLANWARDEN_MODEL") or parsed.model or "caller",
+        model=model or env.get(MODEL_VARIABLE) or parsed.model or "caller",
         options=replace(ev.Options(), **changes),
         max_steps=execution.maxSteps,
         policy=_policy(parsed.approvals, by_name, facts if text else {}),
@@ -227,7 +255,7 @@ def operator() -> str:
 
 def home_folder(home: Path | None, environment: Mapping[str, str]) -> Path:
     """The directory of database and settings: what was given, else `PLANWARDEN_HOME`, else the platform's data folder."""
-    named = environment.get("PLANWARDEN_HOME")
+    named = environment.get(HOME_VARIABLE)
     folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
     return folder.expanduser().absolute()
 

@@ -15,15 +15,21 @@ _PROMPT_CHARS = 20_000
 class Budgets(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     modelTokens: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that models may use, prompts and answers together."""
     toolCalls: Annotated[int, Field(ge=1)] | None = None
+    """Calls of tools."""
     seconds: Annotated[float, Field(gt=0)] | None = None
+    """Seconds during which the execution runs; waiting for answers does not count."""
 
 
 class Prompts(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     planning: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    """Instead of the instructions for planning."""
     execution: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    """Instead of the instructions for a step."""
     synthesis: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    """Instead of the instructions for the final text."""
 
 
 class OptionsIn(BaseModel):
@@ -31,12 +37,19 @@ class OptionsIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Model replies in one step, enforcement prompts not counted."""
     taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Enforcement prompts in one step."""
     toolMode: Literal["strict", "flexible"] | None = None
+    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
     waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
+    """How long this call waits before it answers `running`; 0 answers as soon as the execution is durable."""
     synthesize: bool | None = None
+    """Whether a model writes the final text; `run_goal` does so by default, `execute_plan` does not."""
     budgets: Budgets | None = None
+    """What may be used up; then the execution is `incomplete`."""
     prompts: Prompts | None = None
+    """Other instructions for the model."""
 
 
 def parse_options(document: Mapping[str, JsonValue] | None) -> dict[str, object]:

@@ -20,9 +20,11 @@ class ReminderSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     remind_after_s: Annotated[list[Seconds], Field(max_length=MAX_REMINDERS)] | None = None
+    """Seconds after a question was asked at which people are reminded of it."""
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
-    """0 for never, where the default has an escalation."""
+    """Seconds after which the question is escalated; 0 for never, where `[approvals]` has an escalation."""
     escalate_to: Annotated[list[Name], Field(max_length=50)] | None = None
+    """Who is told then; it gives nobody a right to decide."""
 
 
 REMINDERS = set(ReminderSettings.model_fields)

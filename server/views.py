@@ -1,6 +1,6 @@
 """What the outside sees of an execution: plain values with snake_case attributes, and the same as camelCase JSON.
 
-Built from the folded state and the catalogue; nothing here is stored. docs/reference.md lists every field.
+Built from the folded state and the catalogue; nothing here is stored. docs/reference/executions.md lists every field.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,39 +24,68 @@ SHOWN_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
+    """A call of a tool: made, or asked about."""
+
     call_id: str
+    """`STEP:NUMBER`, unique in the execution."""
     tool_name: str
+    """Name in the catalogue."""
     arguments: dict[str, JsonValue]
+    """As they ran or will run: references resolved, defaults filled in."""
     status: str | None = None
+    """`succeeded`, `failed`, `suspended`, `rejected` or `outcome_unknown`; left out in questions."""
     error: "Error | None" = None
+    """Why it failed; left out otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
+    """Why something failed."""
+
     code: str
+    """A stable word for what went wrong."""
     message: str
+    """What happened, to which id, and what to do next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """A step of the plan and how it stands."""
+
     id: str
+    """As in the plan."""
     description: str
+    """As in the plan."""
     step_type: str
+    """`tool` or `reasoning`."""
     required_tools: tuple[str, ...]
+    """Tools of which the log must hold a successful result."""
     dependencies: tuple[str, ...]
+    """Steps that come before it."""
     status: str
+    """`pending`, `in_progress`, `suspended`, `completed`, `rejected`, `failed` or `skipped`."""
     validation_status: str | None
+    """`passed` (proven), `failed`, `skipped` (nothing was promised), or null before it was looked at."""
     tool_validation_mode: str
+    """`strict` or `advisory`."""
     retries: int
+    """Enforcement prompts that it took."""
     result: JsonValue
+    """The value of its one call, the list of its calls' values, or its text; null until it is completed."""
     error: Error | None
+    """Why it failed or was rejected, or null."""
     actual_tool_calls: tuple[ToolCall, ...]
+    """What was really called, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAnswer:
+    """Where a person decides."""
+
     inbox_url: str | None = None
+    """The question's page, null while no inbox runs."""
     command: str | None = None
+    """What a person runs in a terminal; both are null for questions to the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,47 +93,83 @@ class ToolView:
     """One tool with its full schema."""
 
     name: str
+    """Name in the catalogue."""
     description: str
+    """The whole description."""
     input_schema: dict[str, JsonValue]
+    """JSON Schema of the arguments."""
     output_schema: dict[str, JsonValue] | None
+    """JSON Schema of the result, if the tool has one."""
     annotations: dict[str, JsonValue]
+    """Hints of a downstream server, as it wrote them."""
     execution_mode: str
+    """`immediate` or `blocking`."""
     risk: str
+    """`read`, `confirm`, `dangerous` or `critical`."""
     effect: str
+    """`read`, `idempotent` or `effect`."""
     definition_digest: str
+    """Digest of the whole definition; another one means another tool."""
     unavailable: str | None = None
+    """Why it cannot be called now; left out when it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
+    """A later call that a confirmation decides together with itself."""
+
     step_id: str
+    """The later step."""
     tool_name: str
+    """The tool that it calls."""
     arguments: dict[str, JsonValue]
+    """Exactly as the call will run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
+    """A question to a person or to the caller."""
+
     suspension_id: str
+    """What an answer names."""
     thread_id: str
+    """The thread it belongs to."""
     execution_id: str
+    """The execution it belongs to."""
     step_id: str | None
+    """The step that waits, or null."""
     addressee: str
+    """`human` or `caller`."""
     kind: str
+    """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile` or `delegated`."""
     message: str
+    """The question in words; for a person's question it may be the agent's own text, unverified."""
     tool_call: ToolCall | None
+    """The call that is asked about, or null."""
     risk: str | None
+    """Of what is asked about."""
     needs: str | None
+    """The least assurance of a decision: `client`, `human`, `signed` or `second`; null for the caller."""
     digest: str
+    """Over everything that is approved; a decision about another digest is refused."""
     revision: int
+    """1, and one more for each change of what is asked."""
     created_at: datetime
+    """When it was asked."""
     expires_at: datetime | None
+    """When it ends by itself, or null."""
     on_timeout: str
+    """What passes then: `reject` or `approve`."""
     prompt: str | None
+    """For the caller: what to think about."""
     tools: tuple[ToolView, ...]
+    """For the caller: full definitions, just in time."""
     answer_schema: dict[str, JsonValue] | None
+    """JSON Schema of `content`, or null where yes or no is enough."""
     confirms: tuple[Covered, ...]
     """Later calls that the same decision covers, exactly as they will run."""
     how_to_answer: HowToAnswer
+    """Where a person decides."""
     quorum: int = 1
     """How many different people have to approve."""
     endorsements: "tuple[Endorsement, ...]" = ()
@@ -115,27 +180,46 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endorsement:
+    """One of several approvals that are needed."""
+
     principal: str
+    """Who approved."""
     assurance: str
+    """What proved it."""
     channel: str
+    """Through which door."""
     at: datetime
+    """When."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
+    """What an execution took."""
+
     model_calls: int
+    """Replies of a model, the caller's included."""
     input_tokens: int
+    """As counted by the provider."""
     output_tokens: int
+    """As counted by the provider."""
     tool_calls: int
+    """Calls that were made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
+    """One fact of the public history."""
+
     sequence: int
+    """Place in the log; ask for what came after it with `observationsAfter`."""
     type: str
+    """What kind of fact it is."""
     at: datetime
+    """When it was committed."""
     step_id: str | None
+    """The step it is about, or null."""
     data: dict[str, JsonValue]
+    """What happened, by type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,26 +227,45 @@ class Execution:
     """The result of every verb that touches an execution."""
 
     thread_id: str
+    """What the caller holds."""
     execution_id: str
+    """This run of one plan."""
     status: str
+    """`planned`, `running`, `suspended`, `completed`, `rejected`, `failed`, `incomplete` or `cancelled`."""
     goal: str | None
+    """In the caller's words, or null."""
     output: str | None
+    """The final text, or the engine's own summary of what the log proves; null while it is not over."""
     error: Error | None
+    """Why it failed, or null."""
     steps: tuple[Step, ...]
+    """In the order of the plan."""
     suspensions: tuple[Suspension, ...]
+    """Open questions, to people and to the caller."""
     usage: Usage
+    """What it took."""
     warnings: tuple[str, ...] = ()
+    """What was dropped from a model's plan; left out when nothing was."""
     observations: tuple[Observation, ...] | None = None
+    """The public history; only when asked for."""
     next_action: str = ""
+    """One sentence: what the caller should do now."""
     awaiting: Literal["human", "caller"] | None = None
+    """Whom it waits for while it is suspended: `human` or `caller`."""
     extra: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """Keys that a door adds to its own answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionPage:
+    """Open questions."""
+
     suspensions: tuple[Suspension, ...]
+    """Oldest first."""
     total: int
+    """Of all pages."""
     next_cursor: str | None
+    """For the next page, or null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,25 +273,41 @@ class ToolLine:
     """One line of the catalogue."""
 
     name: str
+    """Name in the catalogue."""
     description: str
+    """The first line of the description."""
     capabilities: tuple[str, ...]
+    """Words for the search."""
     execution_mode: str
+    """`immediate` or `blocking`."""
     risk: str
+    """`read`, `confirm`, `dangerous` or `critical`."""
     source: str
+    """`builtin`, `python`, or the name of the downstream server."""
     unavailable: str | None = None
+    """Why it cannot be called now; left out when it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolPage:
+    """A part of the catalogue."""
+
     tools: tuple[ToolLine, ...]
+    """Best matches first, without a query by name."""
     total: int
+    """Of all pages."""
     next_cursor: str | None
+    """For the next page, or null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSchemas:
+    """Full definitions."""
+
     tools: tuple[ToolView, ...]
+    """In the order that was asked for."""
     unknown: tuple[str, ...]
+    """Names that no tool has."""
 
 
 def to_json(view: object) -> dict[str, JsonValue]:

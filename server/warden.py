@@ -164,7 +164,15 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> views.Execution:
-        """Plan for a goal and run the plan."""
+        """Plan for a goal and run the plan; the execution as it stands when it ends, waits, or after `wait_seconds`.
+
+        `options` are those of the MCP tool. Without `thread_id` a new thread begins; with it, the thread's options hold.
+
+        Raises:
+            InvalidArguments: the goal or an option is not usable.
+            UnknownThread: the principal has no such thread.
+            ThreadBusy: the thread has an unfinished execution.
+        """
         return await self.service.run_goal(
             goal, thread_id=thread_id, options=options, wait_seconds=wait_seconds, principal=principal
         )
@@ -178,7 +186,13 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> views.Execution:
-        """Plan for a goal and stop at `planned`."""
+        """Plan for a goal and stop at `planned`; `execute_plan` with its `thread_id` and no plan runs it.
+
+        Raises:
+            InvalidArguments: the goal or an option is not usable.
+            UnknownThread: the principal has no such thread.
+            ThreadBusy: the thread has an unfinished execution.
+        """
         return await self.service.run_goal(
             goal,
             thread_id=thread_id,
@@ -198,7 +212,15 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> views.Execution:
-        """Run a plan, or the planned one of the thread."""
+        """Run a plan, or without one the planned one of the thread; the execution as with `run_goal`.
+
+        Raises:
+            InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
+            LimitExceeded: it has too many steps or is nested too deeply.
+            InvalidArguments: an option is not usable, or there is nothing to run.
+            UnknownThread: the principal has no such thread.
+            ThreadBusy: the thread has an unfinished execution.
+        """
         return await self.service.execute_plan(
             dict(plan) if plan is not None else None,
             goal=goal,
@@ -211,7 +233,11 @@ class Warden:
     async def get_execution(
         self, thread_id: str, *, observations_after: int | None = None, principal: str = LOCAL
     ) -> views.Execution:
-        """The thread's newest execution."""
+        """The thread's newest execution; with `observations_after` also what happened after that place in its log.
+
+        Raises:
+            UnknownThread: the principal has no such thread.
+        """
         return await self.service.get_execution(thread_id, observations_after=observations_after, principal=principal)
 
     async def list_suspensions(
@@ -223,7 +249,12 @@ class Warden:
         cursor: str | None = None,
         principal: str = LOCAL,
     ) -> views.SuspensionPage:
-        """Open questions, oldest first."""
+        """Open questions, oldest first, at most `limit` (1 to 100) from `cursor` on.
+
+        Raises:
+            InvalidArguments: the limit or the cursor is not usable.
+            UnknownThread: the principal has no such thread.
+        """
         return await self.service.list_suspensions(
             thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor, principal=principal
         )
@@ -237,7 +268,13 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> views.Execution:
-        """Answer a question addressed to the caller."""
+        """Answer a question addressed to the caller with `content` that fits its `answer_schema`, and go on.
+
+        Raises:
+            UnknownSuspension: the thread has no such question.
+            InvalidArguments: the content does not fit, or the question is addressed to a person.
+            AlreadyDecided: it was answered differently before.
+        """
         return await self.service.answer(
             thread_id,
             suspension_id,
@@ -257,7 +294,15 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> views.Execution:
-        """Decide; the assurance is `embedder`."""
+        """Decide a question and go on; the program is the operator, so its word always suffices.
+
+        Raises:
+            UnknownSuspension: the thread has no such question.
+            InvalidArguments: content or arguments do not fit.
+            AlreadyDecided: it was decided differently before; the first answer stands.
+            Expired: the time to answer has passed.
+            StaleDefinition: the tool or the policy changed; the question was revised and has to be looked at again.
+        """
         return await self.service.answer(
             thread_id,
             suspension_id,
@@ -270,18 +315,31 @@ class Warden:
     async def cancel_execution(
         self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL
     ) -> views.Execution:
-        """Stop the thread's execution."""
+        """Stop the thread's execution; what was done stays done. A finished one is given back as it is.
+
+        Raises:
+            UnknownThread: the principal has no such thread.
+        """
         return await self.service.cancel_execution(thread_id, reason=reason, principal=principal)
 
     async def search_tools(
         self, query: str | None = None, *, limit: int = 20, cursor: str | None = None
     ) -> views.ToolPage:
-        """Lines of the catalogue."""
+        """Lines of the catalogue, best matches first; without a query all of them by name.
+
+        Raises:
+            InvalidArguments: the limit or the cursor is not usable.
+        """
         await self.service.catalogue_known()
         return self.service.search_tools(query, limit=limit, cursor=cursor)
 
     async def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
-        """Full definitions of the named tools."""
+        """Full definitions of the named tools, and which names no tool has.
+
+        Raises:
+            InvalidArguments: there is no name.
+            LimitExceeded: there are more than 100.
+        """
         await self.service.tools_known(names)
         return self.service.get_tool_schemas(names)
 

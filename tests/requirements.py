@@ -478,4 +478,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "registry:entry": Requirement(
         "issue, registry", "server.json fits the registry's schema, and names and versions agree with the package."
     ),
+    "docs:reference": Requirement(
+        "docs/reference", "What the code decides is written from it, and stands in some page."
+    ),
+    "docs:changes": Requirement(
+        "docs/living-with-changes", "What was suspended survives changes of everything around it, or says what to do."
+    ),
 }

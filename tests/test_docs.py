@@ -5,20 +5,23 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.clients import CLIENTS
 from planwarden.server.commands.parser import parser
 from planwarden.server.configuration import load_settings
+from tests import site
 from tests.support import warden
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+DOCUMENTS = [*ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
+LIST = re.compile(r"\s*([*-]|\d+\.) ")
 ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -72,26 +75,11 @@ def test_the_block_to_paste_starts_the_command_that_exists() -> None:
     assert "planwarden" in scripts
 
 
-def test_every_command_is_documented() -> None:
+def test_every_command_is_in_the_readme() -> None:
     """ours"""
     names = re.findall(r"^    ([a-z-]+) ", parser().format_help(), re.MULTILINE)
     assert {"serve", "approve", "doctor", "config"} <= set(names)
-    assert [name for name in names if f"| `{name}" not in REFERENCE] == []
     assert [name for name in names if not re.search(rf"`(planwarden )?{name}\b", README)] == []
-
-
-def test_every_client_is_in_the_guide() -> None:
-    """ours"""
-    guide = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
-    assert [client for client in CLIENTS if f"`{client}`" not in guide] == []
-
-
-@pytest.mark.anyio
-async def test_every_built_in_tool_is_documented() -> None:
-    """ours"""
-    async with warden() as w:
-        page = await w.search_tools(limit=100)
-    assert [tool.name for tool in page.tools if f"| `{tool.name}` |" not in REFERENCE] == []
 
 
 def test_the_tests_that_the_security_page_names_exist() -> None:
@@ -103,15 +91,69 @@ def test_the_tests_that_the_security_page_names_exist() -> None:
     assert [name for name in sorted(named) if f"def {name}(" not in written] == []
 
 
-def test_links_between_documents_lead_somewhere() -> None:
-    """ours"""
+def test_links_between_documents_lead_to_files_and_headings() -> None:
+    """ours: images too; the site's own check knows pages only"""
     broken = [
-        f"{document.name}: {target}"
-        for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8"))
-        if "://" not in target and not (document.parent / target).exists()
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in DOCUMENTS
+        for target in _links(document)
+        if "://" not in target and not _leads_somewhere(document, target)
     ]
     assert broken == []
+
+
+def test_addresses_on_the_web_are_written_as_addresses() -> None:
+    """ours: nothing is fetched; whether they answer, nobody can say without a network"""
+    addresses = [(document, target) for document in DOCUMENTS for target in _links(document) if "://" in target]
+    assert len(addresses) > 20
+    wrong = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document, target in addresses
+        if (parts := urlsplit(target)).scheme not in ("https", "planwarden") or not parts.hostname or " " in target
+    ]
+    assert wrong == []
+
+
+def test_a_list_is_parted_from_the_sentence_before_it() -> None:
+    """ours: GitHub reads it without an empty line too, the site does not"""
+    joined = [
+        f"{document.relative_to(ROOT)}: {line}"
+        for document in DOCUMENTS
+        for before, line in pairwise(_prose(document).splitlines())
+        if LIST.match(line) and before.strip() and not LIST.match(before) and not before.startswith((" ", "#"))
+    ]
+    assert joined == []
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    """ours"""
+    menu = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    listed = [
+        place for section in menu for entries in section.values() for entry in entries for place in entry.values()
+    ]
+    assert sorted(listed) == sorted(site.sources())
+
+
+def test_a_page_is_staged_with_its_links_where_the_site_has_them() -> None:
+    """ours"""
+    source = ROOT / "docs" / "hosts" / "zed.md"
+    text = "[a](../hosts.md#as-a-bundle) [b](../../README.md) [c](../../pyproject.toml) [d](https://zed.dev) `x\\|y`\n"
+    assert site.staged(text, source, "hosts/zed.md") == (
+        "[a](../hosts.md#as-a-bundle) [b](../index.md) c [d](https://zed.dev) `x|y`\n"
+    )
+    fenced = "```\n[a](nowhere.md)\n```\n"
+    assert site.staged(fenced, source, "hosts/zed.md") == fenced
+    with pytest.raises(site.BrokenLink, match=r"hosts/zed.md links to 'nowhere.md'"):
+        site.staged("[a](nowhere.md)", source, "hosts/zed.md")
+
+
+def test_what_a_page_would_fetch_from_elsewhere_is_found(tmp_path: Path) -> None:
+    """ours"""
+    page = '<a href="https://x.example">x</a><link rel="stylesheet" href="site.css"><script src="a.js"></script>'
+    (tmp_path / "good.html").write_text(page, encoding="utf-8")
+    assert site.fetched(tmp_path) == []
+    (tmp_path / "bad.html").write_text('<script src="https://cdn.example/x.js">', encoding="utf-8")
+    assert [found.split(":")[0] for found in site.fetched(tmp_path)] == ["bad.html"]
 
 
 def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
@@ -121,7 +163,29 @@ def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
     links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", index, re.MULTILINE)
     assert len(links) == index.count("](") == len(set(links))
     assert [link for link in links if not (ROOT / link).is_file()] == []
-    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(links)
+    assert {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")} <= set(links)
+
+
+def _prose(document: Path) -> str:
+    """The document without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def _links(document: Path) -> list[str]:
+    text = re.sub(r"`[^`\n]+`", "", _prose(document))
+    return [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"^\[[^\]]+\]: (\S+)", text, re.MULTILINE)]
+
+
+def _leads_somewhere(document: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = document.parent / path if path else document
+    return file.exists() and (not anchor or anchor in _anchors(file))
+
+
+def _anchors(document: Path) -> set[str]:
+    """Of its headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", _prose(document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def _stable(output: str) -> list[str]:

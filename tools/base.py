@@ -94,9 +94,11 @@ def tool(
 ) -> Any:
     """Mark a function as a tool and return it unchanged, so that it can still be called and tested as usual.
 
-    `risk` says who must agree (`dangerous` when omitted), `effect` what a crash may repeat. `timeout_s` limits the
-    call (60 s by default); for a blocking tool it limits the wait for the answer (none by default). `on_resume(payload, decision)` turns the decision
-    on a blocking call into its result.
+    Name, description and schema come from the function unless they are given. `risk` says who must agree: `dangerous`
+    when omitted, but `confirm` for a blocking tool without an effect. `effect` says what a crash may repeat.
+    `capabilities` are words for the catalogue. `timeout_s` limits the call (60 s by default); for a blocking tool it
+    limits the wait for the answer (none by default), and `on_timeout` says what passes then. `on_resume(payload,
+    decision)` turns the decision on a blocking call into its result.
     """
 
     def mark(target: ToolFunction) -> ToolFunction:

@@ -35,8 +35,11 @@ Wire = Literal["anthropic", "openai-responses", "openai-chat", "google"]
 Mode = Literal["tools", "text"]
 
 URL_VARIABLE = "PLANWARDEN_MODEL_URL"
+"""Another address than the provider's own, for anything that speaks a provider's format."""
 MODE_VARIABLE = "PLANWARDEN_MODEL_MODE"
+"""`tools` (default), or `text` for models without tool calling: JSON between markers."""
 TIMEOUT_VARIABLE = "PLANWARDEN_MODEL_TIMEOUT_S"
+"""Seconds that one request to a provider may take; default 120."""
 TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3600.0
 

@@ -58,18 +58,21 @@ class HttpSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     auth: Literal["auto", "required"] = "auto"
-    """`auto` asks for a token off loopback addresses, with an `issuer`, and as soon as there ever was a token."""
+    """`auto` asks for a token off loopback addresses, with an `issuer`, and as soon as there ever was a token;
+    `required` always."""
     allowed_hosts: tuple[Annotated[str, AfterValidator(_checked_host)], ...] = Field(default=(), strict=False)
-    """Names under which clients reach the server, as they stand in `Host`; loopback names are always allowed."""
+    """Names under which clients reach the server, as `NAME` or `NAME:PORT`; loopback names are always allowed."""
     public_url: Annotated[str, AfterValidator(_checked_public)] | None = None
     """What links and metadata say when a proxy stands before the server; `X-Forwarded-*` are never read."""
     issuer: Annotated[str, AfterValidator(_checked_url)] | None = None
-    """The OAuth authorization server, exactly as it stands in `iss`."""
+    """OAuth authorization server whose JWT access tokens are accepted, exactly as it stands in `iss`; needs
+    `planwarden[oauth]`."""
     audience: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
     """What must stand in `aud`; default the address of `/mcp` under `public_url`."""
     jwks_url: Annotated[str, AfterValidator(_checked_url)] | None = None
     """Where the issuer's keys are; default what its metadata says."""
     required_scopes: tuple[Annotated[str, AfterValidator(_checked_scope)], ...] = Field(default=(), strict=False)
+    """Scopes that every OAuth token must carry."""
 
     @model_validator(mode="after")
     def _check_together(self) -> "HttpSettings":

@@ -23,7 +23,7 @@ from pydantic import JsonValue
 from planwarden.agent.errors import PlanwardenError
 from planwarden.agent.notices import TOLD
 from planwarden.server.catalogue import build_downstream, build_registry
-from planwarden.server.configuration import FILE, SERVERS_FILE, Settings, home_folder, load_settings
+from planwarden.server.configuration import FILE, MODEL_VARIABLE, SERVERS_FILE, Settings, home_folder, load_settings
 from planwarden.server.models import build_model
 from planwarden.server.terminal.lines import Line, Mark, one_line
 from planwarden.server.terminal.terminal import Terminal
@@ -132,7 +132,7 @@ def _settings(home: Path | None, model: str | None, mcp_config: Path | None, fol
     try:
         settings = load_settings(home=home, model=model, mcp_config=mcp_config)
     except PlanwardenError as error:
-        fallback = Settings(home=folder, model=model or os.environ.get("PLANWARDEN_MODEL") or "caller")
+        fallback = Settings(home=folder, model=model or os.environ.get(MODEL_VARIABLE) or "caller")
         return fallback, Check(name="settings", status="broken", message=error.message)
     if not path.exists():
         return settings, Check(name="settings", status="off", message=f"no {FILE}; the defaults apply")

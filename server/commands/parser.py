@@ -39,7 +39,9 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     """The whole command line."""
     shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    shared.add_argument("--home", type=Path, metavar="DIR", help="directory of database and settings")
+    shared.add_argument(
+        "--home", type=Path, metavar="DIR", help="folder of database and settings; default: PLANWARDEN_HOME"
+    )
     shared.add_argument("--model", help="caller, scripted:FILE, or a provider's, such as anthropic:NAME")
     servers = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     servers.add_argument(
@@ -68,8 +70,12 @@ def parser() -> Parser:
 
     serve = command("serve", handlers.serve, "Serve MCP over standard input and output, or over HTTP.", has_json=False)
     serve.add_argument("--http", action="store_true", help="Streamable HTTP at /mcp instead")
-    serve.add_argument("--host", default="127.0.0.1", help="default %(default)s")
-    serve.add_argument("--port", type=_port, default=8765, help="default %(default)s")
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; another than this machine's needs tokens and allowed_hosts; default %(default)s",
+    )
+    serve.add_argument("--port", type=_port, default=8765, help="port to listen on; default %(default)s")
     serve.add_argument(
         "--i-know-the-caller-can-approve-itself",
         dest="accepts_trust",
@@ -89,7 +95,7 @@ def parser() -> Parser:
     goal.add_argument("goal", metavar="GOAL", help="what is wanted, in one argument")
     goal.add_argument("--yes", action="store_true", help="as for run")
     call = command("call", handlers.call, "Call one tool, gated and recorded as in a plan.")
-    call.add_argument("tool", metavar="TOOL")
+    call.add_argument("tool", metavar="TOOL", help="its name, as `planwarden tools` lists it")
     call.add_argument(
         "--arg",
         action="append",
@@ -105,24 +111,24 @@ def parser() -> Parser:
     )
     listed.add_argument("--cursor", help="where the last page ended")
     show = command("show", handlers.show, "Show a thread's newest execution.")
-    show.add_argument("thread", metavar="THREAD")
+    show.add_argument("thread", metavar="THREAD", help="a threadId, as `planwarden list` shows it")
     show.add_argument("--observations", type=int, metavar="N", help="also what happened after event N; 0 for all")
     show.add_argument(
         "--artifact", metavar="ID", help="instead write one large result, whole and as it is, to standard output"
     )
     approve = command("approve", handlers.approve, "Show a question, ask the person at the terminal, and go on.")
-    approve.add_argument("suspension", metavar="SUSPENSION")
+    approve.add_argument("suspension", metavar="SUSPENSION", help="the id of the question")
     approve.add_argument(
         "--code", metavar="CODE", help="where there is no terminal: one that `planwarden inbox` showed"
     )
     approve.add_argument("--digest", metavar="DIGEST", help="with --code: of the question as it was read")
     reject = command("reject", handlers.reject, "Reject a question and go on with what is left to do.")
-    reject.add_argument("suspension", metavar="SUSPENSION")
-    reject.add_argument("--reason", metavar="R", help="told to the model")
+    reject.add_argument("suspension", metavar="SUSPENSION", help="the id of the question")
+    reject.add_argument("--reason", metavar="TEXT", help="told to the model")
     _inbox(command("inbox", handlers.inbox, "Open the inbox in the browser, with a one-time code."))
     tools = command("tools", handlers.tools, "List the tools that plans may name.")
     tools.add_argument("query", nargs="*", metavar="QUERY", help="words to look for; best matches first")
-    tools.add_argument("--limit", type=int, metavar="N", help="at most 100")
+    tools.add_argument("--limit", type=int, metavar="N", help="tools, at most 100")
     tools.add_argument("--cursor", help="where the last page ended")
     login = command("login", handlers.login, "Log in to a downstream server, in the browser.", has_json=False)
     login.add_argument("server", metavar="SERVER", help="its name in planwarden.json")
@@ -137,24 +143,28 @@ def parser() -> Parser:
     prune = command("prune", handlers.prune, "Delete old finished executions.")
     prune.add_argument("--days", type=int, metavar="N", help="unchanged for so many days; default [retention] days")
     backup = command("backup", handlers.backup, "Copy the database while it is in use.")
-    backup.add_argument("file", type=Path, metavar="FILE")
+    backup.add_argument("file", type=Path, metavar="FILE", help="a new file; an existing one is not overwritten")
     text = "Bearer tokens for MCP over HTTP: make, list, revoke."
     _add_tokens(commands.add_parser("token", help=text, description=text), shared)
     config = commands.add_parser(
         "config", help="Configuration for MCP hosts.", description="Configuration for MCP hosts."
     )
     printed = config.add_subparsers(metavar="print", required=True, parser_class=Parser)
-    client = printed.add_parser("print", help="print it, ready to paste", parents=[shared], allow_abbrev=False)
-    client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=", ".join(CLIENTS))
+    client = _verb(printed, "print", "Print the block for a host, ready to paste.", shared)
+    client.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=f"the host: {', '.join(CLIENTS)}")
     client.set_defaults(run=handlers.config)
     return top
+
+
+def _verb(group: "Subparsers", name: str, text: str, shared: Parser) -> Parser:
+    return group.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
 
 
 def _add_tokens(tokens: Parser, shared: Parser) -> None:
     verbs = tokens.add_subparsers(metavar="add|list|revoke", required=True, parser_class=Parser)
 
     def verb(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Parser:
-        made = verbs.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
+        made = _verb(verbs, name, text, shared)
         made.set_defaults(run=run)
         made.add_argument("--json", action="store_true", help=_JSON)
         return made
@@ -170,7 +180,7 @@ def _add_tokens(tokens: Parser, shared: Parser) -> None:
     )
     verb("list", handlers.token_list, "List tokens, without their secrets.")
     revoke = verb("revoke", handlers.token_revoke, "End a token, or all tokens of a name.")
-    revoke.add_argument("name", metavar="NAME|ID")
+    revoke.add_argument("name", metavar="TOKEN", help="a name, for all of its tokens, or the id of one")
 
 
 def _inbox(inbox: Parser) -> None:
@@ -188,7 +198,7 @@ def _notify(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("notify", help=text, description=text).add_subparsers(
         metavar="test", required=True, parser_class=Parser
     )
-    test = group.add_parser("test", help="send a test notice now", parents=[shared], allow_abbrev=False)
+    test = _verb(group, "test", "Send a test notice now.", shared)
     test.add_argument("--channel", metavar="NAME", help="only to this channel; default: to every one")
     test.add_argument("--json", action="store_true", help=_JSON)
     test.set_defaults(run=handlers.notify_test)
@@ -199,22 +209,20 @@ def _grants(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("grant", help=text, description=text).add_subparsers(
         metavar="list|add|revoke", required=True, parser_class=Parser
     )
-    listed = group.add_parser("list", help="list them", parents=[shared], allow_abbrev=False)
+    listed = _verb(group, "list", "List standing approvals.", shared)
     listed.add_argument("--open", action="store_true", help="only those that a call may still use")
     listed.add_argument("--json", action="store_true", help=_JSON)
     listed.set_defaults(run=handlers.grant_list)
-    add = group.add_parser(
-        "add", help="allow calls of a tool, asked at the terminal", parents=[shared], allow_abbrev=False
-    )
-    add.add_argument("tool", metavar="TOOL")
+    add = _verb(group, "add", "Allow calls of a tool beforehand; asks at the terminal.", shared)
+    add.add_argument("tool", metavar="TOOL", help="its name, as `planwarden tools` lists it")
     add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
     add.add_argument("--uses", type=int, required=True, metavar="N", help="how many calls, at most 1000")
     add.add_argument("--for", dest="duration", required=True, metavar="TIME", help="how long: 30m, 2h; at most 8h")
     add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
     add.add_argument("--json", action="store_true", help=_JSON)
     add.set_defaults(run=handlers.grant_add)
-    revoke = group.add_parser("revoke", help="end one now", parents=[shared], allow_abbrev=False)
-    revoke.add_argument("grant", metavar="GRANT")
+    revoke = _verb(group, "revoke", "End a standing approval now.", shared)
+    revoke.add_argument("grant", metavar="GRANT", help="its id, as `planwarden grant list` shows it")
     revoke.set_defaults(run=handlers.grant_revoke, json=False)
 
 
@@ -223,10 +231,10 @@ def _keys(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("key", help=text, description=text).add_subparsers(
         metavar="list|revoke", required=True, parser_class=Parser
     )
-    listed = group.add_parser("list", help="list everybody's", parents=[shared], allow_abbrev=False)
+    listed = _verb(group, "list", "List everybody's keys.", shared)
     listed.add_argument("--json", action="store_true", help=_JSON)
     listed.set_defaults(run=handlers.key_list)
-    revoke = group.add_parser("revoke", help="end one now, such as a lost one", parents=[shared], allow_abbrev=False)
+    revoke = _verb(group, "revoke", "End a key now, such as a lost one.", shared)
     revoke.add_argument("key", metavar="KEY", help="its id, or the beginning of it")
     revoke.set_defaults(run=handlers.key_revoke, json=False)
 
@@ -236,17 +244,17 @@ def _audit(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("audit", help=text, description=text).add_subparsers(
         metavar="show|verify|export", required=True, parser_class=Parser
     )
-    show = group.add_parser("show", help="show it, oldest first", parents=[shared], allow_abbrev=False)
+    show = _verb(group, "show", "Show the record, oldest first.", shared)
     show.add_argument("--thread", metavar="THREAD", help="only what belongs to this thread")
-    show.add_argument("--limit", type=int, default=50, metavar="N", help="at most 500; default %(default)s")
+    show.add_argument("--limit", type=int, default=50, metavar="N", help="rows, at most 500; default %(default)s")
     show.add_argument("--cursor", help="where the last page ended")
     show.add_argument("--json", action="store_true", help=_JSON)
     show.set_defaults(run=handlers.audit_show)
-    verify = group.add_parser("verify", help="prove that it is whole", parents=[shared], allow_abbrev=False)
+    verify = _verb(group, "verify", "Prove that the record is whole.", shared)
     verify.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
     verify.add_argument("--json", action="store_true", help=_JSON)
     verify.set_defaults(run=handlers.audit_verify)
-    export = group.add_parser("export", help="write it as JSON lines", parents=[shared], allow_abbrev=False)
+    export = _verb(group, "export", "Write the record as JSON lines.", shared)
     export.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
     export.set_defaults(run=handlers.audit_export, json=False)
 

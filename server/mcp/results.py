@@ -21,7 +21,7 @@ MAX_STRUCTURED = 256_000
 KEPT_VALUE = 2_000
 """Values shorter than this stay whole in a result that is too large."""
 _LONG = frozenset({"result", "arguments"})
-_INTERNAL = frozenset({"illegal_transition", "conflict"})
+INTERNAL = frozenset({"illegal_transition", "conflict"})
 """Codes that are the engine's own business; no caller can act on them."""
 
 Document = dict[str, Any]
@@ -37,7 +37,7 @@ def view_result(view: object, text: Callable[[Document], str]) -> CallToolResult
 
 def error_result(error: PlanwardenError) -> CallToolResult:
     """A refusal as a result with `isError`."""
-    code = "internal_error" if error.code in _INTERNAL else error.code
+    code = "internal_error" if error.code in INTERNAL else error.code
     found: JsonValue = {"error": {"code": code, "message": error.message, "details": error.details}}
     document = presentable(found)
     return CallToolResult(

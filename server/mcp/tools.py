@@ -1,4 +1,4 @@
-"""The ten tools of the MCP surface as data, and the check of their arguments: docs/reference.md is the contract."""
+"""The ten tools of the MCP surface as data, and the check of their arguments: docs/reference/mcp.md lists them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

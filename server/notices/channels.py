@@ -35,12 +35,17 @@ class NotifySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     kind: Literal["webhook", "ntfy"]
+    """`webhook` (Standard Webhooks, signed) or `ntfy`."""
     url: Annotated[str, Field(max_length=2_000, repr=False)]
+    """Where notices go: https, or http on this machine; of ntfy the server and one topic."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,63}$")] | None = None
+    """Shown by `doctor` and in the audit; default: kind and host."""
     events: Annotated[list[Told], Field(min_length=1)] | None = None
-    """None for all of them."""
+    """What is told; default all of them."""
     secret_env: Variable | None = None
+    """For webhooks: the environment variable with the secret, `whsec_` and 24 to 64 random bytes in base64."""
     token_env: Variable | None = None
+    """For ntfy: the environment variable with an access token, for servers that want one."""
 
     @field_validator("url")
     @classmethod

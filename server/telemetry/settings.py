@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 PREFIX = "OTEL_EXPORTER_OTLP"
 LOG_FORMAT = "PLANWARDEN_LOG_FORMAT"
+"""`text`, or `json` for one object per line on stderr; wins over `[logging] format`."""
 
 Protocol = Literal["http/protobuf", "grpc"]
 Signal = Literal["traces", "metrics"]
@@ -22,8 +23,11 @@ class OtelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     endpoint: Annotated[str, Field(max_length=2_000)] | None = None
+    """Collector for spans and metrics over OTLP, such as `http://127.0.0.1:4318`; needs `planwarden[otel]`."""
     protocol: Protocol | None = None
+    """How the collector is spoken to: `http/protobuf`, or `grpc`, which needs `planwarden[otel-grpc]`."""
     record_arguments: bool = False
+    """Arguments of tool calls stand in spans."""
 
     @field_validator("endpoint")
     @classmethod
@@ -38,7 +42,9 @@ class LoggingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     format: Literal["text", "json"] | None = None
+    """Of the servers' lines on stderr; default plain text."""
     level: Literal["debug", "info", "warning", "error"] | None = None
+    """From which level on; default `warning`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

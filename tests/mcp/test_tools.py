@@ -31,7 +31,7 @@ async def test_the_tools_together_cost_less_than_two_thousand_tokens(tmp_path: P
 
 
 async def test_the_ten_tools_have_the_annotations_of_the_contract(tmp_path: Path, era: Era) -> None:
-    """spec: docs/reference.md."""
+    """spec: docs/reference/mcp.md."""
     tools = await _listed(tmp_path, era)
     assert list(tools) == [
         "search_tools",

@@ -41,6 +41,7 @@ class LoginSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     client_id: str | None = Field(default=None, min_length=1, max_length=2_000)
+    """The client that the operator registered there; without one, the server is asked to register one."""
     client_secret_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable that holds the client's secret."""
     client_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
@@ -58,16 +59,23 @@ class ServerSettings(BaseModel):
     trusted: bool = False
     """The server's hints may lower the risk of its tools."""
     start: Start = "lazy"
+    """`lazy` starts it with the first call of one of its tools, `eager` at once."""
     start_timeout_s: float = Field(default=START_TIMEOUT_S, gt=0, le=600)
+    """Seconds that its start may take."""
     timeout_s: float = Field(default=CALL_TIMEOUT_S, gt=0)
-    """Of a call of one of its tools."""
+    """Seconds that a call of one of its tools may take."""
     login: LoginSettings = Field(default_factory=LoginSettings, repr=False)
+    """As which client a person logs in to it."""
     agent: bool = False
-    """It runs goals for us; see `delegate_to_agent`."""
+    """It runs goals for us; plans then have `delegate_to_agent`."""
     run_tool: str = Field(default="run_goal", min_length=1, max_length=128)
+    """The agent's tool that takes a goal."""
     get_tool: str = Field(default="get_execution", min_length=1, max_length=128)
+    """The agent's tool that says how an execution stands."""
     resume_tool: str = Field(default="resume_execution", min_length=1, max_length=128)
+    """The agent's tool that takes a decision."""
     cancel_tool: str = Field(default="cancel_execution", min_length=1, max_length=128)
+    """The agent's tool that stops an execution."""
 
 
 class _Entry(BaseModel):
@@ -75,15 +83,25 @@ class _Entry(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
     command: str | None = Field(default=None, min_length=1)
+    """Program of a local server, which speaks over its standard input and output; either this or `url`."""
     args: list[str] = Field(default_factory=list[str])
+    """Its arguments."""
     env: dict[str, str] = Field(default_factory=dict[str, str])
+    """Its environment variables, besides the few that every local server gets."""
     cwd: str | None = None
+    """Folder in which it runs, relative to this file."""
     url: str | None = None
+    """Address of a server that speaks Streamable HTTP."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Sent with every request to `url`, such as `Authorization`."""
     type: str | None = None
+    """`stdio` with a command, `http` with a url; may be left out."""
     transport: str | None = None
+    """The same as `type`, as some hosts write it."""
     disabled: bool = False
+    """Leave the server out."""
     enabled: bool = True
+    """The same the other way round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,11 @@ MAX_TITLE_CHARS = 300
 MAX_URL_CHARS = 2_048
 MAX_SNIPPET_CHARS = 1_000
 
+SEARCH_VARIABLE = "PLANWARDEN_SEARCH"
+"""The service behind `webSearch`: `searxng:URL`, `brave` or `tavily`; without it the tool is unavailable."""
+KEY_VARIABLE = "PLANWARDEN_SEARCH_KEY"
+"""The key for brave or tavily; to SearXNG it is sent as a bearer token."""
+
 _DEFAULT_BASE_URLS: dict[Provider, str] = {
     "brave": "https://api.search.brave.com",
     "tavily": "https://api.tavily.com",
@@ -83,7 +88,7 @@ def search_endpoint_from_environment(env: Mapping[str, str]) -> SearchEndpoint |
     Raises:
         UsageError: the value cannot be understood, or the key in `PLANWARDEN_SEARCH_KEY` is missing.
     """
-    configured = env.get("PLANWARDEN_SEARCH", "").strip()
+    configured = env.get(SEARCH_VARIABLE, "").strip()
     if not configured:
         return None
     name, _, base_url = configured.partition(":")
@@ -93,9 +98,7 @@ def search_endpoint_from_environment(env: Mapping[str, str]) -> SearchEndpoint |
     base_url = base_url or _DEFAULT_BASE_URLS.get(provider, "")
     if not base_url:
         raise UsageError(f"PLANWARDEN_SEARCH names {provider!r} without an address; {_HOW_TO_CONFIGURE}")
-    return SearchEndpoint(
-        provider=provider, base_url=base_url, api_key=env.get("PLANWARDEN_SEARCH_KEY", "").strip() or None
-    )
+    return SearchEndpoint(provider=provider, base_url=base_url, api_key=env.get(KEY_VARIABLE, "").strip() or None)
 
 
 def web_search_tool(endpoint: SearchEndpoint | None, access: WebAccess = PUBLIC_WEB) -> Tool:
