@@ -9,7 +9,7 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -20,11 +20,12 @@ import pyte.screens
 
 ANSWER_S = 60.0
 """A screen on which nothing of what is expected appears for so long has failed."""
+LOOK_S = 0.2
 QUIET_S = 0.7
 """A screen that has not changed for so long has been drawn."""
-MOVES_S = 4.0
+MOVES_S = 2.0
 """Something that moves for so long is a part of the picture."""
-KEYS = {"enter": "\r", "up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D", "tab": "\t", "space": " "}
+KEYS = {"enter": "\r", "up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D", "next": "\x0e"}
 UNKNOWN = re.compile(rb"\x1b\[[<>=][0-9;]*[ -/]*[@-~]|\x1bP.*?\x1b\\", re.DOTALL)
 """Private sequences and strings to the terminal itself: pyte takes the first for public ones and prints the second."""
 UNFINISHED = re.compile(rb"\x1b(\[[0-9;<=>?]*|P[^\x1b]*\x1b?)?$")
@@ -41,14 +42,17 @@ NAMED = {
     "white": "#cdd6f4",
     "brightblack": "#7f849c",
 }
+SUBSTITUTES = {"⎿": "└"}
+"""Characters that the font does not have."""
 PAGE = """<!DOCTYPE html><meta charset="utf-8"><style>
 body {{ margin: 0; display: inline-block; }}
-main {{ background: {ground}; color: {ink}; border-radius: 9px; overflow: hidden; padding-bottom: 12px; }}
-header {{ background: #313244; color: #a6adc8; font: 13px "DejaVu Sans", sans-serif; padding: 8px 14px; text-align: center; }}
-header i {{ float: left; width: 11px; height: 11px; border-radius: 50%; margin: 2px 7px 0 0; background: #585b70; }}
-pre {{ font: 14px/18px "DejaVu Sans Mono", monospace; margin: 10px 14px 0; }}
-pre s {{ display: inline-block; width: 1ch; height: 18px; vertical-align: top; text-decoration: none; }}
-pre s.wide {{ width: 2ch; }}
+main {{ background: {ground}; color: {ink}; border-radius: 8px; overflow: hidden; padding-bottom: 10px; }}
+header {{ background: #313244; color: #a6adc8; font: 11px/13px "DejaVu Sans", sans-serif; padding: 6px 12px; text-align: center; }}
+header i {{ float: left; width: 9px; height: 9px; border-radius: 50%; margin: 2px 6px 0 0; background: #585b70; }}
+pre {{ font: 12.458px/14.375px "DejaVu Sans Mono", monospace; margin: 8px 12px 0; font-variant-emoji: text; }}
+pre span, pre s {{ display: inline-block; height: 14.375px; vertical-align: top; }}
+pre s {{ width: 7.5px; text-decoration: none; }}
+pre s.wide {{ width: 15px; }}
 </style><main><header><i></i><i></i><i></i>{title}</header><pre>{rows}</pre></main>"""
 
 
@@ -84,12 +88,17 @@ class Screen:
         """What is on the screen now, line by line."""
         return "\n".join(line.rstrip() for line in self.emulator.display)
 
-    def expect(self, text: str, *, within_s: float = ANSWER_S) -> None:
+    def expect(self, text: str) -> None:
         """Read until `text` is on the screen. Raises `AssertionError` with the screen."""
-        deadline = time.monotonic() + within_s
-        while text not in self.text:
-            if not self._read(max(0.0, deadline - time.monotonic())):
-                raise AssertionError(f"{text!r} did not appear; the screen shows:\n{self.text.strip()}")
+        self.until(lambda: text in self.text, f"{text!r} did not appear")
+
+    def until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        """Read until `holds` says so. Raises `AssertionError` with the screen."""
+        deadline = time.monotonic() + ANSWER_S
+        while not holds():
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise AssertionError(f"{otherwise}; the screen shows:\n{self.text.strip()}")
+            self._read(LOOK_S)
 
     def settle(self) -> None:
         """Read until the screen has been drawn."""
@@ -103,6 +112,10 @@ class Screen:
             self.settle()
             os.write(self.descriptor, KEYS.get(key, key).encode())
 
+    def say(self, text: str) -> None:
+        """Paste the text and press Enter. Typed at this speed, hosts would take Enter for a part of it."""
+        self.press(f"\x1b[200~{text}\x1b[201~", "enter")
+
     def finish(self) -> int:
         """Read until the process has ended; gives its exit code."""
         while self._read(ANSWER_S):
@@ -111,8 +124,10 @@ class Screen:
 
     def page(self, title: str, *, since: str = "") -> str:
         """The screen as an HTML document, without empty lines at the end; from the line that holds `since` on."""
-        rows = [_row(self.emulator, y) for y in range(self.emulator.lines)]
-        lines = self.text.splitlines()
+        cursor = self.emulator.cursor
+        at = -1 if cursor.hidden or self.process.poll() is not None else cursor.y
+        rows = [_row(self.emulator, y, has_cursor=y == at) for y in range(self.emulator.lines)]
+        lines = self.text.rstrip().splitlines()
         start = next((y for y, line in enumerate(lines) if since in line), 0)
         return PAGE.format(ground=GROUND, ink=INK, title=html.escape(title), rows="\n".join(rows[start : len(lines)]))
 
@@ -134,7 +149,7 @@ class Screen:
 @contextmanager
 def on_screen(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], columns: int = 100, lines: int = 46
-) -> Iterator[Screen]:
+) -> Generator[Screen]:
     """The command on a new screen; it is ended with the block."""
     import fcntl
     import pty
@@ -176,10 +191,10 @@ def _with_faint(attrs: tuple[int, ...]) -> list[int]:
     return made or [0]
 
 
-def _row(emulator: Emulator, y: int) -> str:
-    """One line: neighbours of the same look together, characters that may be in another font in cells of their own."""
+def _row(emulator: Emulator, y: int, *, has_cursor: bool) -> str:
+    """One line, neighbours of the same look together."""
     cells = [emulator.buffer[y][x] for x in range(emulator.columns)]
-    if not emulator.cursor.hidden and emulator.cursor.y == y and emulator.cursor.x < len(cells):
+    if has_cursor and emulator.cursor.x < len(cells):
         at = emulator.cursor.x
         cells[at] = cells[at]._replace(reverse=not cells[at].reverse)
     return "".join(
@@ -194,9 +209,9 @@ def _followed(cells: list[pyte.screens.Char]) -> Iterator[tuple[pyte.screens.Cha
 
 
 def _cell(data: str, after: str) -> str:
-    if data.isascii():
-        return html.escape(data)
-    return f"<s{'' if after else ' class=wide'}>{html.escape(data)}</s>"
+    """A character in a box of one width: fonts do not agree on it, and lines have to meet."""
+    shown = html.escape(SUBSTITUTES.get(data, data))
+    return f"<s{'' if after else ' class=wide'}>{shown}</s>" if data else ""
 
 
 def _look(cell: pyte.screens.Char) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from pydantic import JsonValue
 
 from tests.cli.support import clean_environment
 from tests.clients.host_wires import HostAnthropicWire, HostResponsesWire, HostWire, steps_taken
@@ -66,12 +67,13 @@ def close_accounts(customers: list[str]) -> dict:
     _note(f"closed {len(customers)}")
     return {"closed": len(customers)}
 '''
-FOUND = {"$from": "find", "pointer": "/customers"}
+FOUND: JsonValue = {"$from": "find", "pointer": "/customers"}
 FIND = tool_step("find", "find_overdue", {"days": 30}, description="Find what is overdue")
 LETTER = "Your invoice is 30 days overdue. Please pay it this week."
-REMIND = plan(FIND, tool_step("remind", "send_reminders", {"customers": FOUND, "text": LETTER}))
-CLOSE = plan(FIND, tool_step("close", "close_accounts", {"customers": FOUND}))
-LINES = 46
+SEND = tool_step("remind", "send_reminders", {"customers": FOUND, "text": LETTER}, description="Remind all of them")
+REMIND = plan(FIND, SEND)
+CLOSE = plan(FIND, tool_step("close", "close_accounts", {"customers": FOUND}, description="Close their accounts"))
+LINES = 34
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class Turn:
     """What the person types, and what the model does then: its calls one after the other, and a sentence."""
 
     prompt: str
-    calls: Sequence[Call | Callable[[], Call]]
-    """A function is called when the model gets there: ids are not known before."""
+    calls: Sequence[Call | Callable[[], Call | None]]
+    """A function is called when the model gets there: ids are not known before, nor whether there is anything to call."""
     says: Callable[[], str]
 
 
@@ -93,6 +95,8 @@ class Host:
     wire: HostWire
     prepares: Callable[[Stage, Path, str], Session]
     """From the stage, the folder in which it is started, whose parent is its home, and the address of its provider."""
+    picture: str
+    """How the names of its pictures begin."""
     ready: str
     """On the screen when a prompt can be typed."""
 
@@ -112,6 +116,8 @@ async def _sit_down(host: Host, stage: Stage, turns: Sequence[Turn], person: Cal
         def watch() -> None:
             with on_screen(session.command, cwd=project, env=env, lines=LINES) as screen:
                 screen.expect(host.ready)
+                # A prompt before that is answered by a model without tools.
+                screen.until(lambda: stage.tools_listed > 0, "the host did not list the tools")
                 person(screen)
 
         await anyio.to_thread.run_sync(watch)
@@ -125,9 +131,10 @@ def _answer(wire: HostWire, asked: Asked, turns: Sequence[Turn]) -> Said:
         return Said(text="Shop")
     calls = [call for turn in typed for call in turn.calls]
     taken = steps_taken(wire, asked)
-    if taken < len(calls):
-        call = calls[taken]
-        return calling(asked, call() if callable(call) else call) or Said(text="Shop")
+    call = calls[taken] if taken < len(calls) else None
+    call = call() if callable(call) else call
+    if call is not None:
+        return calling(asked, call) or Said(text="Shop")
     return Said(text=typed[-1].says())
 
 
@@ -151,5 +158,6 @@ def _codex(stage: Stage, project: Path, url: str) -> Session:
     return Session([*CODEX.binary("codex")], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
 
 
-CLAUDE_CODE_SEAT = Host("Claude Code", CLAUDE_CODE.version, HostAnthropicWire(), _claude_code, "❯")
-CODEX_SEAT = Host("Codex CLI", CODEX.version, HostResponsesWire(), _codex, "›")
+CLAUDE_CODE_SEAT = Host("Claude Code", CLAUDE_CODE.version, HostAnthropicWire(), _claude_code, "host-claude-code", "❯")
+CODEX_SEAT = Host("Codex CLI", CODEX.version, HostResponsesWire(), _codex, "host-codex", "›")
+HOSTS = (CLAUDE_CODE_SEAT, CODEX_SEAT)
