@@ -12,8 +12,9 @@ import anyio
 from PIL import Image
 
 from tests.cli.support import clean_environment, command
+from tests.clients.app_host import app_host, opened, suspended, view_of
 from tests.clients.installed import Unavailable
-from tests.clients.interactive import HOSTS, TOOLS
+from tests.clients.interactive import HOSTS, REMIND, TOOLS
 from tests.clients.scenes import SCENES
 from tests.clients.stage import Stage
 from tests.inbox.pictures import FOLDER
@@ -63,6 +64,20 @@ async def draw(pages: dict[str, str], browser_path: str, folder: Path) -> None:
             keep(await page.locator("main").screenshot(omit_background=True), folder / f"{name}.png")
 
 
+async def draw_app(browser_path: str, folder: Path) -> None:
+    """The view of the MCP App in the Inspector's page."""
+    with tempfile.TemporaryDirectory() as place:
+        stage = Stage(Path(place), tools=TOOLS, kills=False)
+        thread_id = suspended(stage, REMIND)
+        with app_host(stage) as host:
+            async with opened(host, browser_path, "get_execution", {"threadId": thread_id}) as page:
+                view = await view_of(page)
+                keep(await page.screenshot(), folder / "host-inspector-app.png")
+                await view.get_by_role("button", name="Approve").click()
+                await view.wait_for_selector("text=You approved it here")
+                keep(await page.screenshot(), folder / "host-inspector-app-approved.png")
+
+
 def keep(picture: bytes, path: Path) -> None:
     """Write it with 256 colours: a third of the bytes, and nothing that the eye would miss."""
     image = Image.open(BytesIO(picture)).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
@@ -77,6 +92,10 @@ def main() -> int:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(exist_ok=True)
     anyio.run(draw, demo() | hosts(), path, folder)
+    try:
+        anyio.run(draw_app, path, folder)
+    except Unavailable as error:
+        print(f"the MCP Inspector: {error}", file=sys.stderr)
     return 0
 
 
