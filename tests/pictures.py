@@ -21,7 +21,7 @@ from tests.inbox.pictures import FOLDER
 from tests.inbox.scene import chromium, launched
 from tests.screen import Screen, on_screen
 
-DEMO_COLUMNS, DEMO_LINES = 104, 60
+DEMO_COLUMNS, DEMO_LINES = 108, 60
 SCALE = 1.6
 """A cell of the screen is then a whole number of pixels wide and high."""
 

@@ -75,7 +75,7 @@ async def opened(
 ) -> AsyncGenerator["Page"]:
     """The Inspector's page with our view drawn."""
     async with launched(browser_path) as browser:
-        page = await (await browser.new_context(viewport={"width": 1000, "height": 700})).new_page()
+        page = await (await browser.new_context(viewport={"width": 1280, "height": 780})).new_page()
         await page.goto(host.link(tool, arguments))
         await page.wait_for_selector('[data-testid="connection-status"][data-status="connected"]')
         await page.get_by_label("Close monitoring sidebar").click()
