@@ -15,9 +15,6 @@ Where the client shows forms, the test answers the form. Where it shows none, or
 nothing, and `planwarden approve` on a terminal decides. Hosts run without a person, and their model is a program on this
 machine that speaks the format of their provider.
 
-The Inspector's command line is run with the protocol that it speaks by default. Asked for 2026-07-28 (`--protocol-era modern`) it takes
-the plan as a task and goes on looking at it for as long as nobody decides, without a way to put the question to anybody.
-
 | client | version | protocol | tools listed | suspended | resumed | result read |
 |---|---|---|---|---|---|---|
 """

@@ -57,15 +57,11 @@ def _python(name: str, package: str, version: str, program: str, answers_forms: 
     return Client(name, version, _program(lambda: python(f"{package}=={version}", program)), answers_forms, speaks)
 
 
-def _inspector() -> Runs:
-    """Each call is a process of its own, and so is the list.
-
-    It stays with its default protocol: asked for 2026-07-28 it declares tasks, and the call that starts the plan does not end
-    before somebody has decided, which it has no way to ask for.
-    """
+def _inspector(era: str) -> Runs:
+    """Each call is a process of its own, and so is the list."""
 
     def runs(stage: Stage, calls: Sequence[Call]) -> None:
-        command = [*INSPECTOR.binary("mcp-inspector"), "--cli", str(stage.launcher), "--method"]
+        command = [*INSPECTOR.binary("mcp-inspector"), "--cli", str(stage.launcher), "--protocol-era", era, "--method"]
         env = {"HOME": str(stage.folder), "PATH": path_with_node()}
         stage.run([*command, "tools/list"], env=env)
         for tool, arguments in calls:
@@ -79,7 +75,8 @@ CLIENTS: tuple[Client, ...] = (
     Client("TypeScript SDK 1.x", SDK1.version, _node(SDK1, "sdk1.mjs"), True, OLD),
     Client("TypeScript client 2.x", CLIENT2.version, _node(CLIENT2, "client2.mjs", "legacy"), True, OLD),
     Client("TypeScript client 2.x, on request", CLIENT2.version, _node(CLIENT2, "client2.mjs", "auto"), True, NEW),
-    Client("MCP Inspector CLI", INSPECTOR.version, _inspector(), False, OLD),
+    Client("MCP Inspector CLI", INSPECTOR.version, _inspector("legacy"), False, OLD),
+    Client("MCP Inspector CLI, on request", INSPECTOR.version, _inspector("modern"), False, NEW),
     _python("fastmcp", "fastmcp", "4.1.2", "with_fastmcp.py", True, NEW),
     _python("pydantic-ai", "pydantic-ai-slim[mcp]", "2.68.0", "with_pydantic_ai.py", True, NEW),
     _python("langchain-mcp-adapters", "langchain-mcp-adapters", "0.3.2", "with_langchain.py", True, OLD),
