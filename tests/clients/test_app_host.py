@@ -11,6 +11,7 @@ from tests.clients.interactive import CLOSE, REMIND, TOOLS
 from tests.clients.scenes import CLOSED, FOUND, SENT, decided_by
 from tests.clients.stage import Stage
 from tests.inbox.scene import chromium
+from tests.requirements import requirement
 
 BROWSER = chromium()
 pytestmark = [
@@ -27,6 +28,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, tools=TOOLS, kills=False)
 
 
+@requirement("app:view", "hosts:person")
 async def test_approve_in_the_view_runs_the_call_and_the_sandbox_lets_it_reach_nothing(stage: Stage) -> None:
     """spec: what is shown is what runs; the policy that our resource asks for is in force around the view."""
     assert BROWSER is not None
@@ -48,6 +50,7 @@ async def test_approve_in_the_view_runs_the_call_and_the_sandbox_lets_it_reach_n
     assert decided_by(stage) == (True, "client")
 
 
+@requirement("app:view", "app:assurance")
 async def test_a_dangerous_call_has_one_button_in_the_view_and_the_host_opens_the_inbox(stage: Stage) -> None:
     """spec: no host can decide it; the page that opens asks who is there."""
     assert BROWSER is not None

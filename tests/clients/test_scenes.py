@@ -8,11 +8,13 @@ from tests.clients.installed import Unavailable
 from tests.clients.interactive import TOOLS
 from tests.clients.scenes import SCENES, Scene
 from tests.clients.stage import Stage
+from tests.requirements import requirement
 from tests.screen import Screen
 
 pytestmark = pytest.mark.clients
 
 
+@requirement("hosts:person")
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_person_answers_in_a_real_host_and_the_plan_goes_on(scene: Scene, tmp_path: Path) -> None:
     """spec: what the host shows is the question; nothing behind it is done before the person has decided."""
