@@ -23,7 +23,7 @@ WITH_A_PERSON = """
 
 `make clients` also runs hosts with their own screens, on a terminal emulator and in Chromium, and answers there with keys and clicks. Each time
 nothing behind the question has happened before the answer, the plan goes on after it, and the record says who decided and how surely.
-`make pictures` takes these pictures from such runs: they are drawn from the cells of the screen, nothing in them is retouched.
+`make pictures` takes these pictures from such runs: they are drawn from the cells of the screens; the windows around them and the sixteen basic colours are ours.
 
 **Claude Code** runs the plan as a task and goes on talking; the form comes by itself. It shows the first three lines of a question's facts,
 and the arguments that can be edited below.
