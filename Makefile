@@ -9,7 +9,7 @@ NODE_READY := $(VENV)/.ready-node
 DOCS_READY := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format browser screenshots downstream conformance docs bundle bench bench-tokens bench-downstream eval providers walk campaign clean clients
+.PHONY: help demo test check lint types imports format browser screenshots pictures downstream conformance docs bundle bench bench-tokens bench-downstream eval providers walk campaign clean clients
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -84,6 +84,9 @@ browser: $(READY) ## The inbox in a real Chromium, installed from the system's p
 
 screenshots: $(READY) ## The pictures of docs/inbox.md
 	@$(RUN) tests.inbox.pictures
+
+pictures: $(NODE_READY) ## The pictures of real hosts and of the demo: terminals that are drawn as they are, with Chromium
+	@$(RUN) tests.pictures
 
 walk: $(READY) ## A model tries to approve itself, a person decides; writes docs/walk.md
 	@$(RUN) tests.walk

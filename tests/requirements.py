@@ -293,6 +293,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "app:view": Requirement(
         "issue, MCP App", "The view shows facts first, as text, loads nothing, and never focuses approve."
     ),
+    "hosts:person": Requirement(
+        "issue, real clients",
+        "A person answers on the screen of a real host, and the plan goes on with that answer recorded as theirs.",
+    ),
     "downstream:config": Requirement(
         "wire, commands", "A host's mcpServers block works as it is; what cannot be used is named with its place."
     ),

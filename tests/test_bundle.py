@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from planwarden.server.configuration import home_folder, load_settings
 from tests.manifest import generated, written
+from tests.mcp.support import approving
 from tests.requirements import requirement
 
 ROOT = Path(__file__).parent.parent
@@ -108,20 +110,50 @@ def test_only_what_belongs_to_the_server_is_packed(packed: Path) -> None:
     assert names == expected | package | {"manifest.json", "pyproject.toml", "uv.lock", "README.md", "LICENSE"}
 
 
+@dataclass(frozen=True)
+class Unpacked:
+    """The bundle in a folder of its own, for somebody whose home is empty."""
+
+    folder: Path
+    home: Path
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The one that is in it."""
+        return json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+
+    def launch(self, chosen: dict[str, str]) -> StdioServerParameters:
+        """As a host starts it."""
+        [command, *args], env = _launch(self.manifest, self.folder, chosen)
+        return StdioServerParameters(command=command, args=args, env={**self.environment, **env}, cwd=self.home)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """An empty home, `uv`, a Python, and what uv has fetched before, so that the test does not fetch it again."""
+        places = [Path(_uv()).parent, Path(sys.base_prefix) / "bin"]
+        path = os.pathsep.join([*map(str, places), os.environ["PATH"]])
+        cache = subprocess.run([_uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+        passed = {name: text for name, text in os.environ.items() if name.startswith(("SYSTEM", "TEMP", "SSL_", "UV_"))}
+        return {**passed, "HOME": str(self.home), "PATH": path, "UV_CACHE_DIR": cache}
+
+
 @pytest.fixture
-def unpacked(packed: Path, tmp_path: Path) -> Path:
-    """The bundle in a folder of its own, with its environment made from the lock file."""
-    uv = _uv()
-    folder = tmp_path / "unpacked"
-    zipfile.ZipFile(packed).extractall(folder)
-    [_, *args], _ = _launch(written(), folder, {})
-    build = [uv, *args[: args.index("planwarden")], "planwarden", "--version"]
-    built = subprocess.run(build, capture_output=True, text=True, check=False, timeout=BUILD_S, env=_inherited())
+def unpacked(packed: Path, tmp_path: Path) -> Unpacked:
+    """Unpacked by the tool that packed it, its environment made from the lock file."""
+    npx = shutil.which("npx")
+    assert npx is not None
+    made = Unpacked(tmp_path / "unpacked", tmp_path / "somebody")
+    made.home.mkdir()
+    unpack = [npx, "-y", MCPB, "unpack", str(packed), str(made.folder)]
+    subprocess.run(unpack, capture_output=True, check=True, timeout=BUILD_S)
+    launch = made.launch({})
+    build = [launch.command, *launch.args[: launch.args.index("planwarden")], "planwarden", "--version"]
+    built = subprocess.run(build, capture_output=True, text=True, check=False, timeout=BUILD_S, env=launch.env)
     if built.returncode != 0 and WITHOUT_NETWORK.search(built.stderr):
         pytest.skip("what the server needs could not be fetched: no package index")
     assert built.returncode == 0, built.stderr
     assert built.stdout.split()[-1] == written()["version"]
-    return folder
+    return made
 
 
 def _uv() -> str:
@@ -131,24 +163,40 @@ def _uv() -> str:
     return uv
 
 
-def _inherited() -> dict[str, str]:
-    """The environment without what would lead into this checkout."""
-    return {name: text for name, text in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+PLAN = {
+    "todoList": [
+        {
+            "id": "total",
+            "description": "Add up",
+            "requiredTools": ["calculator"],
+            "toolCalls": [{"toolName": "calculator", "arguments": {"expression": "12 * 37"}}],
+        },
+        {
+            "id": "ask",
+            "description": "Ask",
+            "requiredTools": ["displayConfirmation"],
+            "toolCalls": [{"toolName": "displayConfirmation", "arguments": {"action": "Go on?"}}],
+        },
+    ]
+}
 
 
 @requirement("bundle:starts")
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_the_packed_bundle_starts_from_scratch_and_lists_ten_tools(unpacked: Path, tmp_path: Path) -> None:
+async def test_the_unpacked_bundle_starts_in_an_empty_home_and_runs_a_plan(unpacked: Unpacked, tmp_path: Path) -> None:
     """spec: what a host does with it, by the manifest that is in it"""
-    manifest = json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))
-    home = tmp_path / "home"
-    [command, *args], env = _launch(manifest, unpacked, {"home": str(home)})
-    assert command == "uv"
-    with anyio.fail_after(60):
-        async with Client(StdioServerParameters(command=_uv(), args=args, env={**_inherited(), **env})) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == [t["name"] for t in manifest["tools"]]
-            assert len(manifest["tools"]) == 10
-            found = await client.call_tool("search_tools", {"query": "calculator"})
-            assert not found.is_error
-    assert (home / "planwarden.db").is_file()
+    chosen = {"home": str(tmp_path / "data"), "model": "caller", "key": "k"}
+
+    with anyio.fail_after(120):
+        async with Client(unpacked.launch(chosen), elicitation_callback=approving()) as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            assert listed == [tool["name"] for tool in unpacked.manifest["tools"]]
+            asked = (await client.call_tool("execute_plan", {"plan": PLAN})).structured_content
+            assert asked is not None and asked["status"] == "suspended"
+            [question] = asked["suspensions"]
+            place = {"threadId": asked["threadId"], "suspensionId": question["suspensionId"]}
+            done = await client.call_tool("resume_execution", {**place, "decision": {"approved": True}})
+    assert done.structured_content is not None and done.structured_content["status"] == "completed"
+    assert (tmp_path / "data" / "planwarden.db").is_file()
+    assert not (unpacked.home / ".local" / "share" / "planwarden").exists()

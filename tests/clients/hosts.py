@@ -6,7 +6,8 @@ https://geminicli.com/docs/reference/configuration and https://opencode.ai/docs/
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,27 +51,33 @@ def driven(wire: HostWire, prepares: Prepares) -> Callable[[Stage, Sequence[Call
 
 
 async def _run(wire: HostWire, prepares: Prepares, stage: Stage, calls: Sequence[Call]) -> None:
-    double = Double(wire, Manner("driven", "makes the calls it is told", lambda asked: _answer(wire, asked, calls)))
+    async with provider(wire, lambda asked: _answer(wire, asked, calls)) as double:
+        folder = stage.folder / "host"
+        folder.mkdir(exist_ok=True)
+        session = prepares(stage, folder, double.url)
+        env = {"HOME": str(folder), "PATH": path_with_node(), **session.env}
+        output = await anyio.to_thread.run_sync(lambda: stage.run(session.command, cwd=folder, env=env))
+    _check_heard(wire, double, calls, output)
+
+
+@asynccontextmanager
+async def provider(wire: HostWire, answer: Callable[[Asked], Said]) -> AsyncGenerator[Double]:
+    """A provider on a loopback port whose model answers so; any key will do."""
+    double = Double(wire, Manner("driven", "makes the calls it is told", answer))
     double.expected_key = None
-    failure: Failed | None = None
-    output = ""
+    failure: Exception | None = None
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         double.port = listener.extra(SocketAttribute.local_port)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, double.handle)
-            folder = stage.folder / "host"
-            folder.mkdir(exist_ok=True)
-            session = prepares(stage, folder, f"http://127.0.0.1:{double.port}{wire.base_path}")
-            env = {"HOME": str(folder), "PATH": path_with_node(), **session.env}
             try:
-                output = await anyio.to_thread.run_sync(lambda: stage.run(session.command, cwd=folder, env=env))
-            except Failed as error:
+                yield double
+            except Exception as error:  # noqa: BLE001
                 # Raised again outside of the task group, which would wrap it.
                 failure = error
             tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    _check_heard(wire, double, calls, output)
 
 
 def _check_heard(wire: HostWire, double: Double, calls: Sequence[Call], output: str) -> None:
@@ -86,9 +93,14 @@ def _answer(wire: HostWire, asked: Asked, calls: Sequence[Call]) -> Said:
     taken = steps_taken(wire, asked)
     if taken >= len(calls):
         return Said(text="Done.")
-    tool, arguments = calls[taken]
+    return calling(asked, calls[taken]) or Said(text="Our tools are not here.")
+
+
+def calling(asked: Asked, call: Call) -> Said | None:
+    """The call under the name by which the host offers our tool; None when it does not offer it."""
+    tool, arguments = call
     named = [name for name in asked.tools if name == tool or name.endswith(("_" + tool, "/" + tool))]
-    return Said(calls=((named[0], arguments),)) if named else Said(text="Our tools are not here.")
+    return Said(calls=((named[0], arguments),)) if named else None
 
 
 CLAUDE_CODE = Package("@anthropic-ai/claude-code", "2.1.330")
@@ -98,32 +110,47 @@ OPENCODE = Package("opencode-ai", "1.18.33")
 
 
 def claude_code(stage: Stage, folder: Path, url: str) -> Session:
+    words = ["--print", PROMPT, "--model", MODEL]
+    return Session([*claude_code_command(stage, folder), *words], claude_code_env(url))
+
+
+def claude_code_command(stage: Stage, folder: Path) -> list[str]:
+    """With our server and no other, and nothing asked before its tools are called."""
     config = folder / "mcp.json"
     config.write_text(stage.config("claude-code"), encoding="utf-8")
-    words = ["--print", PROMPT, "--model", MODEL, "--mcp-config", str(config), "--strict-mcp-config"]
-    env = {
+    words = ["--mcp-config", str(config), "--strict-mcp-config", "--allowedTools=mcp__planwarden"]
+    return [*CLAUDE_CODE.binary("claude"), *words]
+
+
+def claude_code_env(url: str) -> dict[str, str]:
+    return {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "ENABLE_TOOL_SEARCH": "false",
     }
-    return Session([*CLAUDE_CODE.binary("claude"), *words, "--allowedTools", "mcp__planwarden"], env)
 
 
 def codex(stage: Stage, folder: Path, url: str) -> Session:
+    home = codex_home(stage, folder, url, "never")
+    words = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", PROMPT]
+    return Session([*CODEX.binary("codex"), *words], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
+
+
+def codex_home(stage: Stage, folder: Path, url: str, approval: str, more: str = "") -> Path:
+    """Its folder, with our server and our provider in its configuration."""
     home = folder / ".codex"
     home.mkdir(exist_ok=True)
     provider = (
-        f'model = "{MODEL}"\nmodel_provider = "double"\napproval_policy = "never"\n\n'
+        f'model = "{MODEL}"\nmodel_provider = "double"\napproval_policy = "{approval}"\n{more}\n'
         f'[model_providers.double]\nname = "double"\nbase_url = "{url}"\nenv_key = "DOUBLE_KEY"\nwire_api = "responses"\n\n'
     )
     server = "[mcp_servers.planwarden]\n"
     # Without it the model is asked before the server has said what it offers.
     config = stage.config("codex").replace(server, f"{server}required = true\n")
     (home / "config.toml").write_text(f"{provider}{config}\n", encoding="utf-8")
-    words = ["exec", "--skip-git-repo-check", "--sandbox", "read-only", PROMPT]
-    return Session([*CODEX.binary("codex"), *words], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
+    return home
 
 
 def gemini_cli(stage: Stage, folder: Path, url: str) -> Session:

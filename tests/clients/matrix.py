@@ -21,6 +21,35 @@ takes the plan as a task; as it has no way to put the question to anybody, the t
 | client | version | protocol | tools listed | suspended | resumed | result read |
 |---|---|---|---|---|---|---|
 """
+WITH_A_PERSON = """
+## With a person in front of it
+
+`make clients` also runs hosts with their own screens, on a terminal emulator and in Chromium, and answers there with keys and clicks. Each time
+nothing behind the question has happened before the answer, the plan goes on after it, and the record says who decided and how surely.
+`make pictures` takes these pictures from such runs: they are drawn from the cells of the screens; the windows around them and the sixteen basic colours are ours.
+
+**Claude Code** runs the plan as a task and goes on talking; the form comes by itself. It shows the first three lines of a question's facts,
+and the arguments that can be edited below.
+
+![The form in Claude Code](images/host-claude-code-form.png)
+![The plan went on](images/host-claude-code-approved.png)
+
+A dangerous call is not asked in a form. When its model passes the question on, Claude Code offers the page in the inbox; opening it decides
+nothing, and *I'm done, continue* goes on with what was decided there or at a terminal.
+
+![The page is offered in Claude Code](images/host-claude-code-link.png)
+
+**Codex CLI** first asks for the call of `resume_execution`, as for every tool that changes something; then comes our form, a field at a time.
+
+![The form in Codex CLI](images/host-codex-form.png)
+![The plan went on](images/host-codex-approved.png)
+
+**The MCP Inspector's page** draws the view of the MCP App with the host side of `@modelcontextprotocol/ext-apps`, in its sandbox and under its
+policy, from `planwarden serve --http`. A dangerous call has one button there, which opens the inbox.
+
+![The view in the Inspector](images/host-inspector-app.png)
+![After a click on Approve](images/host-inspector-app-approved.png)
+"""
 
 
 @dataclass
@@ -56,4 +85,4 @@ class Matrix:
 
     @property
     def page(self) -> str:
-        return INTRODUCTION + "".join(row.line for row in self.rows)
+        return INTRODUCTION + "".join(row.line for row in self.rows) + WITH_A_PERSON

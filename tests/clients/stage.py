@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.support import Cli, clean_environment, on_terminal
+from tests.clients.tap import KEEP
 from tests.support import confirm, plan, tool_step
 
 TOOLS = '''
@@ -58,13 +59,16 @@ class Stage:
     """One client's folder; `home` below it is planwarden's."""
 
     folder: Path
+    tools: str = TOOLS
+    kills: bool = True
+    """The server is lost when it says `suspended` for the first time."""
 
     @cached_property
     def home(self) -> Path:
         """Made when it is first asked for."""
         home = self.folder / "home"
         home.mkdir(mode=0o700)
-        (home / "tools.py").write_text(TOOLS, encoding="utf-8")
+        (home / "tools.py").write_text(self.tools, encoding="utf-8")
         (home / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n', encoding="utf-8")
         return home
 
@@ -73,7 +77,8 @@ class Stage:
         """A program without arguments that serves this home over standard input and output."""
         script = self.folder / "planwarden"
         tap = Path(__file__).with_name("tap.py")
-        command = [sys.executable, str(tap), str(self.folder), str(installed_command()), "--home", str(self.home)]
+        words = [sys.executable, str(tap), str(self.folder), *([] if self.kills else [KEEP])]
+        command = [*words, str(installed_command()), "--home", str(self.home)]
         script.write_text(f"#!/bin/sh\nexec {shlex.join(command)} serve\n", encoding="utf-8")
         script.chmod(0o755)
         return script

@@ -1,7 +1,8 @@
 """A program between a client and its server: it passes every byte on, and writes down each message as a line of JSON.
 
-`python tap.py FOLDER COMMAND...` appends to `FOLDER/wire.jsonl`. The first answer that says `suspended` is passed on, and then
-the server is killed with SIGKILL: once in the life of the folder. It needs the standard library alone, for speed.
+`python tap.py FOLDER [--keep] COMMAND...` appends to `FOLDER/wire.jsonl`. The first answer that says `suspended` is passed on, and
+then the server is killed with SIGKILL: once in the life of the folder, and never with `--keep`. It needs the standard library alone,
+for speed.
 """
 
 import contextlib
@@ -13,6 +14,8 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+
+KEEP = "--keep"
 
 
 def record(folder: Path, speaker: str, line: bytes) -> dict[str, Any]:
@@ -45,8 +48,9 @@ def pass_requests(folder: Path, server: "subprocess.Popen[bytes]") -> None:
         server.stdin.close()
 
 
-def main(folder: Path, command: list[str]) -> int:
+def main(folder: Path, words: list[str]) -> int:
     """The server's exit code, or 137 after the kill."""
+    keeps, command = words[0] == KEEP, words[1:] if words[0] == KEEP else words
     killed = folder / "killed"
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -58,7 +62,7 @@ def main(folder: Path, command: list[str]) -> int:
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
-        if is_suspended(message) and not killed.exists():
+        if is_suspended(message) and not keeps and not killed.exists():
             server.kill()
             server.wait()
             killed.write_text(f"{server.pid}\n", encoding="utf-8")

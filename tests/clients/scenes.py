@@ -1,0 +1,138 @@
+"""What a person does in a real host when planwarden asks: the form that a host draws, filled in; the page that it opens.
+
+Each scene asserts that nothing behind the question was done before the person decided, and that the record says who did.
+`look` is called whenever there is something to see.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.cli.support import Cli
+from tests.clients.interactive import CLAUDE_CODE_SEAT, CLOSE, CODEX_SEAT, LETTER, REMIND, Turn, sit_down
+from tests.clients.stage import Call, Stage
+from tests.screen import Screen
+
+Look = Callable[[str, Screen], None]
+"""A name for what is on the screen now, and the screen."""
+
+Scene = Callable[[Stage, Look], None]
+
+FOUND, SENT, CLOSED = "found", f"reminded 3: {LETTER}", "closed 3"
+TOOL_FORM = ("Run this call?", "Tool: send_reminders", 'customers = ["Acme Ltd", "Borealis", "Cobalt & Sons"]')
+
+
+def form_in_claude_code(stage: Stage, look: Look) -> None:
+    """The form appears by itself, is filled in with keys, and the plan goes on."""
+    turn = Turn(
+        "Remind the customers whose invoices are overdue. Ask me before anything is sent.",
+        [("execute_plan", {"plan": REMIND}), lambda: resuming(stage) if stage.called("execute_plan") else None],
+        lambda: "The reminders are out." if SENT in stage.ledger else "The plan runs; you are asked before it sends.",
+    )
+
+    def person(screen: Screen) -> None:
+        screen.say(turn.prompt)
+        screen.expect("requests your input")
+        for fact in TOOL_FORM:
+            screen.expect(fact)
+        assert stage.ledger == [FOUND]
+        screen.settle()
+        look("host-claude-code-form", screen)
+        screen.press("right", "enter")
+        screen.expect("Decision: approve")
+        screen.press("down", "down", "enter")
+        screen.expect("The reminders are out.")
+        screen.settle()
+        look("host-claude-code-approved", screen)
+
+    sit_down(CLAUDE_CODE_SEAT, stage, [turn], person)
+    assert stage.ledger == [FOUND, SENT]
+    assert decided_by(stage) == (True, "client")
+
+
+def page_in_claude_code(stage: Stage, look: Look) -> None:
+    """A dangerous call is not asked in a form: the host offers the page, and opening it decides nothing."""
+    turns = [
+        Turn(
+            "Close the accounts of everybody who is overdue.",
+            [("execute_plan", {"plan": CLOSE})],
+            lambda: "The plan runs.",
+        ),
+        Turn(
+            "What does it wait for?",
+            [("list_suspensions", {}), lambda: resuming(stage)],
+            lambda: "The accounts are closed." if CLOSED in stage.ledger else "It waits for your decision.",
+        ),
+    ]
+
+    def person(screen: Screen) -> None:
+        screen.say(turns[0].prompt)
+        screen.expect("The plan runs.")
+        screen.say(turns[1].prompt)
+        screen.expect("wants to open a URL")
+        screen.expect("Tool: close_accounts")
+        screen.expect("/inbox/suspensions/")
+        screen.settle()
+        look("host-claude-code-link", screen)
+        assert stage.ledger == [FOUND]
+        stage.approve(str(asked(stage)["suspensionId"]))
+        screen.press("right", "enter")
+        screen.expect("The accounts are closed.")
+
+    sit_down(CLAUDE_CODE_SEAT, stage, turns, person)
+    assert stage.ledger == [FOUND, CLOSED]
+    assert decided_by(stage) == (True, "human")
+
+
+def form_in_codex(stage: Stage, look: Look) -> None:
+    """The host first asks for its own tool call; then comes our form, field by field, which is another question."""
+    turn = Turn(
+        "Remind the customers whose invoices are overdue. Ask me before anything is sent.",
+        [("execute_plan", {"plan": REMIND}), lambda: resuming(stage)],
+        lambda: "The reminders are out." if SENT in stage.ledger else "It waits for your decision.",
+    )
+
+    def person(screen: Screen) -> None:
+        screen.say(turn.prompt)
+        screen.expect('run tool "resume_execution"?')
+        screen.press("enter")
+        for fact in TOOL_FORM:
+            screen.expect(fact)
+        screen.press("next")
+        screen.expect("1. approve")
+        screen.settle()
+        assert stage.ledger == [FOUND]
+        look("host-codex-form", screen)
+        screen.press("enter")
+        screen.expect("Reason (optional)")
+        screen.say("all three, yes")
+        screen.expect("The reminders are out.")
+        screen.settle()
+        look("host-codex-approved", screen)
+
+    sit_down(CODEX_SEAT, stage, [turn], person)
+    assert stage.ledger == [FOUND, SENT]
+    assert decided_by(stage) == (True, "client")
+
+
+def asked(stage: Stage) -> dict[str, Any]:
+    """The open question, as the host's model heard of it."""
+    heard = [*stage.called("execute_plan"), *stage.called("list_suspensions")]
+    [question] = heard[-1]["suspensions"]
+    return question
+
+
+def resuming(stage: Stage) -> Call:
+    """The model claims that it is approved."""
+    question = asked(stage)
+    place = {"threadId": question["threadId"], "suspensionId": question["suspensionId"]}
+    return "resume_execution", {**place, "decision": {"approved": True}}
+
+
+def decided_by(stage: Stage) -> tuple[bool, str]:
+    """What the one decision of the record says: approved or not, and its assurance."""
+    rows = Cli(stage.home).spawn("audit", "show", "--json").json["rows"]
+    [facts] = [row["facts"] for row in rows if row["kind"] == "decided"]
+    return facts["approved"], facts["assurance"]
+
+
+SCENES: tuple[Scene, ...] = (form_in_claude_code, page_in_claude_code, form_in_codex)

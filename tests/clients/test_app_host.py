@@ -1,0 +1,69 @@
+"""The view of the MCP App in a published host: drawn in its sandbox, by its bridge, from the real server over HTTP."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.clients.app_host import app_host, opened, suspended, view_of
+from tests.clients.installed import Unavailable
+from tests.clients.interactive import CLOSE, REMIND, TOOLS
+from tests.clients.scenes import CLOSED, FOUND, SENT, decided_by
+from tests.clients.stage import Stage
+from tests.inbox.scene import chromium
+from tests.requirements import requirement
+
+BROWSER = chromium()
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.clients,
+    pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium"),
+]
+LIMIT_S = 120
+REACHES = "url => fetch(url, {mode: 'no-cors'}).then(() => 'reached', () => 'refused')"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path, tools=TOOLS, kills=False)
+
+
+@requirement("app:view", "hosts:person")
+async def test_approve_in_the_view_runs_the_call_and_the_sandbox_lets_it_reach_nothing(stage: Stage) -> None:
+    """spec: what is shown is what runs; the policy that our resource asks for is in force around the view."""
+    assert BROWSER is not None
+    thread_id = suspended(stage, REMIND)
+    try:
+        with app_host(stage) as host, anyio.fail_after(LIMIT_S):
+            async with opened(host, BROWSER, "get_execution", {"threadId": thread_id}) as page:
+                view = await view_of(page)
+                shown = await view.inner_text("body")
+                assert 'customers = ["Acme Ltd", "Borealis", "Cobalt & Sons"]' in shown and "Risk: confirm" in shown
+                assert await view.evaluate("window.origin") == "null"
+                assert await view.evaluate(REACHES, host.server_url) == "refused"
+                assert stage.ledger == [FOUND]
+                await view.get_by_role("button", name="Approve").click()
+                await view.wait_for_selector("text=You approved it here. The execution is completed.")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    assert stage.ledger == [FOUND, SENT]
+    assert decided_by(stage) == (True, "client")
+
+
+@requirement("app:view", "app:assurance")
+async def test_a_dangerous_call_has_one_button_in_the_view_and_the_host_opens_the_inbox(stage: Stage) -> None:
+    """spec: no host can decide it; the page that opens asks who is there."""
+    assert BROWSER is not None
+    thread_id = suspended(stage, CLOSE)
+    try:
+        with app_host(stage) as host, anyio.fail_after(LIMIT_S):
+            async with opened(host, BROWSER, "get_execution", {"threadId": thread_id}) as page:
+                view = await view_of(page)
+                assert await view.locator("button").all_inner_texts() == ["Open the inbox"]
+                async with page.expect_popup() as popup:
+                    await view.get_by_role("button", name="Open the inbox").click()
+                inbox = await popup.value
+                await inbox.wait_for_url("**/inbox/pair?next=*")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    assert CLOSED not in stage.ledger
