@@ -53,9 +53,25 @@ class GrantUsed:
 Change = Opened | Revised | Reminded | Answered | Withdrawn | GrantUsed
 
 
+_PROJECTED: frozenset[type[ev.Event]] = frozenset(
+    {
+        ev.Suspended,
+        ev.SuspensionRevised,
+        ev.SuspensionReminded,
+        ev.SuspensionDecided,
+        ev.SuspensionTimedOut,
+        ev.SuspensionWithdrawn,
+        ev.ToolCallIntended,
+    }
+)
+"""Events that may change a row."""
+
+
 def projection(append: Append) -> Iterator[Change]:
     """Changes to the rows of suspensions and grants, in the order of the events."""
     for recorded in append.recorded:
+        if type(recorded.event) not in _PROJECTED:
+            continue
         match recorded.event:
             case ev.Suspended(question=question):
                 yield Opened(question)

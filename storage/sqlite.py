@@ -122,7 +122,8 @@ class SqliteStore:
         now = self._clock.now()
         for guard in append.guards:
             _check(connection, guard, now)
-        sqlite_grants.check_uses(connection, grant_uses(changes), now)
+        if changes:
+            sqlite_grants.check_uses(connection, grant_uses(changes), now)
         try:
             number, lease = self._advance(connection, append, now)
         except sqlite3.IntegrityError as error:
