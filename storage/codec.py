@@ -4,16 +4,22 @@ An event is one list: its code, then its fields in the order of the dataclass, `
 out. Names would be half of the bytes of an execution. Nested facts (a plan, a question) are lists in the same way; values
 from outside (arguments, results) stay as they are.
 
+A row begins with the number of its form, 2; rows of form 1 have none, are read and no longer written. Form 2 does three
+things more. Ids and digests of hexadecimal digits are written in base64; any other text in their place follows a `=`. The
+seldom fields of steps and questions come last. And what the plan's parser fills in for a step that does not say it
+(`implied`) is left out like a default.
+
 Decoding goes through pydantic, because a stored row is input like any other: what does not fit is `StoreError`, never a
 half-built event. A released code never changes its meaning; a new field goes to the end and has a default. Golden files in
 the tests keep every released form decodable.
 """
 
 import json
-from collections.abc import Iterable
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -62,8 +68,36 @@ _CODE_OF = {kind: code for code, kind in CODES.items()}
 _NESTED = frozenset(
     {ev.Options, ev.ProposedCall, ev.CoveredCall, ev.Alarm, ev.Question, ev.Decision, Plan, Step, PlannedCall}
 )
-_JSON_TYPES = frozenset({str, int, float, bool, dict, list, type(None)})
+_PACKED = frozenset({"suspension_id", "definition_digest", "digest", "rendered", "pins"})
+"""Fields that hold ids and digests, wherever they are."""
+_LAST: dict[type, tuple[str, ...]] = {
+    Step: (
+        "dependencies",
+        "required_tools",
+        "step_type",
+        "expected_outcome",
+        "tool_validation_mode",
+        "confirms",
+        "on_reject",
+    ),
+    ev.Question: (
+        "revision",
+        "expires_at",
+        "on_timeout",
+        "form",
+        "prompt",
+        "offered",
+        "resume_payload",
+        "covers",
+        "quorum",
+        "alarms",
+        "asker",
+    ),
+}
+"""Fields that come after the others in form 2, in this order; a new field of theirs has to be added at the end."""
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+Form = Literal[1, 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +108,18 @@ class _Field:
     nested: type | None
     """The fact inside of the field, or inside of each entry of its tuple."""
     is_many: bool
+    is_packed: bool
+    """In form 2."""
+
+    def written(self) -> "Callable[[Any], Any] | None":
+        """What makes JSON of the field's value; None when it is JSON already."""
+        if self.nested is Plan:
+            return _planned
+        if self.nested is not None:
+            return _all_folded if self.is_many else _folded
+        if self.is_packed:
+            return _all_packed if self.is_many else _packed
+        return list if self.is_many else None
 
 
 def _fields(kind: type) -> tuple[_Field, ...]:
@@ -84,20 +130,28 @@ def _fields(kind: type) -> tuple[_Field, ...]:
         default = entry.default_factory() if entry.default_factory is not MISSING else entry.default
         hint = hints[entry.name]
         nested = next((part for part in (hint, *get_args(hint)) if part in _NESTED), None)
-        found.append(_Field(entry.name, default, nested, get_origin(hint) is tuple))
+        found.append(_Field(entry.name, default, nested, get_origin(hint) is tuple, entry.name in _PACKED))
     return tuple(found)
 
 
-_FIELDS: dict[type, tuple[_Field, ...]] = {kind: _fields(kind) for kind in (*CODES.values(), *_NESTED)}
+def _second(kind: type, first: tuple[_Field, ...]) -> tuple[_Field, ...]:
+    last = _LAST.get(kind, ())
+    by_name = {entry.name: entry for entry in first}
+    return (*(entry for entry in first if entry.name not in last), *(by_name[name] for name in last))
+
+
+_FIRST: dict[type, tuple[_Field, ...]] = {kind: _fields(kind) for kind in (*CODES.values(), *_NESTED)}
+_SECOND: dict[type, tuple[_Field, ...]] = {kind: _second(kind, found) for kind, found in _FIRST.items()}
+_FIELDS = {1: _FIRST, 2: _SECOND}
 
 
 def encode_events(events: Iterable[ev.Event]) -> str:
     """The text of one transaction's events, as stored."""
-    return _ENCODER.encode([encode_event(event) for event in events])
+    return _ENCODER.encode([2, *[encode_event(event) for event in events]])
 
 
 def encode_event(event: ev.Event) -> list[JsonValue]:
-    """The event as a JSON list; equal events give equal lists."""
+    """The event as a JSON list of form 2; equal events give equal lists."""
     return [_CODE_OF[type(event)], *_folded(event)]
 
 
@@ -113,10 +167,12 @@ def decode_events(text: str) -> tuple[ev.Event, ...]:
         raise StoreError(f"a stored event is damaged: {error}") from error
     if not isinstance(found, list):
         raise StoreError("a stored event is damaged: not a list")
-    return tuple(map(decode_event, found))
+    if found and type(found[0]) is int and found[0] == 2:
+        return tuple(map(decode_event, found[1:]))
+    return tuple(decode_event(entry, form=1) for entry in found)
 
 
-def decode_event(entry: JsonValue) -> ev.Event:
+def decode_event(entry: JsonValue, *, form: Form = 2) -> ev.Event:
     """The event of one stored list; see `decode_events`."""
     code = entry[0] if isinstance(entry, list) and entry else None
     kind = CODES.get(code) if isinstance(code, str) else None
@@ -125,7 +181,7 @@ def decode_event(entry: JsonValue) -> ev.Event:
             f"a stored event has an unknown type; was it written by a newer planwarden? {str(entry)[:80]!r}"
         )
     try:
-        return _adapter(kind).validate_python(_unfolded(kind, entry[1:]))
+        return _adapter(kind).validate_python(_unfolded(kind, entry[1:], form))
     except ValidationError as error:
         raise StoreError(
             f"a stored {kind.__name__} is damaged: {error.errors(include_input=False)[0]['msg']}"
@@ -137,41 +193,124 @@ def _adapter(kind: type[ev.Event]) -> TypeAdapter[ev.Event]:
     return TypeAdapter(kind)
 
 
-def _folded(value: object) -> list[Any]:
-    found: list[Any] = []
-    length = 0
-    for entry in _FIELDS[type(value)]:
-        held: Any = getattr(value, entry.name)
-        if held is entry.default or held == entry.default:
-            found.append(None)
-            continue
-        found.append(held if type(held) in _JSON_TYPES else _plain(held))
-        length = len(found)
-    del found[length:]
-    return found
+_Shape = tuple[tuple[str, ...], tuple[object, ...], "tuple[Callable[[Any], Any] | None, ...]"]
 
 
-def _plain(value: Any) -> Any:
-    if type(value) in _FIELDS:
-        return _folded(value)
-    if type(value) is tuple:
-        return [item if type(item) in _JSON_TYPES else _plain(item) for item in cast("tuple[Any, ...]", value)]
-    return value
+@cache
+def _shape(kind: type) -> _Shape:
+    """Names, defaults and what makes JSON of each field, in the order of form 2."""
+    known = _SECOND[kind]
+    names, defaults = tuple(entry.name for entry in known), tuple(entry.default for entry in known)
+    return names, defaults, tuple(entry.written() for entry in known)
 
 
-def _unfolded(kind: type, listed: JsonValue) -> dict[str, Any]:
-    """Field names with values; `null` stands for the default."""
-    known = _FIELDS[kind]
-    if not isinstance(listed, list) or len(listed) > len(known):
-        raise StoreError(f"a stored {kind.__name__} is damaged, or was written by a newer planwarden")
+def _folded(value: Any) -> list[Any]:
+    names, defaults, written = _shape(type(value))
+    return _listed([getattr(value, name) for name in names], defaults, written)
+
+
+def _listed(
+    held: list[Any], defaults: tuple[object, ...], written: "tuple[Callable[[Any], Any] | None, ...]"
+) -> list[Any]:
+    """JSON of each value, without the defaults at the end and with null for the others."""
+    length = len(held)
+    while length and held[length - 1] == defaults[length - 1]:
+        length -= 1
+    for place in range(length):
+        value, make = held[place], written[place]
+        if value == defaults[place]:
+            held[place] = None
+        elif make is not None:
+            held[place] = make(value)
+    del held[length:]
+    return held
+
+
+def _all_folded(values: Iterable[Any]) -> list[Any]:
+    return [_folded(value) for value in values]
+
+
+def _planned(plan: Plan) -> list[Any]:
+    """The steps of a plan, each without what is implied."""
+    names, defaults, written = _shape(Step)
+    places = {name: names.index(name) for name in ("dependencies", "required_tools", "step_type")}
+    steps: list[Any] = []
+    previous: str | None = None
+    for step in plan.steps:
+        missing = list(defaults)
+        for name, value in implied(previous, [call.tool_name for call in step.tool_calls], step.required_tools).items():
+            missing[places[name]] = value
+        steps.append(_listed([getattr(step, name) for name in names], tuple(missing), written))
+        previous = step.step_id
+    return [steps]
+
+
+def implied(previous: str | None, called: Iterable[str], required: object) -> dict[str, Any]:
+    """What the fields of a step are that are left out; see `planwarden.agent.plan`.
+
+    `previous` is the id of the step before it, `called` names the tools of its calls, `required` is what it does say.
+    """
+    tools = tuple(dict.fromkeys(called))
+    is_tool = tools if required is None else required
     return {
-        entry.name: value if entry.nested is None else _nested(entry.nested, value, is_many=entry.is_many)
-        for entry, value in zip(known, listed, strict=False)
-        if value is not None
+        "dependencies": () if previous is None else (previous,),
+        "required_tools": tools,
+        "step_type": "tool" if is_tool else "reasoning",
     }
 
 
-def _nested(kind: type, value: JsonValue, *, is_many: bool) -> Any:
-    if is_many and isinstance(value, list):
-        return [_unfolded(kind, item) for item in value]
-    return _unfolded(kind, value)
+def _packed(text: str) -> str:
+    """Hexadecimal digits as base64; any other text behind a `=`, with which no base64 begins."""
+    try:
+        held = bytes.fromhex(text)
+    except ValueError:
+        return f"={text}"
+    if not held or held.hex() != text:
+        return f"={text}"
+    return b2a_base64(held, newline=False).rstrip(b"=").decode()
+
+
+def _all_packed(texts: Iterable[str]) -> list[str]:
+    return [_packed(text) for text in texts]
+
+
+def _unpacked(value: JsonValue) -> JsonValue:
+    """Raises `StoreError` for what `_packed` does not write."""
+    if isinstance(value, list):
+        return [_unpacked(item) for item in value]
+    if not isinstance(value, str) or value.startswith("="):
+        return value[1:] if isinstance(value, str) else value
+    try:
+        return a2b_base64(f"{value}{'=' * (-len(value) % 4)}", strict_mode=True).hex()
+    except ValueError as error:
+        raise StoreError(f"a stored id or digest is damaged: {value[:80]!r}") from error
+
+
+def _unfolded(kind: type, listed: JsonValue, form: Form) -> dict[str, Any]:
+    """Field names with values; `null` stands for the default."""
+    known = _FIELDS[form][kind]
+    if not isinstance(listed, list) or len(listed) > len(known):
+        raise StoreError(f"a stored {kind.__name__} is damaged, or was written by a newer planwarden")
+    found = {
+        entry.name: _read(entry, value, form) for entry, value in zip(known, listed, strict=False) if value is not None
+    }
+    if kind is Plan and form != 1:
+        _add_implied(found.get("steps"))
+    return found
+
+
+def _read(entry: _Field, value: JsonValue, form: Form) -> Any:
+    if entry.nested is None:
+        return _unpacked(value) if entry.is_packed and form != 1 else value
+    if entry.is_many and isinstance(value, list):
+        return [_unfolded(entry.nested, item, form) for item in value]
+    return _unfolded(entry.nested, value, form)
+
+
+def _add_implied(steps: Any) -> None:
+    previous: str | None = None
+    for step in steps if isinstance(steps, list) else ():
+        called = [str(call.get("tool_name")) for call in step.get("tool_calls", ())]
+        for name, value in implied(previous, called, step.get("required_tools")).items():
+            step.setdefault(name, value)
+        previous = step.get("step_id")
