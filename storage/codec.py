@@ -5,8 +5,7 @@ out. Names would be half of the bytes of an execution. Nested facts (a plan, a q
 from outside (arguments, results) stay as they are.
 
 A row begins with the number of its form, 2; rows of form 1 have none, are read and no longer written. Form 2 does three
-things more. Ids and digests of hexadecimal digits are written in base64; any other text in their place follows a `=`. The
-seldom fields of steps and questions come last. And what the plan's parser fills in for a step that does not say it
+things more. Ids and digests are packed (`planwarden.storage.packing`). The seldom fields of steps and questions come last. And what the plan's parser fills in for a step that does not say it
 (`implied`) is left out like a default.
 
 Decoding goes through pydantic, because a stored row is input like any other: what does not fit is `StoreError`, never a
@@ -15,7 +14,6 @@ the tests keep every released form decodable.
 """
 
 import json
-from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
@@ -26,6 +24,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from planwarden.agent import events as ev
 from planwarden.agent.errors import StoreError
 from planwarden.agent.plan import Plan, PlannedCall, Step
+from planwarden.storage.packing import packed, unpacked
 
 CODES: dict[str, type[ev.Event]] = {
     "EC": ev.ExecutionCreated,
@@ -118,7 +117,7 @@ class _Field:
         if self.nested is not None:
             return _all_folded if self.is_many else _folded
         if self.is_packed:
-            return _all_packed if self.is_many else _packed
+            return _all_packed if self.is_many else packed
         return list if self.is_many else None
 
 
@@ -204,7 +203,7 @@ def _shape(kind: type) -> _Shape:
     return names, defaults, tuple(entry.written() for entry in known)
 
 
-def _folded(value: Any) -> list[Any]:
+def _folded(value: object) -> list[Any]:
     names, defaults, written = _shape(type(value))
     return _listed([getattr(value, name) for name in names], defaults, written)
 
@@ -259,31 +258,15 @@ def implied(previous: str | None, called: Iterable[str], required: object) -> di
     }
 
 
-def _packed(text: str) -> str:
-    """Hexadecimal digits as base64; any other text behind a `=`, with which no base64 begins."""
-    try:
-        held = bytes.fromhex(text)
-    except ValueError:
-        return f"={text}"
-    if not held or held.hex() != text:
-        return f"={text}"
-    return b2a_base64(held, newline=False).rstrip(b"=").decode()
-
-
 def _all_packed(texts: Iterable[str]) -> list[str]:
-    return [_packed(text) for text in texts]
+    return [packed(text) for text in texts]
 
 
 def _unpacked(value: JsonValue) -> JsonValue:
-    """Raises `StoreError` for what `_packed` does not write."""
+    """Whatever is not text or a list of it is left to the validation."""
     if isinstance(value, list):
         return [_unpacked(item) for item in value]
-    if not isinstance(value, str) or value.startswith("="):
-        return value[1:] if isinstance(value, str) else value
-    try:
-        return a2b_base64(f"{value}{'=' * (-len(value) % 4)}", strict_mode=True).hex()
-    except ValueError as error:
-        raise StoreError(f"a stored id or digest is damaged: {value[:80]!r}") from error
+    return unpacked(value) if isinstance(value, str) else value
 
 
 def _unfolded(kind: type, listed: JsonValue, form: Form) -> dict[str, Any]:
@@ -295,7 +278,7 @@ def _unfolded(kind: type, listed: JsonValue, form: Form) -> dict[str, Any]:
         entry.name: _read(entry, value, form) for entry, value in zip(known, listed, strict=False) if value is not None
     }
     if kind is Plan and form != 1:
-        _add_implied(found.get("steps"))
+        _add_implied(found.get("steps", []))
     return found
 
 
@@ -307,9 +290,9 @@ def _read(entry: _Field, value: JsonValue, form: Form) -> Any:
     return _unfolded(entry.nested, value, form)
 
 
-def _add_implied(steps: Any) -> None:
+def _add_implied(steps: list[dict[str, Any]]) -> None:
     previous: str | None = None
-    for step in steps if isinstance(steps, list) else ():
+    for step in steps:
         called = [str(call.get("tool_name")) for call in step.get("tool_calls", ())]
         for name, value in implied(previous, called, step.get("required_tools")).items():
             step.setdefault(name, value)

@@ -69,10 +69,8 @@ _PROJECTED: frozenset[type[ev.Event]] = frozenset(
 
 def projection(append: Append) -> Iterator[Change]:
     """Changes to the rows of suspensions and grants, in the order of the events."""
-    for recorded in append.recorded:
-        if type(recorded.event) not in _PROJECTED:
-            continue
-        match recorded.event:
+    for event in _telling(append):
+        match event:
             case ev.Suspended(question=question):
                 yield Opened(question)
             case ev.SuspensionRevised(question=question):
@@ -91,6 +89,10 @@ def projection(append: Append) -> Iterator[Change]:
                 pass
     if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
         yield Withdrawn()
+
+
+def _telling(append: Append) -> list[ev.Event]:
+    return [recorded.event for recorded in append.recorded if type(recorded.event) in _PROJECTED]
 
 
 def grant_uses(changes: Iterable[Change]) -> Counter[str]:

@@ -26,6 +26,7 @@ from planwarden.storage.keys_sqlite import SqliteKeys
 from planwarden.storage.lockfile import SignOfLife, WriteLock
 from planwarden.storage.memory import LEASE_S
 from planwarden.storage.notices_sqlite import SqliteNotices, add_notices
+from planwarden.storage.packing import packed, unpacked
 from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_sqlite import SqliteSessions
@@ -414,7 +415,7 @@ def _migrated(path: Path) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
     found = connection.execute(SQL["read_guarded"], (guard.suspension_id,)).fetchone()
-    if found is None or found[0] != "pending" or found[1] != guard.digest:
+    if found is None or found[0] != "pending" or found[1] != packed(guard.digest):
         raise GuardFailed(f"suspension {guard.suspension_id!r} is no longer pending in that form")
     passed = found[2] is not None and found[2] <= now
     if guard.deadline != "any" and passed != (guard.deadline == "passed"):
@@ -430,7 +431,7 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
                 question.suspension_id,
                 number,
                 question.addressee,
-                question.digest,
+                packed(question.digest),
                 append.recorded[0].at,
                 question.expires_at,
                 change.alarm_at,
@@ -438,7 +439,7 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
         )
     elif isinstance(change, Revised):
         question = change.question
-        values = (question.digest, question.expires_at, change.alarm_at, question.suspension_id)
+        values = (packed(question.digest), question.expires_at, change.alarm_at, question.suspension_id)
         connection.execute(SQL["revise_suspension"], values)
     elif isinstance(change, Reminded):
         connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
@@ -466,7 +467,7 @@ def _conflict(connection: sqlite3.Connection, append: Append) -> VersionConflict
 
 def _not_unique(append: Append, error: sqlite3.IntegrityError) -> ThreadBusy | VersionConflict:
     """Which of the two rules about executions that a unique index enforces was broken."""
-    if "thread_id" in str(error):
+    if "executions_of_thread" in str(error):
         return ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
     return VersionConflict(f"execution {append.execution.execution_id!r} exists already")
 
@@ -513,7 +514,7 @@ def _suspension(row: tuple[Any, ...]) -> SuspensionRow:
         principal=principal,
         addressee=addressee,
         status=status,
-        digest=digest,
+        digest=unpacked(digest),
         created_at=created_at,
         expires_at=expires_at,
         alarm_at=alarm_at,
