@@ -69,11 +69,10 @@ _NESTED = frozenset(
 )
 _PACKED = frozenset({"suspension_id", "definition_digest", "digest", "rendered", "pins"})
 """Fields that hold ids and digests, wherever they are."""
+_IMPLIED = ("dependencies", "required_tools", "step_type")
 _LAST: dict[type, tuple[str, ...]] = {
     Step: (
-        "dependencies",
-        "required_tools",
-        "step_type",
+        *_IMPLIED,
         "expected_outcome",
         "tool_validation_mode",
         "confirms",
@@ -97,6 +96,8 @@ _LAST: dict[type, tuple[str, ...]] = {
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 Form = Literal[1, 2]
+_Written = tuple[str, object, Callable[[Any], Any] | None]
+"""Name and default of a field, and what makes JSON of it if it is not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class _Field:
     is_packed: bool
     """In form 2."""
 
-    def written(self) -> "Callable[[Any], Any] | None":
+    def written(self) -> Callable[[Any], Any] | None:
         """What makes JSON of the field's value; None when it is JSON already."""
         if self.nested is Plan:
             return _planned
@@ -192,37 +193,18 @@ def _adapter(kind: type[ev.Event]) -> TypeAdapter[ev.Event]:
     return TypeAdapter(kind)
 
 
-_Shape = tuple[tuple[str, ...], tuple[object, ...], "tuple[Callable[[Any], Any] | None, ...]"]
-
-
-@cache
-def _shape(kind: type) -> _Shape:
-    """Names, defaults and what makes JSON of each field, in the order of form 2."""
-    known = _SECOND[kind]
-    names, defaults = tuple(entry.name for entry in known), tuple(entry.default for entry in known)
-    return names, defaults, tuple(entry.written() for entry in known)
-
-
 def _folded(value: object) -> list[Any]:
-    names, defaults, written = _shape(type(value))
-    return _listed([getattr(value, name) for name in names], defaults, written)
-
-
-def _listed(
-    held: list[Any], defaults: tuple[object, ...], written: "tuple[Callable[[Any], Any] | None, ...]"
-) -> list[Any]:
-    """JSON of each value, without the defaults at the end and with null for the others."""
-    length = len(held)
-    while length and held[length - 1] == defaults[length - 1]:
-        length -= 1
-    for place in range(length):
-        value, make = held[place], written[place]
-        if value == defaults[place]:
-            held[place] = None
-        elif make is not None:
-            held[place] = make(value)
-    del held[length:]
-    return held
+    found: list[Any] = []
+    length = 0
+    for name, default, make in _WRITTEN[type(value)]:
+        held: Any = getattr(value, name)
+        if held is default or held == default:
+            found.append(None)
+            continue
+        found.append(held if make is None else make(held))
+        length = len(found)
+    del found[length:]
+    return found
 
 
 def _all_folded(values: Iterable[Any]) -> list[Any]:
@@ -231,31 +213,32 @@ def _all_folded(values: Iterable[Any]) -> list[Any]:
 
 def _planned(plan: Plan) -> list[Any]:
     """The steps of a plan, each without what is implied."""
-    names, defaults, written = _shape(Step)
-    places = {name: names.index(name) for name in ("dependencies", "required_tools", "step_type")}
     steps: list[Any] = []
     previous: str | None = None
     for step in plan.steps:
-        missing = list(defaults)
-        for name, value in implied(previous, [call.tool_name for call in step.tool_calls], step.required_tools).items():
-            missing[places[name]] = value
-        steps.append(_listed([getattr(step, name) for name in names], tuple(missing), written))
+        found = _folded(step)
+        said = (step.dependencies, step.required_tools, step.step_type)
+        fills = implied(previous, [call.tool_name for call in step.tool_calls], step.required_tools)
+        for place, value, fill in zip(_PLACES, said, fills, strict=True):
+            if value == fill:
+                found[place] = None
+            elif found[place] is None:
+                found[place] = []
+        while found[-1] is None:
+            found.pop()
+        steps.append(found)
         previous = step.step_id
     return [steps]
 
 
-def implied(previous: str | None, called: Iterable[str], required: object) -> dict[str, Any]:
-    """What the fields of a step are that are left out; see `planwarden.agent.plan`.
+def implied(previous: str | None, called: list[str], required: object) -> tuple[Any, ...]:
+    """What the fields `_IMPLIED` of a step are when they are left out; see `planwarden.agent.plan`.
 
     `previous` is the id of the step before it, `called` names the tools of its calls, `required` is what it does say.
     """
-    tools = tuple(dict.fromkeys(called))
+    tools = tuple(called if len(called) < 2 else dict.fromkeys(called))
     is_tool = tools if required is None else required
-    return {
-        "dependencies": () if previous is None else (previous,),
-        "required_tools": tools,
-        "step_type": "tool" if is_tool else "reasoning",
-    }
+    return () if previous is None else (previous,), tools, "tool" if is_tool else "reasoning"
 
 
 def _all_packed(texts: Iterable[str]) -> list[str]:
@@ -294,6 +277,12 @@ def _add_implied(steps: list[dict[str, Any]]) -> None:
     previous: str | None = None
     for step in steps:
         called = [str(call.get("tool_name")) for call in step.get("tool_calls", ())]
-        for name, value in implied(previous, called, step.get("required_tools")).items():
+        for name, value in zip(_IMPLIED, implied(previous, called, step.get("required_tools")), strict=True):
             step.setdefault(name, value)
         previous = step.get("step_id")
+
+
+_WRITTEN: dict[type, tuple[_Written, ...]] = {
+    kind: tuple((entry.name, entry.default, entry.written()) for entry in known) for kind, known in _SECOND.items()
+}
+_PLACES = [[entry.name for entry in _SECOND[Step]].index(name) for name in _IMPLIED]
