@@ -93,13 +93,13 @@ class Plan:
 
 
 class _CallIn(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
     toolName: Annotated[str, Field(min_length=1, max_length=128)]
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class _StepIn(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
     id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
     description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
     stepType: StepType | None = None

@@ -13,14 +13,14 @@ _PROMPT_CHARS = 20_000
 
 
 class Budgets(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     modelTokens: Annotated[int, Field(ge=1)] | None = None
     toolCalls: Annotated[int, Field(ge=1)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
 
 
 class Prompts(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     planning: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
     execution: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
     synthesis: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
@@ -29,7 +29,7 @@ class Prompts(BaseModel):
 class OptionsIn(BaseModel):
     """`options` of run_goal, create_plan and execute_plan."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
     taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
     toolMode: Literal["strict", "flexible"] | None = None

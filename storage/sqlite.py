@@ -19,12 +19,11 @@ from planwarden.agent.errors import GuardFailed, InvalidArguments, LeaseLost, St
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import TRANSITIONS
 from planwarden.storage import database, sqlite_audit, sqlite_grants
-from planwarden.storage.clock import SystemClock
+from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.keys import Keys
 from planwarden.storage.keys_sqlite import SqliteKeys
 from planwarden.storage.lockfile import SignOfLife, WriteLock
-from planwarden.storage.memory import LEASE_S
 from planwarden.storage.notices_sqlite import SqliteNotices, add_notices
 from planwarden.storage.packing import packed, unpacked
 from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
