@@ -76,6 +76,8 @@ class AuditRow:
 def entries(recorded: Sequence[ev.Recorded], execution: Execution, policy: str) -> Iterator[Entry]:
     """The rows that one transaction's events add, in their order. `execution` is the state after them."""
     for item in recorded:
+        if type(item.event) not in _TOLD:
+            continue
         found = _entry(item.event, execution)
         if found is not None:
             kind, suspension_id, facts = found
@@ -85,6 +87,21 @@ def entries(recorded: Sequence[ev.Recorded], execution: Execution, policy: str) 
                 suspension_id=suspension_id,
                 facts={**facts, "policy": policy[:POLICY_CHARS]},
             )
+
+
+_TOLD: frozenset[type[ev.Event]] = frozenset(
+    {
+        ev.Suspended,
+        ev.SuspensionRevised,
+        ev.SuspensionEndorsed,
+        ev.SuspensionDecided,
+        ev.SuspensionReminded,
+        ev.SuspensionTimedOut,
+        ev.SuspensionWithdrawn,
+        ev.ToolCallIntended,
+    }
+)
+"""Events that may add a row."""
 
 
 def _entry(event: ev.Event, execution: Execution) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:

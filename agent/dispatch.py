@@ -162,7 +162,7 @@ class Dispatcher:
         is_timeout = suspension.status == "timed_out"
         if not is_timeout and suspension.decided_digest != question.digest:
             return False
-        return question.digest == self.questions.sealed(execution, question, principal).digest
+        return question.digest == self.questions.approval_digest(execution, question, principal)
 
     def _stale(
         self,

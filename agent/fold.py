@@ -341,8 +341,8 @@ def _step_started(execution: Execution, event: ev.StepStarted | ev.StepSkipped, 
 
 
 def _step_completed(execution: Execution, event: ev.StepCompleted, at: float) -> Changes:
-    state = _step_after(execution, event.step_id, event)
-    return {"steps": _with_step(execution, evolve(state, validation=event.validation))}
+    state = _step_after(execution, event.step_id, event, validation=event.validation)
+    return {"steps": _with_step(execution, state)}
 
 
 def _step_failed(execution: Execution, event: ev.StepFailed, at: float) -> Changes:
@@ -438,14 +438,15 @@ def _open(execution: Execution, suspension_id: str) -> SuspensionState:
     return found
 
 
-def _step_after(execution: Execution, step_id: str, event: ev.Event) -> StepState:
+def _step_after(execution: Execution, step_id: str, event: ev.Event, **changes: Any) -> StepState:
+    """The step after `event` moved it and changed some of its fields."""
     state = execution.steps.get(step_id)
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
     status = STEP_TRANSITIONS[state.status].get(type(event))
     if status is None:
         raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
-    return state if status == state.status else evolve(state, status=status)
+    return state if status == state.status and not changes else evolve(state, status=status, **changes)
 
 
 def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
@@ -462,6 +463,5 @@ def _with_step(execution: Execution, state: StepState) -> Mapping[str, StepState
 def _with_call(execution: Execution, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
     """The steps after `event` moved `call` and its step, and changed some fields of the call."""
     moved = evolve(call, status=_next_call_status(call, event), **changes)
-    state = _step_after(execution, call.step_id, event)
-    calls = tuple(moved if other.call_id == call.call_id else other for other in state.calls)
-    return _with_step(execution, evolve(state, calls=calls))
+    calls = tuple([moved if other is call else other for other in execution.steps[call.step_id].calls])
+    return _with_step(execution, _step_after(execution, call.step_id, event, calls=calls))

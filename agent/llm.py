@@ -27,19 +27,19 @@ class CallerModel:
 
 
 class _When(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     purpose: Literal["plan", "step", "synthesize"] | None = None
     stepId: str | None = None
 
 
 class _Call(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     toolName: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class _Reply(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     content: str | None = None
     toolCalls: list[_Call] = Field(default_factory=list[_Call])
     plan: JsonValue = None
@@ -49,13 +49,13 @@ class _Reply(BaseModel):
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     when: _When = Field(default_factory=_When)
     reply: _Reply
 
 
 class _Script(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     replies: list[_Entry]
 
 

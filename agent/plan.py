@@ -93,7 +93,7 @@ class Plan:
 
 
 class _CallIn(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
     toolName: Annotated[str, Field(min_length=1, max_length=128)]
     """Name in the catalogue."""
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
@@ -101,7 +101,7 @@ class _CallIn(BaseModel):
 
 
 class _StepIn(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
     id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
     """How other steps name it; no spaces, colons or slashes."""
     description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]

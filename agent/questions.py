@@ -182,13 +182,21 @@ class Questions:
 
     def _opened(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
         """A new question with the alarms of its tool's schedule, sealed; nobody is reminded of a clock."""
+        found: tuple[ev.Alarm, ...] = ()
         if question.addressee == "human":
             schedule = self._gate.schedule(question.tool_name or "")
-            question = replace(question, alarms=alarms(schedule, self._clock.now(), question.expires_at))
-        return self.sealed(execution, question, principal)
+            found = alarms(schedule, self._clock.now(), question.expires_at)
+        short = self._gate.policy_digest[:POLICY_DIGITS]
+        approval_digest = self.approval_digest(execution, question, principal)
+        return replace(question, alarms=found, digest=approval_digest, policy=short)
 
     def sealed(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
-        """The question with its approval digest over everything a decision is bound to."""
+        """The question with its approval digest and the policy that it is asked under."""
+        short = self._gate.policy_digest[:POLICY_DIGITS]
+        return replace(question, digest=self.approval_digest(execution, question, principal), policy=short)
+
+    def approval_digest(self, execution: Execution, question: ev.Question, principal: str) -> str:
+        """Over everything a decision is bound to, as the policy is now."""
         facts: dict[str, JsonValue] = {
             "owner": principal,
             "execution": execution.execution_id,
@@ -211,8 +219,7 @@ class Questions:
         if question.asker:
             # What is answered here is somebody else's question: its words are what the answer is about.
             facts["asker"] = [question.asker, digest(question.message)]
-        short = self._gate.policy_digest[:POLICY_DIGITS]
-        return replace(question, digest=digest(facts, context="approval/v1"), policy=short)
+        return digest(facts, context="approval/v1")
 
     def current(self, execution: Execution, question: ev.Question, principal: str) -> tuple[ev.Question, str] | None:
         """The next revision and why, when the tool, a covered tool or the policy is not what the question showed.
@@ -222,35 +229,38 @@ class Questions:
         definition = self._tools.get(question.tool_name or "")
         if definition is None or question.call_id is None or question.kind not in RELEASING:
             return None
-        requirement = self._gate.requirement(definition, question.arguments or {})
         covers = tuple(map(self._covered_now, question.covers))
-        risk = highest_risk(*(("confirm",) if question.kind != "approval" else ()), requirement.risk, *_risks(covers))
-        required = self._gate.for_risk(risk)
-        changed = replace(
-            question,
-            definition_digest=definition.digest,
-            covers=tuple(covered for covered, _ in covers),
-            risk=risk,
-            needs=required.needs or question.needs,
-            quorum=required.quorum,
-        )
+        covered_now = tuple(covered for covered, _ in covers)
         if definition.digest != question.definition_digest:
             if self._tools.complete(definition.name, question.arguments or {})[1]:
                 # It could not run as it was shown, whoever looks at it again; the dispatcher says so.
                 return None
             before = self._tools.earlier(question.definition_digest)
             reason = f"{definition.name} changed after it was shown: {difference(before, definition)}"
-        elif changed.covers != question.covers:
+        elif covered_now != question.covers:
             reason = "a tool that it covers changed after it was shown"
         elif question.policy != self._gate.policy_digest[:POLICY_DIGITS]:
             reason = "the operator's policy changed after it was asked"
         else:
             # Whatever else is different was changed in the store; the digest does not fit it, and nothing will run.
             return None
+        requirement = self._gate.requirement(definition, question.arguments or {})
+        risk = highest_risk(*(("confirm",) if question.kind != "approval" else ()), requirement.risk, *_risks(covers))
+        required = self._gate.for_risk(risk)
         # A sentence begins with a capital letter, but not with a name that nothing has.
         began = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
         said = f"{began}. {question.message}"[:500] if question.kind == "approval" else question.message
-        return self.sealed(execution, replace(changed, revision=question.revision + 1, message=said), principal), reason
+        changed = replace(
+            question,
+            definition_digest=definition.digest,
+            covers=covered_now,
+            risk=risk,
+            needs=required.needs or question.needs,
+            quorum=required.quorum,
+            revision=question.revision + 1,
+            message=said,
+        )
+        return self.sealed(execution, changed, principal), reason
 
     def revised(
         self, execution: Execution, question: ev.Question, arguments: dict[str, JsonValue], principal: str

@@ -7,6 +7,7 @@ share a transaction. Whoever brings a fact also carries on with what follows fro
 Not promised: that a tool stops when it is told to; a plain function on a thread is abandoned, not killed.
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -269,7 +270,7 @@ class Run:
     def _scope(self, job: Job) -> anyio.CancelScope:
         """What stops the job; its time runs from its announcement."""
         limit_s = self._around.performer.limit_s(job) if isinstance(job, Work) else None
-        return anyio.CancelScope(deadline=math.inf if limit_s is None else anyio.current_time() + limit_s)
+        return anyio.CancelScope(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
 
     async def _commit(self, transaction: Transaction) -> None:
         status, outbox = transaction.execution.status, self._around.outbox

@@ -25,6 +25,9 @@ TIMEOUT_S = 60.0
 EMPTY_COMMAND = (sys.executable, "-m", "benchmarks.empty_server")
 SERVER_COMMAND = (sys.executable, "-m", SERVER, "serve")
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Of started processes: an installed package has its bytecode, so all but the first start have to find it, too."""
+
 
 class NoAnswer(RuntimeError):
     """The server did not start, or did not speak the protocol."""
@@ -54,7 +57,12 @@ def timed(module: str, *arguments: str) -> tuple[float, dict[str, Any]]:
     """Seconds from start to exit of `python -m module`, and the JSON that it prints."""
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S
+        [sys.executable, "-m", module, *arguments],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=ENVIRONMENT,
     )
     return time.perf_counter() - start, json.loads(done.stdout)
 
@@ -82,7 +90,7 @@ def first_answer(command: Sequence[str], environment: Mapping[str, str]) -> Firs
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **environment},
+            env={**ENVIRONMENT, **environment},
         ) as process,
     ):
         try:

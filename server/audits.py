@@ -17,7 +17,6 @@ from planwarden.agent.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.fold import apply
 from planwarden.agent.ports import Store
 from planwarden.agent.state import new_execution
-from planwarden.server.signatures.audit import SignatureCheck
 from planwarden.storage.keys import KeepsKeys, Key
 
 PAGE = 500
@@ -109,6 +108,9 @@ class Audit:
         problems: list[str] = []
         expected, before, count, last = 1, GENESIS, 0, 0
         known = set[str]()
+        # Imported here, because only whoever verifies needs it.
+        from planwarden.server.signatures.audit import SignatureCheck
+
         signatures, stored_keys = SignatureCheck(), await self._stored_keys()
         async for row in self.rows():
             problems.extend(_faults(row, expected, before))

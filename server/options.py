@@ -13,7 +13,7 @@ _PROMPT_CHARS = 20_000
 
 
 class Budgets(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     modelTokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens that models may use, prompts and answers together."""
     toolCalls: Annotated[int, Field(ge=1)] | None = None
@@ -23,7 +23,7 @@ class Budgets(BaseModel):
 
 
 class Prompts(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     planning: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
     """Instead of the instructions for planning."""
     execution: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
@@ -35,7 +35,7 @@ class Prompts(BaseModel):
 class OptionsIn(BaseModel):
     """`options` of run_goal, create_plan and execute_plan."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
     """Model replies in one step, enforcement prompts not counted."""
     taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None

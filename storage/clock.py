@@ -2,6 +2,9 @@
 
 import time
 
+LEASE_S = 15.0
+"""By the store's clock; how long an owner that does not renew its lease keeps it."""
+
 
 class SystemClock:
     """Unix time of this machine. All processes that share a SQLite file share a machine, so it is the store's clock."""

@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from planwarden.agent.errors import StoreError
+from planwarden.storage.packing import packed
 
 APPLICATION_ID = 0x706C7764  # "plwd"
 WAL_RESET_FIXED = (3, 51, 3)
@@ -94,8 +95,12 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to the newest version, one transaction per step; does nothing when it is there."""
+    """Bring the schema to the newest version, one transaction per step; does nothing when it is there.
+
+    The steps may call `packed`, see `planwarden.storage.packing`.
+    """
     steps = _migrations()
+    connection.create_function("packed", 1, packed, deterministic=True)
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -12,7 +12,7 @@ from planwarden.agent.errors import GrantSpent, GuardFailed, InvalidArguments, L
 from planwarden.agent.grants import is_open
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import FINISHED
-from planwarden.storage.clock import SystemClock
+from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.keys import Keys
 from planwarden.storage.keys_memory import MemoryKeys
 from planwarden.storage.notices_memory import MemoryNotices
@@ -20,8 +20,6 @@ from planwarden.storage.projection import Answered, GrantUsed, Opened, Reminded,
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_memory import MemorySessions
 from planwarden.storage.tokens import MemoryTokens
-
-LEASE_S = 15.0
 
 
 @dataclass(slots=True)

@@ -53,10 +53,24 @@ class GrantUsed:
 Change = Opened | Revised | Reminded | Answered | Withdrawn | GrantUsed
 
 
+_PROJECTED: frozenset[type[ev.Event]] = frozenset(
+    {
+        ev.Suspended,
+        ev.SuspensionRevised,
+        ev.SuspensionReminded,
+        ev.SuspensionDecided,
+        ev.SuspensionTimedOut,
+        ev.SuspensionWithdrawn,
+        ev.ToolCallIntended,
+    }
+)
+"""Events that may change a row."""
+
+
 def projection(append: Append) -> Iterator[Change]:
     """Changes to the rows of suspensions and grants, in the order of the events."""
-    for recorded in append.recorded:
-        match recorded.event:
+    for event in _telling(append):
+        match event:
             case ev.Suspended(question=question):
                 yield Opened(question)
             case ev.SuspensionRevised(question=question):
@@ -75,6 +89,10 @@ def projection(append: Append) -> Iterator[Change]:
                 pass
     if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
         yield Withdrawn()
+
+
+def _telling(append: Append) -> list[ev.Event]:
+    return [recorded.event for recorded in append.recorded if type(recorded.event) in _PROJECTED]
 
 
 def grant_uses(changes: Iterable[Change]) -> Counter[str]:

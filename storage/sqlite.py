@@ -19,13 +19,13 @@ from planwarden.agent.errors import GuardFailed, InvalidArguments, LeaseLost, St
 from planwarden.agent.ports import Append, Clock, Grant, Guard, Header, Lease, Page, SuspensionRow
 from planwarden.agent.state import TRANSITIONS
 from planwarden.storage import database, sqlite_audit, sqlite_grants
-from planwarden.storage.clock import SystemClock
+from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.keys import Keys
 from planwarden.storage.keys_sqlite import SqliteKeys
 from planwarden.storage.lockfile import SignOfLife, WriteLock
-from planwarden.storage.memory import LEASE_S
 from planwarden.storage.notices_sqlite import SqliteNotices, add_notices
+from planwarden.storage.packing import packed, unpacked
 from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
 from planwarden.storage.sessions import Sessions
 from planwarden.storage.sessions_sqlite import SqliteSessions
@@ -122,7 +122,8 @@ class SqliteStore:
         now = self._clock.now()
         for guard in append.guards:
             _check(connection, guard, now)
-        sqlite_grants.check_uses(connection, grant_uses(changes), now)
+        if changes:
+            sqlite_grants.check_uses(connection, grant_uses(changes), now)
         try:
             number, lease = self._advance(connection, append, now)
         except sqlite3.IntegrityError as error:
@@ -413,7 +414,7 @@ def _migrated(path: Path) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
     found = connection.execute(SQL["read_guarded"], (guard.suspension_id,)).fetchone()
-    if found is None or found[0] != "pending" or found[1] != guard.digest:
+    if found is None or found[0] != "pending" or found[1] != packed(guard.digest):
         raise GuardFailed(f"suspension {guard.suspension_id!r} is no longer pending in that form")
     passed = found[2] is not None and found[2] <= now
     if guard.deadline != "any" and passed != (guard.deadline == "passed"):
@@ -429,7 +430,7 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
                 question.suspension_id,
                 number,
                 question.addressee,
-                question.digest,
+                packed(question.digest),
                 append.recorded[0].at,
                 question.expires_at,
                 change.alarm_at,
@@ -437,7 +438,7 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
         )
     elif isinstance(change, Revised):
         question = change.question
-        values = (question.digest, question.expires_at, change.alarm_at, question.suspension_id)
+        values = (packed(question.digest), question.expires_at, change.alarm_at, question.suspension_id)
         connection.execute(SQL["revise_suspension"], values)
     elif isinstance(change, Reminded):
         connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
@@ -465,7 +466,7 @@ def _conflict(connection: sqlite3.Connection, append: Append) -> VersionConflict
 
 def _not_unique(append: Append, error: sqlite3.IntegrityError) -> ThreadBusy | VersionConflict:
     """Which of the two rules about executions that a unique index enforces was broken."""
-    if "thread_id" in str(error):
+    if "executions_of_thread" in str(error):
         return ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
     return VersionConflict(f"execution {append.execution.execution_id!r} exists already")
 
@@ -512,7 +513,7 @@ def _suspension(row: tuple[Any, ...]) -> SuspensionRow:
         principal=principal,
         addressee=addressee,
         status=status,
-        digest=digest,
+        digest=unpacked(digest),
         created_at=created_at,
         expires_at=expires_at,
         alarm_at=alarm_at,

@@ -17,9 +17,9 @@ _FACTS = TypeAdapter(dict[str, JsonValue])
 def add_entries(connection: sqlite3.Connection, entries: Iterable[Entry], at: float, policy: str = "") -> None:
     """Append to the chain inside the caller's transaction; a policy that is not yet in it goes first."""
     found = connection.execute(SQL["last_audit"]).fetchone()
-    sequence, before = (int(found[0]), bytes(found[1])) if found is not None else (0, GENESIS)
+    sequence, before, known = (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
     rows: list[tuple[Any, ...]] = []
-    for entry in (*_policy_entries(connection, policy), *entries):
+    for entry in (*_policy_entries(known, policy), *entries):
         sequence += 1
         before = chained(before, sequence, at, entry)
         facts = canonical_json(entry.facts)
@@ -27,12 +27,9 @@ def add_entries(connection: sqlite3.Connection, entries: Iterable[Entry], at: fl
     connection.executemany(SQL["add_audit"], rows)
 
 
-def _policy_entries(connection: sqlite3.Connection, policy: str) -> Iterable[Entry]:
-    if not policy:
-        return
-    found = connection.execute(SQL["last_policy"]).fetchone()
-    facts = canonical_json({"digest": policy})
-    if found is None or found[0] != facts:
+def _policy_entries(known: object, policy: str) -> Iterable[Entry]:
+    """The row that names the policy, unless the facts of the newest such row are `known` to be the same."""
+    if policy and known != canonical_json({"digest": policy}):
         yield Entry(kind="policy", facts={"digest": policy})
 
 

@@ -328,12 +328,9 @@ WHERE key_id = ? AND principal = ? AND revoked_at IS NULL AND (sign_count < ? OR
 UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL;
 
 -- name: last_audit
--- The end of the chain.
-SELECT sequence, hash FROM audit ORDER BY sequence DESC LIMIT 1;
-
--- name: last_policy
--- The policy that the newest rows were written under.
-SELECT facts FROM audit WHERE kind = 'policy' ORDER BY sequence DESC LIMIT 1;
+-- The end of the chain, and the policy that the newest rows were written under.
+SELECT sequence, hash, (SELECT facts FROM audit WHERE kind = 'policy' ORDER BY sequence DESC LIMIT 1)
+FROM audit ORDER BY sequence DESC LIMIT 1;
 
 -- name: add_audit
 -- One row of the audit; the number is given, so that the hash can cover it.

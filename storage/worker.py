@@ -8,6 +8,7 @@ caller cancels its wait, never the transaction.
 import asyncio
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -49,7 +50,12 @@ class Worker:
         self._path = path
         self._group = group
         self._lock = lock
-        self._queue: SimpleQueue[_Request[Any] | None] = SimpleQueue()
+        self._requests: deque[_Request[Any]] = deque()
+        """In order; appended to by event loops, emptied by the thread."""
+        self._wakes: SimpleQueue[bool] = SimpleQueue()
+        """One entry whenever there may be requests; False is the last."""
+        self._waking: asyncio.AbstractEventLoop | None = None
+        """The loop that will wake the thread when its present turn is over."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"planwarden {'writer' if group else 'reader'}")
         self._thread.daemon = True
@@ -65,35 +71,46 @@ class Worker:
         if self._closed:
             raise StoreError("the store is closed")
         request = _Request(operation)
-        self._queue.put(request)
+        self._requests.append(request)
+        if not self._group:
+            self._wakes.put(True)
+        elif self._waking is not request.loop:
+            self._waking = request.loop
+            request.loop.call_soon(self._wake)
         return await request.future
+
+    def _wake(self) -> None:
+        """Called when everything that was ready in the loop's turn has run, so that what it asks for is one group.
+
+        Woken by the first request, the thread would compete with the loop for the interpreter, statement by statement.
+        """
+        self._waking = None
+        self._wakes.put(True)
 
     async def close(self) -> None:
         """Finish what is queued and close the connection."""
         if not self._closed:
             self._closed = True
-            self._queue.put(None)
+            self._wakes.put(False)
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        last = False
-        while not last:
-            first = self._queue.get()
-            batch: list[_Request[Any]] = []
-            if first is None:
-                break
-            batch.append(first)
-            while self._group and len(batch) < MAX_GROUP and not self._queue.empty():
-                request = self._queue.get()
-                if request is None:
-                    last = True
-                    break
-                batch.append(request)
-            self._perform(batch)
-            _deliver(batch)
+        is_open = True
+        while is_open:
+            is_open = self._wakes.get()
+            while batch := self._batch():
+                self._perform(batch)
+                _deliver(batch)
         # Closing the last connection checkpoints the log, which is a write; without the lock it is left to the next one.
         with suppress(StoreError), self._lock():
             self._connection.close()
+
+    def _batch(self) -> list[_Request[Any]]:
+        """The oldest requests, as many as are performed together; empty when there are none."""
+        found: list[_Request[Any]] = []
+        while self._requests and len(found) < (MAX_GROUP if self._group else 1):
+            found.append(self._requests.popleft())
+        return found
 
     def _perform(self, batch: list[_Request[Any]]) -> None:
         if not self._group:

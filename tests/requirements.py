@@ -194,6 +194,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "sqlite:read-only": Requirement("design, durability", "A read-only file or folder is a StoreError."),
     "sqlite:backup": Requirement("issue, runner and store", "A backup taken while others write is consistent."),
     "sqlite:migrate": Requirement("design, durability", "An empty file is brought to the newest schema, once."),
+    "sqlite:migrate-rows": Requirement("design, durability", "Rows of an earlier schema are read and gone on with."),
     "state:total": Requirement(
         "style, 34", "apply never reaches an undeclared state; an illegal event changes nothing."
     ),

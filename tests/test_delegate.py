@@ -258,7 +258,7 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
         done = await delegated(warden, budgets={"toolCalls": 5, "seconds": 60})
         assert done.status == "completed", done.steps
     body = _rows(bob.home, "SELECT body FROM events ORDER BY position LIMIT 1")[0][0]
-    created = next(event for event in json.loads(body) if event[0] == "EC")
+    created = next(event for event in json.loads(body)[1:] if event[0] == "EC")
     tool_calls, seconds = created[2][6:8]
     assert tool_calls == 4 and 0 < seconds <= 60 and len(created[-1]) == 1
 

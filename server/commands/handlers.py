@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import JsonValue
@@ -13,22 +14,15 @@ from pydantic import JsonValue
 from planwarden.agent.errors import UsageError
 from planwarden.agent.state import Execution
 from planwarden.server.clients import CLIENTS, launch
-from planwarden.server.commands import audit as commands_audit
-from planwarden.server.commands import grants as commands_grants
-from planwarden.server.commands import keys as commands_keys
-from planwarden.server.commands import run as commands_run
-from planwarden.server.commands import store as commands_store
-from planwarden.server.commands import tokens as commands_tokens
-from planwarden.server.commands.call import call_tool, draw_result, read_arguments
 from planwarden.server.commands.home import DONE, FAILED, Home, exit_code
-from planwarden.server.commands.looking import list_questions, read_artifact, show_thread
-from planwarden.server.commands.run import Desk, conclude, read_plan, run_plan
-from planwarden.server.commands.tools import draw_servers, draw_tools, list_tools, servers_json
 from planwarden.server.configuration import load_settings
 from planwarden.server.facts import escape_text
-from planwarden.server.grants import GrantRequest
-from planwarden.server.terminal.terminal import Terminal
 from planwarden.server.views import execution_view, to_json
+
+# A server does not wait for what only terminals need.
+if TYPE_CHECKING:
+    from planwarden.server.commands.run import Desk
+    from planwarden.server.terminal.terminal import Terminal
 
 PATIENCE_S = 60.0
 """A command that answers one question does not wait longer for the clock."""
@@ -82,17 +76,23 @@ def demo(arguments: Namespace) -> int:
 
 
 def run(arguments: Namespace) -> int:
+    from planwarden.server.commands.run import read_plan, run_plan
+
     plan = read_plan(arguments.plan)
     desk = _desk(arguments, says_yes=arguments.yes)
     return _concluded(arguments, desk, run_plan(desk, plan))
 
 
 def run_goal(arguments: Namespace) -> int:
+    from planwarden.server.commands import run as commands_run
+
     desk = _desk(arguments, says_yes=arguments.yes)
     return _concluded(arguments, desk, commands_run.run_goal(desk, arguments.goal))
 
 
 def call(arguments: Namespace) -> int:
+    from planwarden.server.commands.call import call_tool, draw_result, read_arguments
+
     given = read_arguments(arguments.arg, arguments.json_args)
     desk = _desk(arguments, says_yes=arguments.yes)
     execution = call_tool(desk, arguments.tool, given)
@@ -102,6 +102,8 @@ def call(arguments: Namespace) -> int:
 
 
 def approve(arguments: Namespace) -> int:
+    from planwarden.server.commands import run as commands_run
+
     desk = _desk(arguments, patience_s=PATIENCE_S)
     if arguments.code is None and arguments.digest is None:
         return _concluded(arguments, desk, commands_run.approve(desk, arguments.suspension))
@@ -115,6 +117,8 @@ def approve(arguments: Namespace) -> int:
 
 def reject(arguments: Namespace) -> int:
     """A rejected execution is what was asked for; anything else that is not good is still told."""
+    from planwarden.server.commands import run as commands_run
+
     desk = _desk(arguments, patience_s=PATIENCE_S)
     execution = commands_run.reject(desk, arguments.suspension, arguments.reason)
     code = _concluded(arguments, desk, execution)
@@ -122,6 +126,8 @@ def reject(arguments: Namespace) -> int:
 
 
 def list_(arguments: Namespace) -> int:
+    from planwarden.server.commands.looking import list_questions
+
     terminal = None if arguments.json else _terminal(arguments)
     page = list_questions(_load(arguments), terminal, limit=arguments.limit, cursor=arguments.cursor)
     if arguments.json:
@@ -130,6 +136,8 @@ def list_(arguments: Namespace) -> int:
 
 
 def show(arguments: Namespace) -> int:
+    from planwarden.server.commands.looking import read_artifact, show_thread
+
     if arguments.artifact is not None:
         if arguments.json or arguments.observations is not None:
             raise UsageError("--artifact writes the artifact as it is; leave --json and --observations out")
@@ -164,6 +172,8 @@ def inbox(arguments: Namespace) -> int:
 
 
 def tools(arguments: Namespace) -> int:
+    from planwarden.server.commands.tools import draw_servers, draw_tools, list_tools, servers_json
+
     query = " ".join(arguments.query) or None
     page, servers = list_tools(_load(arguments), query, limit=arguments.limit, cursor=arguments.cursor)
     if arguments.json:
@@ -211,6 +221,8 @@ def notify_test(arguments: Namespace) -> int:
 
 
 def grant_list(arguments: Namespace) -> int:
+    from planwarden.server.commands import grants as commands_grants
+
     found = commands_grants.list_grants(_load(arguments), only_open=arguments.open)
     if arguments.json:
         print_json({"grants": [to_json(grant) for grant in found]})
@@ -220,6 +232,9 @@ def grant_list(arguments: Namespace) -> int:
 
 
 def grant_add(arguments: Namespace) -> int:
+    from planwarden.server.commands import grants as commands_grants
+    from planwarden.server.grants import GrantRequest
+
     request = GrantRequest(
         tool_name=arguments.tool,
         arguments=commands_grants.arguments_of(arguments.arg),
@@ -240,12 +255,16 @@ def grant_add(arguments: Namespace) -> int:
 
 
 def grant_revoke(arguments: Namespace) -> int:
+    from planwarden.server.commands import grants as commands_grants
+
     commands_grants.revoke_grant(_load(arguments), arguments.grant)
     _terminal(arguments).say("The grant is over.")
     return DONE
 
 
 def key_list(arguments: Namespace) -> int:
+    from planwarden.server.commands import keys as commands_keys
+
     found = commands_keys.list_keys(_load(arguments))
     if arguments.json:
         print_json({"keys": [to_json(key) for key in found]})
@@ -255,12 +274,16 @@ def key_list(arguments: Namespace) -> int:
 
 
 def key_revoke(arguments: Namespace) -> int:
+    from planwarden.server.commands import keys as commands_keys
+
     key = commands_keys.revoke_key(_load(arguments), arguments.key)
     _terminal(arguments).say(f"Key {key.key_id} of {escape_text(key.principal)} is revoked.")
     return DONE
 
 
 def audit_show(arguments: Namespace) -> int:
+    from planwarden.server.commands import audit as commands_audit
+
     settings = load_settings(home=_home(arguments))
     page = commands_audit.show(settings, thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor)
     if arguments.json:
@@ -271,6 +294,8 @@ def audit_show(arguments: Namespace) -> int:
 
 
 def audit_verify(arguments: Namespace) -> int:
+    from planwarden.server.commands import audit as commands_audit
+
     verdict = commands_audit.verify(load_settings(home=_home(arguments)), arguments.head)
     if arguments.json:
         print_json({"isWhole": verdict.is_whole, **to_json(verdict)})
@@ -280,6 +305,9 @@ def audit_verify(arguments: Namespace) -> int:
 
 
 def audit_export(arguments: Namespace) -> int:
+    from planwarden.server.commands import audit as commands_audit
+    from planwarden.server.terminal.terminal import Terminal
+
     settings = load_settings(home=_home(arguments))
     if str(arguments.file) == "-":
         verdict = commands_audit.export(settings, sys.stdout.write)
@@ -290,6 +318,8 @@ def audit_export(arguments: Namespace) -> int:
 
 
 def prune(arguments: Namespace) -> int:
+    from planwarden.server.commands import store as commands_store
+
     pruned = commands_store.prune(load_settings(home=_home(arguments)), arguments.days)
     if arguments.json:
         print_json({"pruned": pruned.executions, "days": pruned.days})
@@ -300,6 +330,8 @@ def prune(arguments: Namespace) -> int:
 
 
 def backup(arguments: Namespace) -> int:
+    from planwarden.server.commands import store as commands_store
+
     target: Path = arguments.file.expanduser().absolute()
     size_bytes = commands_store.backup(load_settings(home=_home(arguments)), target)
     if arguments.json:
@@ -310,6 +342,8 @@ def backup(arguments: Namespace) -> int:
 
 
 def token_add(arguments: Namespace) -> int:
+    from planwarden.server.commands import tokens as commands_tokens
+
     settings = load_settings(home=_home(arguments))
     token, row = commands_tokens.add(settings, arguments.name, role=arguments.role, days=arguments.days)
     if arguments.json:
@@ -321,6 +355,8 @@ def token_add(arguments: Namespace) -> int:
 
 
 def token_list(arguments: Namespace) -> int:
+    from planwarden.server.commands import tokens as commands_tokens
+
     rows, now = commands_tokens.listed(load_settings(home=_home(arguments)))
     if arguments.json:
         print_json({"tokens": [commands_tokens.row_json(row, now) for row in rows]})
@@ -334,6 +370,8 @@ def token_list(arguments: Namespace) -> int:
 
 
 def token_revoke(arguments: Namespace) -> int:
+    from planwarden.server.commands import tokens as commands_tokens
+
     rows, now = commands_tokens.revoke(load_settings(home=_home(arguments)), arguments.name)
     if arguments.json:
         print_json({"revoked": [commands_tokens.row_json(row, now) for row in rows]})
@@ -361,14 +399,18 @@ def print_json(document: Mapping[str, JsonValue]) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _concluded(arguments: Namespace, desk: Desk, execution: Execution) -> int:
+def _concluded(arguments: Namespace, desk: "Desk", execution: Execution) -> int:
+    from planwarden.server.commands.run import conclude
+
     conclude(desk, execution)
     if arguments.json:
         print_json(to_json(execution_view(execution, desk.home.tools)))
     return exit_code(execution)
 
 
-def _desk(arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf) -> Desk:
+def _desk(arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf) -> "Desk":
+    from planwarden.server.commands.run import Desk
+
     return Desk(_load(arguments), _terminal(arguments), says_yes=says_yes, patience_s=patience_s)
 
 
@@ -376,8 +418,10 @@ def _load(arguments: Namespace) -> Home:
     return Home.load(_home(arguments), _model(arguments), mcp_config=_mcp_config(arguments))
 
 
-def _terminal(arguments: Namespace) -> Terminal:
+def _terminal(arguments: Namespace) -> "Terminal":
     """Where people read; with --json standard output belongs to the document."""
+    from planwarden.server.terminal.terminal import Terminal
+
     return Terminal(sys.stderr if arguments.json else sys.stdout)
 
 

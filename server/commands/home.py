@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
 
@@ -25,11 +25,13 @@ from planwarden.server.models import build_model
 from planwarden.server.notices.book import outbox
 from planwarden.server.observers import closing, observer_of
 from planwarden.server.service import Service
-from planwarden.server.terminal.screen import Update
-from planwarden.storage.memory import MemoryStore
 from planwarden.storage.sqlite import SqliteStore
 from planwarden.tools.downstream.servers import Downstream, ServerHealth
 from planwarden.tools.registry import Registry
+
+# A server does not wait for what only terminals need.
+if TYPE_CHECKING:
+    from planwarden.server.terminal.screen import Update
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 """What a command's exit code says."""
@@ -79,6 +81,8 @@ class Home:
 
     def service(self) -> Service:
         """The verbs that need no store."""
+        from planwarden.storage.memory import MemoryStore
+
         return self._service(self._engine(MemoryStore()))
 
     @asynccontextmanager
@@ -86,6 +90,8 @@ class Home:
         """The verbs that only read."""
         async with AsyncExitStack() as stack:
             # A command that only looks must not leave a database behind.
+            from planwarden.storage.memory import MemoryStore
+
             store: Store = MemoryStore()
             if self.settings.database.exists():
                 store = await self._opened(stack)
@@ -186,7 +192,7 @@ async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, Exe
     return row, execution
 
 
-async def watch(service: Service, execution: Execution, update: Update, *, patience_s: float = math.inf) -> Execution:
+async def watch(service: Service, execution: Execution, update: "Update", *, patience_s: float = math.inf) -> Execution:
     """Show every change until the execution is over or waits for somebody; gives its last state.
 
     When nobody but the clock can go on, it is waited for, unless that would take longer than `patience_s`.

@@ -24,7 +24,7 @@ from planwarden.storage.keys import Key
 
 
 class _Facts(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
     key: str
     principal: str
 

@@ -39,13 +39,13 @@ class SignatureRefused(UsageError):
 class _ClientData(BaseModel):
     """What the browser says about the ceremony (https://www.w3.org/TR/webauthn-3/#dictdef-collectedclientdata)."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
     origin: str
     cross_origin: bool = Field(default=False, alias="crossOrigin")
 
 
 class _Response(BaseModel):
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
     client_data: str = Field(alias="clientDataJSON", max_length=8_000)
     authenticator_data: str = Field(alias="authenticatorData", max_length=4_000)
     signature: str = Field(max_length=4_000)
@@ -54,7 +54,7 @@ class _Response(BaseModel):
 class _Assertion(BaseModel):
     """What the inbox's script sends; the form of https://www.w3.org/TR/webauthn-3/#dictdef-authenticationresponsejson."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
     credential_id: str = Field(alias="id", min_length=1, max_length=1_400)
     response: _Response
 

@@ -93,6 +93,31 @@ async def test_everything_that_waits_is_committed_in_one_transaction(
 
 
 @requirement("store:group-commit")
+async def test_what_one_turn_of_the_loop_asks_for_is_one_transaction(
+    writer: Worker, gate: Gate, tmp_path: Path
+) -> None:
+    """ours: the thread is woken when the turn is over, not by the first request of it"""
+    gate.open()
+    results = await asyncio.gather(*(writer.run(insert(number)) for number in range(100)))
+    assert results == list(range(100))
+    assert gate.transactions == 1
+    assert stored(tmp_path / "t.db") == list(range(100))
+
+
+@requirement("store:group-commit")
+async def test_what_was_asked_for_in_the_turn_of_closing_is_committed(
+    writer: Worker, gate: Gate, tmp_path: Path
+) -> None:
+    """ours: closing does not overtake what the thread was not woken for yet"""
+    gate.open()
+    asked = asyncio.create_task(writer.run(insert(1)))
+    await asyncio.sleep(0)
+    await writer.close()
+    assert await asked == 1
+    assert stored(tmp_path / "t.db") == [1]
+
+
+@requirement("store:group-commit")
 async def test_a_group_is_bounded(writer: Worker, gate: Gate, tmp_path: Path) -> None:
     """ours: one caller's flood does not make everybody's commit endless"""
     await waiting(writer, gate, *map(insert, range(1, MAX_GROUP + 2)))

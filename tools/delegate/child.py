@@ -20,7 +20,7 @@ MAX_SUSPENSIONS = 100
 class Child(BaseModel):
     """What is stored before we wait for it; a pydantic model because it comes back out of the log."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     agent: str
     thread_id: str
     suspension_id: str | None = None
@@ -36,6 +36,7 @@ class Child(BaseModel):
 
 
 class _HowToAnswer(BaseModel):
+    model_config = ConfigDict(defer_build=True)
     inboxUrl: str | None = None
     command: str | None = None
 
@@ -108,6 +109,7 @@ class Question(BaseModel):
 
 
 class _Trouble(BaseModel):
+    model_config = ConfigDict(defer_build=True)
     code: str = ""
     message: str = ""
 
@@ -115,6 +117,7 @@ class _Trouble(BaseModel):
 class View(BaseModel):
     """The execution as the agent shows it; empty for an agent that gives its result and nothing to come back to."""
 
+    model_config = ConfigDict(defer_build=True)
     threadId: str | None = Field(default=None, max_length=256)
     status: str | None = Field(default=None, max_length=64)
     output: JsonValue = None

@@ -55,7 +55,7 @@ class LoginSettings(BaseModel):
 class ServerSettings(BaseModel):
     """`[servers.NAME]` in planwarden.toml."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     trusted: bool = False
     """The server's hints may lower the risk of its tools."""
     start: Start = "lazy"
@@ -81,7 +81,7 @@ class ServerSettings(BaseModel):
 class _Entry(BaseModel):
     """One server, as hosts write it."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
     command: str | None = Field(default=None, min_length=1)
     """Program of a local server, which speaks over its standard input and output; either this or `url`."""
     args: list[str] = Field(default_factory=list[str])

@@ -22,7 +22,7 @@ MAX_STATE_CHARS = 64 * 1024
 class Round(BaseModel):
     """One try of a call. A pydantic model because it comes back out of the log."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     arguments: dict[str, JsonValue]
     number: int = 1
     state: str | None = None

@@ -45,7 +45,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class _Hints(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
     title: str | None = None
     readOnlyHint: bool | None = None
     destructiveHint: bool | None = None
@@ -56,7 +56,7 @@ class _Hints(BaseModel):
 class _Listed(BaseModel):
     """One entry of `tools/list`."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
     name: str = Field(min_length=1, max_length=MAX_TOLD_NAME_CHARS)
     title: str | None = None
     description: str | None = None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.errors import ToolError, UsageError
 from planwarden.agent.tool import CallContext, ToolDefinition
@@ -216,6 +216,7 @@ def _request(endpoint: SearchEndpoint, query: str, max_results: int) -> _Request
 
 
 class _Hit(BaseModel):
+    model_config = ConfigDict(defer_build=True)
     title: str | None = None
     url: str | None = None
     snippet: str | None = Field(default=None, validation_alias=AliasChoices("content", "description"))
@@ -224,10 +225,12 @@ class _Hit(BaseModel):
 class _Hits(BaseModel):
     """What SearXNG and Tavily answer, and Brave under `web`."""
 
+    model_config = ConfigDict(defer_build=True)
     results: list[_Hit]
 
 
 class _BraveReply(BaseModel):
+    model_config = ConfigDict(defer_build=True)
     web: _Hits | None = None
     """Absent when nothing was found."""
 
