@@ -1,14 +1,24 @@
 """What every test module shares: one event loop back end, every store, no network by default, campaigns only when asked for."""
 
+import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 import pytest
+from hypothesis import HealthCheck, settings
 
 from planwarden.agent.ports import Store
 from planwarden.storage.clock import ManualClock
 from tests.store.suite import BACK_ENDS, BackEnd
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("planwarden", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("planwarden")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell lets what it runs in the background ignore Ctrl-C, and so would every program that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from planwarden.agent.errors import StaleDefinition, StoreError, ThreadBusy
 from planwarden.server.configuration import load_settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory import MemoryStore
+from planwarden.storage.packing import unpacked
 from tests.downstream.support import Place, called, listed
 from tests.requirements import requirement
 from tests.support import plan, tool_step, warden
@@ -28,6 +29,16 @@ pytestmark = pytest.mark.anyio
 PAGE = Path(__file__).parent.parent / "docs" / "living-with-changes.md"
 YES = planwarden.Decision(approved=True)
 NO = planwarden.Decision(approved=False)
+OLDER = """
+DROP TABLE keys;
+DROP TABLE nonces;
+UPDATE suspensions SET digest = unpacked(digest);
+DROP INDEX executions_of_thread;
+CREATE INDEX executions_of_thread ON executions (thread_id);
+CREATE UNIQUE INDEX one_unfinished_execution_per_thread ON executions (thread_id)
+    WHERE status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+PRAGMA user_version = 6;
+"""
 TOOL = '''
 from pathlib import Path
 
@@ -117,16 +128,15 @@ async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
 
 @requirement("docs:changes")
 async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(home: Home) -> None:
-    """ours: the newest migration only adds tables, so without them the file is the older version's"""
+    """ours: what the newest two migrations did is undone, so the file is an older version's"""
     execution = await home.asked()
-    database = sqlite3.connect(home.folder / "planwarden.db")
-    newest = database.execute("PRAGMA user_version").fetchone()[0]
-    database.executescript(f"DROP TABLE keys; DROP TABLE nonces; PRAGMA user_version = {newest - 1}")
-    database.close()
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as database:
+        database.create_function("unpacked", 1, unpacked)
+        newest = database.execute("PRAGMA user_version").fetchone()[0]
+        database.executescript(OLDER)
     assert (await home.decided(execution.thread_id)).status == "completed"
-    database = sqlite3.connect(home.folder / "planwarden.db")
-    assert database.execute("PRAGMA user_version").fetchone()[0] == newest
-    database.close()
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as database:
+        assert database.execute("PRAGMA user_version").fetchone()[0] == newest
 
 
 @requirement("docs:changes")

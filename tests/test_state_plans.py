@@ -175,7 +175,7 @@ def _replay(execution: Execution, log: tuple[ev.Recorded, ...]) -> Execution:
 
 
 @requirement("plan:ends", "plan:order", "state:fold")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), plan=plans())
 def test_any_plan_ends_in_order_and_nothing_runs_behind_a_rejected_gate(data: st.DataObject, plan: JsonValue) -> None:
     """spec: design.md, laws 1, 4 and 7 of the engine; approvals.md law 4"""

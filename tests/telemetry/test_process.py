@@ -106,7 +106,7 @@ from planwarden.server.mcp.server import build_server
 from planwarden.server.warden import Warden
 warden = Warden(settings=load_settings(home=Path({str(tmp_path)!r}), environment={{}}), whole_process=True)
 build_server(None, Path({str(tmp_path)!r}), observer=warden.observer)
-unwanted = ("opentelemetry.sdk", "opentelemetry.exporter", "planwarden.server.telemetry.telemetry")
+unwanted = ("opentelemetry.sdk", "opentelemetry.exporter", "planwarden.server.telemetry.")
 print([name for name in sys.modules if name.startswith(unwanted)])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ from tests.telemetry.support import spans_of
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
-PAGE = Path(__file__).parent.parent / "docs" / "observability.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "observability.md"
 BEGIN, END = "<!-- tree: written by `python -m tests.telemetry.tree` -->\n```\n", "```\n<!-- /tree -->"
 SHOWN = (
     "planwarden.execution.status",
