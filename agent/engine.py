@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -35,8 +36,20 @@ logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 
-Listener = Callable[[Execution | None, str], None]
-"""Told of each commit: the state and its principal, or None and "" when another process committed. Must not raise."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A transaction of this process that is durable."""
+
+    execution: Execution
+    """The state after it."""
+    principal: str
+    is_foreign: bool
+    """Another process runs the execution; this one recorded something for it."""
+
+
+Listener = Callable[[Commit | None], None]
+"""Told of each commit; None: another process committed, and nobody knows what. Must not raise or block."""
 
 TICK_S = 0.5
 RENEW_S = 5.0
@@ -92,11 +105,7 @@ class Engine:
         self._threads: dict[str, str] = {}
         """The newest execution that rested here, by thread."""
         self._watches: dict[str, asyncio.Event] = {}
-        self.asks: Callable[[Execution], None] | None = None
-        """Told of an execution of this process after each commit, once it has asked anything; must not raise or block."""
         self._listeners: dict[object, Listener] = {}
-        self.ended: Callable[[Execution], None] | None = None
-        """Told of an execution of this process once it is finished, perhaps more than once; must not raise or block."""
         self._closing = False
         self._quiet = anyio.Event()
         """Set when nothing runs any more while closing."""
@@ -384,7 +393,7 @@ class Engine:
             header = await self.store.header(run.execution.execution_id)
             if header is not None and header.version > run.execution.version:
                 run.refresh()
-        self._tell(None, "")
+        self._tell(None)
 
     async def _wake(self, row: SuspensionRow) -> None:
         """Let the question time out, or let its alarm fire. Whoever loses a race for it finds nothing left to do."""
@@ -466,18 +475,14 @@ class Engine:
             if run.execution.version:
                 self._rest(run.execution, run.principal)
         self._rouse(run)
-        if self.asks is not None and run.execution.suspensions and not run.is_foreign:
-            self.asks(run.execution)
-        if run.execution.version:
-            self._tell(run.execution, run.principal)
-        if self.ended is not None and run.execution.is_finished:
-            self.ended(run.execution)
+        if run.execution.version and self._listeners:
+            self._tell(Commit(execution=run.execution, principal=run.principal, is_foreign=run.is_foreign))
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 
-    def _tell(self, execution: Execution | None, principal: str) -> None:
+    def _tell(self, commit: Commit | None) -> None:
         for listener in tuple(self._listeners.values()):
-            listener(execution, principal)
+            listener(commit)
 
     def _rouse(self, run: Run) -> None:
         watch = self._watches.pop(run.execution.execution_id, None)

@@ -81,7 +81,7 @@ class Service:
         self.retention_days = retention_days
         """How long finished executions are kept, at least."""
         if downstream is not None:
-            engine.ended = downstream.ended
+            engine.listen(downstream.heard)
             downstream.follow(engine)
         self._options = options
         self._max_steps = max_steps

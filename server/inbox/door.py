@@ -14,8 +14,8 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from planwarden.agent.engine import Commit
 from planwarden.agent.errors import PlanwardenError
-from planwarden.agent.state import Execution
 from planwarden.server.configuration import Settings, operator
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.listening import Listening, listen
@@ -57,8 +57,11 @@ class InboxDoor:
             self._tasks.start_soon(self._serve, listening, self._url)
         return self._url
 
-    def asks(self, execution: Execution) -> None:
-        """An execution of this process has asked something: while it waits for a person, the inbox is open."""
+    def heard(self, commit: Commit | None) -> None:
+        """While an execution of this process waits for a person, the inbox is open."""
+        if commit is None or commit.is_foreign:
+            return
+        execution = commit.execution
         waiting = [found.question for found in execution.open_suspensions if found.question.addressee == "human"]
         if not waiting:
             return
@@ -129,11 +132,12 @@ async def with_door(settings: Settings, service: Service, *, opener: Opener = op
     async with anyio.create_task_group() as tasks:
         door = InboxDoor(settings, service, tasks, opener=opener)
         service.door = door
-        service.engine.asks = door.asks
+        stop = service.engine.listen(door.heard)
         try:
             yield door
         finally:
-            service.door = service.engine.asks = None
+            stop()
+            service.door = None
             tasks.cancel_scope.cancel()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import anyio
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
+from planwarden.agent.engine import Commit
 from planwarden.agent.state import Execution
 from planwarden.server.service import MAX_PAGE, Service
 
@@ -134,11 +135,11 @@ class Watch:
             self._marks[change] = mark
         return is_news
 
-    def _heard(self, execution: Execution | None, principal: str) -> None:
-        if execution is None:
+    def _heard(self, commit: Commit | None) -> None:
+        if commit is None:
             self._mark_all()
-        elif principal == self._principal:
-            concerned = [topic for topic in self._marks if self._concerns(topic, execution)]
+        elif commit.principal == self._principal:
+            concerned = [topic for topic in self._marks if self._concerns(topic, commit.execution)]
             if concerned:
                 self._changed.update(dict.fromkeys(concerned))
                 self._ring()

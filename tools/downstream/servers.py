@@ -17,8 +17,8 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
+from planwarden.agent.engine import Commit
 from planwarden.agent.errors import ToolError
-from planwarden.agent.state import Execution
 from planwarden.agent.tool import ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.delegate.delegation import Delegate, children
@@ -136,8 +136,11 @@ class Downstream:
         """The connection to the named server."""
         return self._links[server]
 
-    def ended(self, execution: Execution) -> None:
+    def heard(self, commit: Commit | None) -> None:
         """End the calls of a finished execution that wait for an answer which will not come any more."""
+        if commit is None or not commit.execution.is_finished:
+            return
+        execution = commit.execution
         for link in self._links.values():
             link.talks.drop(execution.execution_id)
         if self._delegate is not None and self._tasks is not None and children(execution):
