@@ -1,7 +1,8 @@
 """MCP over standard input and output: nothing but protocol on stdout, everything else on stderr.
 
 Hosts start this process while somebody waits, and most of the start is importing the SDK. That makes many objects and
-no garbage, so it happens with the cyclic collector off, and the store opens while the first answer is on its way.
+no garbage, so it happens with the cyclic collector off. The store opens after the first answer, see `mcp/desk.py`; what
+only an open store needs is imported then. A setting that cannot be used is refused before anything is served.
 """
 
 import gc
@@ -14,7 +15,6 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from planwarden.server.configuration import Settings
-from planwarden.server.inbox.door import with_door
 from planwarden.server.service import Service
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.warden import Warden
@@ -29,7 +29,6 @@ async def serve_stdio(settings: Settings) -> None:
         UsageError: a setting, a tool or the model is not usable; nothing was served.
     """
     log_to_stderr(settings.observation)
-    closed = anyio.Event()
     gc.disable()
     try:
         # Imported here, with the collector off; it also keeps the SDK out of commands that do not serve.
@@ -39,18 +38,19 @@ async def serve_stdio(settings: Settings) -> None:
 
         @asynccontextmanager
         async def opening() -> AsyncGenerator[Service]:
-            try:
-                async with warden, with_door(settings, warden.service):
+            async with warden:
+                # Like what the warden imports when it opens, nothing that a first answer needs.
+                from planwarden.server.inbox.door import with_door
+
+                async with with_door(settings, warden.service):
                     yield warden.service
-            finally:
-                closed.set()
 
         server = build_server(opening, settings.home, observer=warden.observer)
         gc.freeze()
     finally:
         gc.enable()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, tasks.cancel_scope, closed)
+        tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
         await server.run_stdio_async()
         tasks.cancel_scope.cancel()
 
