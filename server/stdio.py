@@ -9,8 +9,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
 import anyio
 
@@ -29,8 +29,7 @@ async def serve_stdio(settings: Settings) -> None:
         UsageError: a setting, a tool or the model is not usable; nothing was served.
     """
     log_to_stderr(settings.observation)
-    gc.disable()
-    try:
+    with _without_collector():
         # Imported here, with the collector off; it also keeps the SDK out of commands that do not serve.
         from planwarden.server.mcp.server import build_server
 
@@ -38,21 +37,30 @@ async def serve_stdio(settings: Settings) -> None:
 
         @asynccontextmanager
         async def opening() -> AsyncGenerator[Service]:
-            async with warden:
-                # Like what the warden imports when it opens, nothing that a first answer needs.
-                from planwarden.server.inbox.door import with_door
-
+            async with AsyncExitStack() as stack:
+                with _without_collector():
+                    await stack.enter_async_context(warden)
+                    # Like what the warden imports when it opens, nothing that a first answer needs.
+                    from planwarden.server.inbox.door import with_door
                 async with with_door(settings, warden.service):
                     yield warden.service
 
         server = build_server(opening, settings.home, observer=warden.observer)
-        gc.freeze()
-    finally:
-        gc.enable()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
         await server.run_stdio_async()
         tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _without_collector() -> Generator[None]:
+    """What is made meanwhile stays for the life of the process; looking through it again and again finds nothing."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 async def _end_on_signal(scope: anyio.CancelScope, closed: anyio.Event) -> None:
