@@ -10,18 +10,21 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from planwarden.agent.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.prompts import DELEGATE
 from planwarden.server.configuration import Settings
 from planwarden.tools.base import Tool, as_tool, marked_tools
 from planwarden.tools.calculator import calculator_tool
-from planwarden.tools.delegate.delegation import Delegate
-from planwarden.tools.downstream.servers import Downstream
 from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
 from planwarden.tools.web.extract import web_extract_tool
 from planwarden.tools.web.search import search_endpoint_from_environment, web_search_tool
+
+# Imported when there are servers, or when a warden opens; a first answer does not wait for it.
+if TYPE_CHECKING:
+    from planwarden.tools.downstream.servers import Downstream
 
 ENTRY_POINTS = "planwarden.tools"
 
@@ -48,8 +51,11 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
     return registry
 
 
-def build_downstream(settings: Settings, registry: Registry) -> Downstream:
+def build_downstream(settings: Settings, registry: Registry) -> "Downstream":
     """The configured downstream servers; the tools that are known of them are in the registry when this returns."""
+    from planwarden.tools.delegate.delegation import Delegate
+    from planwarden.tools.downstream.servers import Downstream
+
     delegate = Delegate(settings.servers.configs)
     if delegate.agents:
         tool = delegate.tool()

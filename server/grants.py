@@ -6,17 +6,21 @@ than being able to see it.
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from planwarden.agent.answers import Authority
 from planwarden.agent.audit import Entry
 from planwarden.agent.canonical import check_depth, digest, is_larger
-from planwarden.agent.engine import Engine
 from planwarden.agent.errors import InvalidArguments, UnknownGrant, UnknownTool
 from planwarden.agent.grants import MAKERS, MAX_LIFE_S, MAX_USES, is_open
 from planwarden.agent.ports import Grant
 from planwarden.agent.tool import ToolDefinition
+
+# A view of a grant is known to edges before there is an engine.
+if TYPE_CHECKING:
+    from planwarden.agent.engine import Engine
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 SHOWN = 200
@@ -62,7 +66,7 @@ class GrantView:
 class Grants:
     """The verbs about standing grants of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: "Engine") -> None:
         self._engine = engine
 
     async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:

@@ -18,10 +18,11 @@ from planwarden.agent.errors import InvalidArguments, ModelError
 from planwarden.agent.llm import CallerModel, ScriptedModel
 from planwarden.agent.ports import Model, Reply
 from planwarden.agent.prompts import Prompt
-from planwarden.agent.provider.endpoint import Endpoint, read_endpoint
 from planwarden.agent.tool import ToolDefinition
 
+# Imported when a provider is named.
 if TYPE_CHECKING:
+    from planwarden.agent.provider.endpoint import Endpoint
     from planwarden.agent.provider.model import ProviderModel
 
 
@@ -36,6 +37,8 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:
         return ScriptedModel.from_file(Path(rest).expanduser())
+    from planwarden.agent.provider.endpoint import read_endpoint
+
     endpoint = read_endpoint(name, os.environ if environment is None else environment)
     if not (_is_installed("pydantic_ai") and _is_installed(endpoint.sdk)):
         raise InvalidArguments(_not_installed(endpoint))
@@ -45,7 +48,7 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
 class LateModel:
     """A provider's model that is loaded by its first prompt."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: "Endpoint") -> None:
         self._endpoint = endpoint
         self._loading = anyio.Lock()
         self._model: ProviderModel | None = None
@@ -82,5 +85,5 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _not_installed(endpoint: Endpoint) -> str:
+def _not_installed(endpoint: "Endpoint") -> str:
     return f"the model {endpoint.name!r} needs an extra: pip install 'planwarden[{endpoint.extra}]'"

@@ -6,7 +6,7 @@ Everything is keyed by principal; what belongs to another principal looks as if 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import JsonValue
 
@@ -14,8 +14,6 @@ from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.artifact import Artifact
 from planwarden.agent.audit import Entry
-from planwarden.agent.decide import spent_budget
-from planwarden.agent.engine import Engine
 from planwarden.agent.errors import (
     InvalidArguments,
     InvalidPlan,
@@ -33,13 +31,16 @@ from planwarden.agent.prompts import summary
 from planwarden.agent.state import FINISHED, Execution, SuspensionState, evolve
 from planwarden.server import views
 from planwarden.server.access.proof import weighed
-from planwarden.server.audits import Audit
 from planwarden.server.configuration import RETENTION_DAYS
 from planwarden.server.grants import Grants
 from planwarden.server.observations import observations
 from planwarden.server.options import combine, parse_options
-from planwarden.tools.delegate.delegation import MAX_DEPTH
-from planwarden.tools.downstream.servers import Downstream
+from planwarden.tools.delegate.chain import MAX_DEPTH
+
+# Edges know the verbs before there is an engine, and answer their first request without importing one.
+if TYPE_CHECKING:
+    from planwarden.agent.engine import Engine
+    from planwarden.tools.downstream.servers import Downstream
 
 MAX_GOAL_CHARS = 20_000
 MAX_REASON_CHARS = 2_000
@@ -66,14 +67,17 @@ class Service:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: "Engine",
         options: ev.Options,
         *,
         max_steps: int,
-        downstream: Downstream | None = None,
+        downstream: "Downstream | None" = None,
         caller_thinks: bool = False,
         retention_days: int = RETENTION_DAYS,
     ) -> None:
+        # As the engine: needed now, and not before.
+        from planwarden.server.audits import Audit
+
         self.engine = engine
         self.downstream = downstream
         self.caller_thinks = caller_thinks
@@ -408,6 +412,9 @@ class Service:
             raise InvalidArguments(
                 f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
             )
+        # Deciding is the engine's, which is there when this is called.
+        from planwarden.agent.decide import spent_budget
+
         options = combine(self._options, execution.options, call)
         spent = spent_budget(evolve(execution, options=options))
         if spent is not None:

@@ -1,20 +1,20 @@
 """MCP over standard input and output: nothing but protocol on stdout, everything else on stderr.
 
 Hosts start this process while somebody waits, and most of the start is importing the SDK. That makes many objects and
-no garbage, so it happens with the cyclic collector off, and the store opens while the first answer is on its way.
+no garbage, so it happens with the cyclic collector off. The store opens after the first answer, see `mcp/desk.py`; what
+only an open store needs is imported then. A setting that cannot be used is refused before anything is served.
 """
 
 import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
 import anyio
 
 from planwarden.server.configuration import Settings
-from planwarden.server.inbox.door import with_door
 from planwarden.server.service import Service
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.warden import Warden
@@ -29,9 +29,7 @@ async def serve_stdio(settings: Settings) -> None:
         UsageError: a setting, a tool or the model is not usable; nothing was served.
     """
     log_to_stderr(settings.observation)
-    closed = anyio.Event()
-    gc.disable()
-    try:
+    with _without_collector():
         # Imported here, with the collector off; it also keeps the SDK out of commands that do not serve.
         from planwarden.server.mcp.server import build_server
 
@@ -39,20 +37,30 @@ async def serve_stdio(settings: Settings) -> None:
 
         @asynccontextmanager
         async def opening() -> AsyncGenerator[Service]:
-            try:
-                async with warden, with_door(settings, warden.service):
+            async with AsyncExitStack() as stack:
+                with _without_collector():
+                    await stack.enter_async_context(warden)
+                    # Like what the warden imports when it opens, nothing that a first answer needs.
+                    from planwarden.server.inbox.door import with_door
+                async with with_door(settings, warden.service):
                     yield warden.service
-            finally:
-                closed.set()
 
         server = build_server(opening, settings.home, observer=warden.observer)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
+        await server.run_stdio_async()
+        tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _without_collector() -> Generator[None]:
+    """What is made meanwhile stays for the life of the process; looking through it again and again finds nothing."""
+    gc.disable()
+    try:
+        yield
         gc.freeze()
     finally:
         gc.enable()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, tasks.cancel_scope, closed)
-        await server.run_stdio_async()
-        tasks.cancel_scope.cancel()
 
 
 async def _end_on_signal(scope: anyio.CancelScope, closed: anyio.Event) -> None:

@@ -5,35 +5,31 @@ The program is the operator: its decisions carry the assurance `embedder` and th
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import anyio
+import anyio.to_thread
 from pydantic import JsonValue
 
 from planwarden.agent import events as ev
 from planwarden.agent.answers import Authority, Decision
-from planwarden.agent.engine import Engine
 from planwarden.agent.errors import StoreError
-from planwarden.agent.llm import CallerModel
 from planwarden.agent.ports import Model, Store
 from planwarden.server import views
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import LOCAL, Settings, load_settings
 from planwarden.server.models import build_model
-from planwarden.server.notices.book import outbox
-from planwarden.server.notices.courier import Courier
-from planwarden.server.observers import closing, observer_of
+from planwarden.server.observers import observer_of
 from planwarden.server.service import Service
-from planwarden.storage.notices import KeepsNotices
-from planwarden.storage.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
     from planwarden.server.telemetry.telemetry import Telemetry
+    from planwarden.tools.downstream.servers import Downstream
 
 
 class Warden:
@@ -70,7 +66,9 @@ class Warden:
         self.settings = settings or load_settings(home=folder, model=named)
         self.tools = build_registry(self.settings, tools)
         self._model = self._chosen(model)
-        self.downstream = build_downstream(self.settings, self.tools)
+        if self.settings.servers.configs:
+            # Their tools are in the catalogue, and their settings are refused, before anything opens.
+            _ = self.downstream
         self._given = store
         self._model_name = named or (self.settings.model if model is None else f"custom:{type(model).__name__}")
         self._tracer_provider = tracer_provider
@@ -81,6 +79,11 @@ class Warden:
         """Who looks on at the whole process, for whoever serves; None when nobody does, or only at the engine."""
         self._stack = AsyncExitStack()
         self._service: Service | None = None
+
+    @cached_property
+    def downstream(self) -> "Downstream":
+        """The downstream servers."""
+        return build_downstream(self.settings, self.tools)
 
     def _observed(self) -> "Telemetry | None":
         return observer_of(
@@ -105,41 +108,20 @@ class Warden:
             raise
 
     async def _opened(self) -> Self:
+        # On another thread, so that a server that opens goes on answering.
+        opening = await anyio.to_thread.run_sync(_opening)
         store = self._given
         if store is None:
-            opened = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
-            self._stack.push_async_callback(_closed, opened)
-            store = opened
-        await self._stack.enter_async_context(self.downstream)
-        if self.downstream.unlisted and await store.orphans(1):
-            # What is taken over may need tools of a server that nobody has listed yet.
-            await self.downstream.settle_all()
-        observer = await self._stack.enter_async_context(closing(self.observer or self._observed()))
-        if observer is not None:
-            self.downstream.around = observer.exchanging
-        engine = Engine(
-            store,
-            self.tools,
-            self._model,
-            self.settings.policy,
-            max_steps=self.settings.max_steps,
-            outbox=outbox(self.settings.channels),
-            observer=observer,
-        )
-        await self._stack.enter_async_context(engine)
-        if observer is not None:
-            await self._stack.enter_async_context(observer.counting(store))
-        self._service = service = Service(
-            engine,
-            self.settings.options,
-            max_steps=self.settings.max_steps,
+            store = await opening.open_store(self._stack, self.settings)
+        self._service = await opening.open_service(
+            self._stack,
+            self.settings,
+            store=store,
+            tools=self.tools,
             downstream=self.downstream,
-            caller_thinks=isinstance(self._model, CallerModel),
-            retention_days=self.settings.retention_days,
+            model=self._model,
+            observer=self.observer or self._observed(),
         )
-        if self.settings.channels and isinstance(store, KeepsNotices):
-            courier = Courier(store, store.notices, self.settings.channels, inbox=lambda: service.inbox)
-            await self._stack.enter_async_context(courier)
         return self
 
     async def __aexit__(
@@ -344,7 +326,7 @@ class Warden:
         return self.service.get_tool_schemas(names)
 
 
-async def _closed(store: SqliteStore) -> None:
-    """The store has to be closed whatever happens to the task that leaves."""
-    with anyio.CancelScope(shield=True):
-        await store.close()
+def _opening():
+    from planwarden.server import opening
+
+    return opening

@@ -478,6 +478,14 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, law 1", "No prompt tells a model to approve; questions are listed with where the person decides."
     ),
     "prompts:owner": Requirement("issue, prompts", "Prompts and completions show the caller's own things only."),
+    "start:light": Requirement(
+        "issue, figures to reach",
+        "What needs no store is answered first; opening begins after that, once, asked or not.",
+    ),
+    "start:failure": Requirement(
+        "issue, bad input",
+        "A setting is refused before anything is served; what fails to open is the answer to each call, and nothing hangs.",
+    ),
     "bundle:starts": Requirement("issue, bundle", "The packed bundle starts from scratch as its manifest says."),
     "bundle:generated": Requirement("issue, bundle", "What the manifest lists is what the server offers."),
     "registry:entry": Requirement(

@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
 
-from planwarden.agent.engine import Engine
 from planwarden.agent.errors import UnknownSuspension
 from planwarden.agent.ports import Model, Observer, Store, SuspensionRow
 from planwarden.agent.state import Execution
 from planwarden.server.catalogue import build_downstream, build_registry
 from planwarden.server.configuration import Settings, load_settings
 from planwarden.server.models import build_model
-from planwarden.server.notices.book import outbox
 from planwarden.server.observers import closing, observer_of
 from planwarden.server.service import Service
-from planwarden.storage.sqlite import SqliteStore
-from planwarden.tools.downstream.servers import Downstream, ServerHealth
 from planwarden.tools.registry import Registry
 
-# A server does not wait for what only terminals need.
+# A server does not wait for what only terminals need, nor for what it opens after its first answer.
 if TYPE_CHECKING:
+    from planwarden.agent.engine import Engine
     from planwarden.server.terminal.screen import Update
+    from planwarden.storage.sqlite import SqliteStore
+    from planwarden.tools.downstream.servers import Downstream, ServerHealth
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 """What a command's exit code says."""
@@ -51,7 +50,7 @@ class Home:
 
     settings: Settings
     tools: Registry
-    downstream: Downstream
+    downstream: "Downstream"
     model: Model
     is_named: bool = False
     """The command was told which home; so must be the next one."""
@@ -147,7 +146,7 @@ class Home:
             finally:
                 runner.run(end())
 
-    async def listed(self, *, everything: bool = False) -> tuple[ServerHealth, ...]:
+    async def listed(self, *, everything: bool = False) -> "tuple[ServerHealth, ...]":
         """Start the servers that were never listed, or all of them, and give the health of each."""
         if everything or self.downstream.unlisted:
             async with self.downstream:
@@ -155,12 +154,17 @@ class Home:
                 return self.downstream.health()
         return self.downstream.health()
 
-    async def _opened(self, stack: AsyncExitStack) -> SqliteStore:
+    async def _opened(self, stack: AsyncExitStack) -> "SqliteStore":
+        from planwarden.storage.sqlite import SqliteStore
+
         store = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
         stack.push_async_callback(store.close)
         return store
 
-    def _engine(self, store: Store, *, follows: bool = True, observer: Observer | None = None) -> Engine:
+    def _engine(self, store: Store, *, follows: bool = True, observer: Observer | None = None) -> "Engine":
+        from planwarden.agent.engine import Engine
+        from planwarden.server.notices.book import outbox
+
         return Engine(
             store,
             self.tools,
@@ -174,7 +178,7 @@ class Home:
             observer=observer,
         )
 
-    def _service(self, engine: Engine) -> Service:
+    def _service(self, engine: "Engine") -> Service:
         settings = self.settings
         return Service(engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream)
 

@@ -1,6 +1,7 @@
-"""Where requests find the service: the store opens in the background, so that the first answer does not wait for it.
+"""Where requests find the service: it opens in the background, after the answers that need nothing of it.
 
-A store that cannot be opened does not end the server: every call says why, which is where somebody will read it.
+Opening imports most of planwarden, which on another thread would still take its turns from the thread that answers. So
+it begins when a request asks for the service, or when the server has had a moment to introduce itself. A store that cannot be opened does not end the server: every call says why, which is where somebody will read it.
 """
 
 import logging
@@ -16,6 +17,9 @@ from planwarden.server.warden import Warden
 
 logger = logging.getLogger(__name__)
 
+HEADSTART_S = 0.25
+"""How long opening waits to be asked for: enough for what hosts ask first, too short for anybody to notice."""
+
 Opening = Callable[[], AbstractAsyncContextManager[Service]]
 
 
@@ -29,11 +33,13 @@ class Desk:
         self._listeners: TaskGroup | None = None
         self._service: Service | None = None
         self._failure: PlanwardenError | None = None
+        self._wanted = anyio.Event()
         self._settled = anyio.Event()
         self._closing = anyio.Event()
 
     async def service(self) -> Service:
-        """The service as soon as it is open. Raises what kept it from opening."""
+        """The service as soon as it is open, which begins now if it has not. Raises what kept it from opening."""
+        self._wanted.set()
         await self._settled.wait()
         if self._service is None:
             raise self._failure or StoreError("the server is shutting down")
@@ -57,10 +63,16 @@ class Desk:
                     self._listeners.cancel_scope.cancel()
             finally:
                 self._closing.set()
+                self._wanted.set()
 
     async def _hold(self) -> None:
         """Shielded: a cancelled server still closes its store in order; the engine bounds how long that takes."""
         try:
+            with anyio.move_on_after(HEADSTART_S):
+                await self._wanted.wait()
+            if self._closing.is_set():
+                # Nobody has asked; what was never opened need not be closed.
+                return
             with anyio.CancelScope(shield=True):
                 async with self._opening() as service:
                     self._service = service

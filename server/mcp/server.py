@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from mcp.server.apps import client_supports_apps
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
@@ -98,6 +99,8 @@ class PlanwardenServer(MCPServer[Desk]):
     """Gives calls as tasks to clients that take them."""
     end_streams: Callable[[], None]
     """Ends open `subscriptions/listen` streams in order; for transports that are about to stop."""
+    closed: anyio.Event
+    """Set when the server has stopped and what it opened is closed."""
 
     async def list_tools(self) -> list[Tool]:
         """The ten tools; for hosts that draw apps also with the app, and the one tool that only the app calls."""
@@ -221,8 +224,11 @@ def build_server(
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Desk]) -> AsyncGenerator[Desk]:
-        async with Desk(opening, lambda: server.identify().principal).opened() as desk:
-            yield desk
+        try:
+            async with Desk(opening, lambda: server.identify().principal).opened() as desk:
+                yield desk
+        finally:
+            server.closed.set()
 
     server = PlanwardenServer(
         "planwarden",
@@ -246,6 +252,7 @@ def build_server(
     )
     server.identify = operator if auth is None else bearer
     server.nonces = Nonces()
+    server.closed = anyio.Event()
     server.tasks = tasks
     for prompt in PROMPTS:
         server.add_prompt(prompt)

@@ -30,7 +30,7 @@ from planwarden.server.mcp.results import view_result
 from planwarden.server.mcp.text import execution_text, schemas_text, suspensions_text, tools_text
 from planwarden.server.mcp.watch import AnyContext, decided_within, watched
 from planwarden.server.service import Service
-from planwarden.tools.delegate.delegation import CHAIN, DEPTH, MAX_DEPTH
+from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 
 _CHAIN = TypeAdapter[list[str]](
     Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]

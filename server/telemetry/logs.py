@@ -6,7 +6,6 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO, cast
 
-from planwarden.agent.run import running
 from planwarden.server.telemetry.settings import Observation
 
 PLAIN = "planwarden: %(levelname)s: %(message)s"
@@ -23,8 +22,12 @@ class JsonLines(logging.Formatter):
 
     def __init__(self, *, traced: bool) -> None:
         """With `traced`, lines written during a span name it; OpenTelemetry must be installed."""
+        # Here, because lines for people do without, and so does a server that has only begun.
+        from planwarden.agent.run import running
+
         super().__init__()
         self._traced = traced
+        self._running = running
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, str] = {
@@ -33,7 +36,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage()[:MAX_CHARS],
         }
-        at_work = running.get()
+        at_work = self._running.get()
         if at_work is not None:
             line["execution_id"], line["thread_id"] = at_work
         if self._traced:

@@ -20,6 +20,7 @@ from planwarden.agent.state import Call, Execution
 from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.delegate.agent import NOTHING, Agent, NotSent, Refused, Unreachable
+from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 from planwarden.tools.delegate.child import Child, View, read_view
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
@@ -29,8 +30,6 @@ from planwarden.tools.downstream.talks import Answer
 
 logger = logging.getLogger(__name__)
 
-MAX_DEPTH = 3
-DEPTH, CHAIN = "planwarden/depth", "planwarden/chain"
 LOOK_S = 20.0
 """One look at an agent that works: so long it is watched before the wait is stored again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
