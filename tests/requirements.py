@@ -74,6 +74,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:audit": Requirement(
         "ports.Store", "The audit grows in the transaction of what it tells, chained, and outlives pruning."
     ),
+    "store:tasks": Requirement(
+        "ports.Store", "What is noted of a task is found without reading the audit, at no cost for other executions."
+    ),
     "audit:names-the-row": Requirement(
         "issue: audit", "An edited, removed or reordered row of the audit is named by verification."
     ),

@@ -60,7 +60,7 @@ class Notebook:
             self._notes.popitem(last=False)
         end = await store.audit_end()
         while notes.seen < end:
-            rows = await store.audit_rows(after=notes.seen, execution_id=execution_id, limit=PAGE)
+            rows = await store.task_rows(execution_id, after=notes.seen, limit=PAGE)
             for row in rows:
                 notes.note(row)
             notes.seen = max(notes.seen, rows[-1].sequence if len(rows) == PAGE else end)
