@@ -311,6 +311,10 @@ class Toolbox(Protocol):
         """All of them, sorted by name, unavailable ones included; the same object until something changes."""
         ...
 
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener`, which must not raise, after each change, until the function that comes back is called."""
+        ...
+
     def earlier(self, digest: str) -> ToolDefinition | None:
         """A definition that a tool had before it changed, by the beginning of its digest, while this process knows it."""
         ...

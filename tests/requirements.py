@@ -465,6 +465,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, resources",
         "Who subscribed to one question hears of every change of it: answered, revised, expired, withdrawn.",
     ),
+    "subscriptions:tools": Requirement(
+        "issue, resources", "Who subscribed to tools for plans hears when others are listed or cannot be called."
+    ),
     "subscriptions:bounded": Requirement(
         "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."
     ),

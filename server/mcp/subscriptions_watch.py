@@ -14,6 +14,7 @@ from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
 from planwarden.agent.state import Execution
 from planwarden.server.service import MAX_PAGE, Service
+from planwarden.server.views import ToolLine, tool_line
 
 MAX_TOPICS = 256
 """Per listener."""
@@ -49,7 +50,15 @@ class TaskTopic:
     task_id: str
 
 
-ResourceTopic = ExecutionTopic | SuspensionsTopic | SuspensionTopic
+@dataclass(frozen=True, slots=True)
+class ToolsTopic:
+    """What there is for plans, or the one tool `name`, as the resource `uri`; the same for everybody."""
+
+    uri: str
+    name: str | None = None
+
+
+ResourceTopic = ExecutionTopic | SuspensionsTopic | SuspensionTopic | ToolsTopic
 Topic = ResourceTopic | TaskTopic
 Change = Topic | ServerEvent
 """Events of the SDK's bus are passed on as they are."""
@@ -70,6 +79,8 @@ class Watch:
         """What each topic looked like when it was last told of."""
         self._asking: frozenset[str] = frozenset()
         """Executions with open questions, as of the last look."""
+        self._catalogue: tuple[object, tuple[ToolLine, ...]] = (None, ())
+        """The catalogue as of the last look, and what of it is shown: other processes' commits are many."""
         self._changed: dict[Change, None] = {}
         self._bell = anyio.Event()
         self._is_closed = False
@@ -102,6 +113,7 @@ class Watch:
     async def changes(self) -> AsyncGenerator[Change]:
         """Each change from the first `__anext__` on, until `close`. Raises `StoreError`; what changed is still to come."""
         stop = self._service.engine.listen(self._heard)
+        stop_tools = self._service.engine.tools.listen(self._relisted)
         unsubscribe = self._bus.subscribe(self._published)
         try:
             # What changed between `add` and now.
@@ -117,6 +129,7 @@ class Watch:
                 await bell.wait()
         finally:
             unsubscribe()
+            stop_tools()
             stop()
 
     async def _is_news(self, change: Change) -> bool:
@@ -148,6 +161,12 @@ class Watch:
             self._changed[event] = None
             self._ring()
 
+    def _relisted(self) -> None:
+        concerned = [topic for topic in self._marks if isinstance(topic, ToolsTopic)]
+        if concerned:
+            self._changed.update(dict.fromkeys(concerned))
+            self._ring()
+
     def _concerns(self, topic: Topic, execution: Execution) -> bool:
         match topic:
             case ExecutionTopic(thread_id=thread_id):
@@ -158,6 +177,8 @@ class Watch:
                 return task_id == execution.execution_id
             case SuspensionsTopic():
                 return bool(execution.open_suspensions) or execution.execution_id in self._asking
+            case ToolsTopic():
+                return False
 
     def _mark_all(self) -> None:
         self._changed.update(dict.fromkeys(self._marks))
@@ -180,7 +201,19 @@ class Watch:
                 return await self._question(suspension_id)
             case SuspensionsTopic():
                 return await self._questions()
+            case ToolsTopic(name=name):
+                return self._tools(name)
         return (found.execution_id, found.version) if found is not None and found.principal == self._principal else None
+
+    def _tools(self, name: str | None) -> object:
+        """Never None, which would be silent: a tool that is gone looks different too."""
+        tools = self._service.engine.tools
+        if name is not None:
+            return tools.get(name) or "gone"
+        definitions = tools.definitions()
+        if definitions is not self._catalogue[0]:
+            self._catalogue = (definitions, tuple(map(tool_line, definitions)))
+        return self._catalogue[1]
 
     async def _questions(self) -> object:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal)
