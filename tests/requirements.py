@@ -434,6 +434,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "tasks:durable": Requirement("design, durability", "Restarts, lost clients and other processes lose no task."),
     "tasks:cancel": Requirement("SEP-2663", "Cancelling and completing race to one end, which never changes."),
+    "tasks:over": Requirement(
+        "SEP-2663",
+        "A task that was told to be over stays over: with its execution continued, cancelled or pruned, by any clock.",
+    ),
     "tasks:owner": Requirement("SEP-2663", "Unknown and foreign tasks are one error, and nobody is told of them."),
     "tasks:undeclared": Requirement(
         "SEP-2663", "Clients and revisions without the extension get ordinary results and the specified errors."

@@ -13,6 +13,7 @@ Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Literal, cast
 
 from mcp.server.context import ServerRequestContext
@@ -125,7 +126,7 @@ class _Stream:
             resource_subscriptions=uris or None,
         )
         self._uris = frozenset(uris)
-        self._watch = Watch(service, self._principal, bus, self._admits)
+        self._watch = Watch(service, self._principal, bus, self._admits, partial(tasks.mark, service))
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         """By task, for those that will look different without anything happening."""

@@ -6,7 +6,7 @@ what its reader would see is different, and only to the principal it belongs to:
 heard of, and look alike.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
@@ -68,13 +68,21 @@ class Watch:
     """The topics of one listener; `changes` has to be running for anything to be heard."""
 
     def __init__(
-        self, service: Service, principal: str, bus: SubscriptionBus, admits: Callable[[ServerEvent], bool]
+        self,
+        service: Service,
+        principal: str,
+        bus: SubscriptionBus,
+        admits: Callable[[ServerEvent], bool],
+        noted: Callable[[str], Awaitable[object]] | None = None,
     ) -> None:
-        """`admits` says which events of the bus are for this listener."""
+        """`admits` says which events of the bus are for this listener; `noted` gives a value that differs when a task
+        looks different, by its id, although its execution is the same.
+        """
         self._service = service
         self._principal = principal
         self._bus = bus
         self._admits = admits
+        self._noted = noted
         self._marks: dict[Topic, object] = {}
         """What each topic looked like when it was last told of."""
         self._asking: frozenset[str] = frozenset()
@@ -190,20 +198,29 @@ class Watch:
 
     async def _look(self, topic: Topic) -> object:
         """A value that differs when the topic looks different; None for what is not the principal's."""
-        store = self._service.engine.store
         match topic:
             case ExecutionTopic(thread_id=thread_id):
-                headers = await store.thread(thread_id)
-                found = headers[-1] if headers else None
+                return await self._execution(thread_id)
             case TaskTopic(task_id=task_id):
-                found = await store.header(task_id)
+                return await self._task(task_id)
             case SuspensionTopic(suspension_id=suspension_id):
                 return await self._question(suspension_id)
             case SuspensionsTopic():
                 return await self._questions()
             case ToolsTopic(name=name):
                 return self._tools(name)
-        return (found.execution_id, found.version) if found is not None and found.principal == self._principal else None
+
+    async def _execution(self, thread_id: str) -> object:
+        headers = await self._service.engine.store.thread(thread_id)
+        if not headers or headers[-1].principal != self._principal:
+            return None
+        return headers[-1].execution_id, headers[-1].version
+
+    async def _task(self, task_id: str) -> object:
+        found = await self._service.engine.store.header(task_id)
+        if found is None or found.principal != self._principal:
+            return None
+        return found.version, None if self._noted is None else await self._noted(task_id)
 
     def _tools(self, name: str | None) -> object:
         """Never None, which would be silent: a tool that is gone looks different too."""

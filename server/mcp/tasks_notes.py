@@ -30,6 +30,11 @@ class Notes:
     ended: set[str] = field(default_factory=set[str])
     """Which clients were told that the task is over, by what they can be asked."""
 
+    @property
+    def mark(self) -> object:
+        """Differs when a client has answered more, which changes how the task looks and is no commit of its execution."""
+        return len(self.answered), len(self.opened)
+
     def note(self, row: AuditRow) -> None:
         """Rows of other kinds change nothing; neither does the same row again."""
         facts = row.entry.facts
