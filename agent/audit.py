@@ -43,6 +43,8 @@ Kind = Literal[
     "token_revoked",
     "notice_failed",
 ]
+TASK_KINDS: frozenset[Kind] = frozenset({"form_closed", "link_answered", "task_ended"})
+"""What is kept about an execution as a task; see `planwarden.server.mcp.tasks_notes`."""
 POLICY_CHARS = 8
 """Of the policy's digest in each row; the row of kind `policy` has all of it."""
 DIGEST_CHARS = 32

@@ -251,6 +251,10 @@ class Store(Protocol):
         """Rows with a number above `after`, oldest first, as stored and not verified."""
         ...
 
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        """Rows of `TASK_KINDS` about one execution, as `audit_rows` would give them, however long the audit is."""
+        ...
+
     async def audit_end(self) -> int:
         """The highest number that a row of the audit ever had; 0 before the first."""
         ...
@@ -305,6 +309,10 @@ class Toolbox(Protocol):
 
     def definitions(self) -> Sequence[ToolDefinition]:
         """All of them, sorted by name, unavailable ones included; the same object until something changes."""
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener`, which must not raise, after each change, until the function that comes back is called."""
         ...
 
     def earlier(self, digest: str) -> ToolDefinition | None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from planwarden.server.telemetry.telemetry import Telemetry
 
+_OF_EXTRAS = frozenset({"opentelemetry", "grpc", "google"})
+"""Top-level packages that the extras bring."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -45,13 +48,27 @@ def observer_of(
             records = observation.record_arguments
             return Telemetry(tracer_provider, meter_provider, model=model, record_arguments=records)
         return exported(observation, model, whole_process=whole_process)
-    except ImportError:
-        needed = f"needs an extra: pip install 'planwarden[{_extra(observation)}]'"
+    except ImportError as error:
+        if is_given or not _is_of_others(error):
+            raise
+        why = _why(error, observation)
         if observation.is_demanded:
-            raise InvalidArguments(f"[otel] endpoint {needed}") from None
+            raise InvalidArguments(f"[otel] endpoint {why}") from error
         # Variables like OTEL_EXPORTER_OTLP_ENDPOINT are often inherited from a host that means itself.
-        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", needed)
+        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", why)
         return None
+
+
+def _is_of_others(error: ImportError) -> bool:
+    """False for a module of our own that cannot be imported, which no extra would mend."""
+    return (error.name or "").partition(".")[0] != "planwarden"
+
+
+def _why(error: ImportError, observation: Observation) -> str:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_EXTRAS:
+        return f"needs an extra: pip install 'planwarden[{_extra(observation)}]'"
+    extra = _extra(observation)
+    return f"fails because OpenTelemetry cannot be imported ({error}): pip install --upgrade 'planwarden[{extra}]'"
 
 
 def _extra(observation: Observation) -> str:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from planwarden.agent import events as ev
 from planwarden.agent.artifact import Artifact
-from planwarden.agent.audit import GENESIS, AuditRow, Entry, chained
+from planwarden.agent.audit import GENESIS, TASK_KINDS, AuditRow, Entry, chained
 from planwarden.agent.audit import entries as audited
 from planwarden.agent.errors import GrantSpent, GuardFailed, InvalidArguments, LeaseLost, ThreadBusy, VersionConflict
 from planwarden.agent.grants import is_open
@@ -338,6 +338,10 @@ class MemoryStore:
         rows = (row for row in self._audit if row.sequence > after)
         wanted = (row for row in rows if execution_id is None or row.entry.execution_id == execution_id)
         return tuple(islice(wanted, limit))
+
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        rows = (row for row in self._audit if row.sequence > after and row.entry.kind in TASK_KINDS)
+        return tuple(islice((row for row in rows if row.entry.execution_id == execution_id), limit))
 
     async def audit_end(self) -> int:
         return len(self._audit)

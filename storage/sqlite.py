@@ -369,6 +369,11 @@ class SqliteStore:
     ) -> tuple[AuditRow, ...]:
         return await self._reader.run(lambda connection: sqlite_audit.read_rows(connection, after, execution_id, limit))
 
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        return await self._reader.run(
+            lambda connection: sqlite_audit.read_task_rows(connection, execution_id, after, limit)
+        )
+
     async def audit_end(self) -> int:
         return await self._reader.run(sqlite_audit.end)
 

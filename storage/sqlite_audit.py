@@ -37,6 +37,10 @@ def read_rows(connection: sqlite3.Connection, after: int, execution_id: str | No
     return tuple(map(_row, connection.execute(SQL["audit_rows"], (after, execution_id, limit))))
 
 
+def read_task_rows(connection: sqlite3.Connection, execution_id: str, after: int, limit: int) -> tuple[AuditRow, ...]:
+    return tuple(map(_row, connection.execute(SQL["task_rows"], (execution_id, after, limit))))
+
+
 def end(connection: sqlite3.Connection) -> int:
     return int(connection.execute(SQL["audit_end"]).fetchone()[0])
 

@@ -341,6 +341,12 @@ INSERT INTO audit (sequence, at, kind, execution_id, suspension_id, facts, hash)
 SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
 WHERE sequence > ?1 AND (?2 IS NULL OR execution_id = ?2) ORDER BY sequence LIMIT ?3;
 
+-- name: task_rows
+-- A page of what the audit says of one execution as a task, oldest first; the kinds as in the index audit_of_tasks.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE kind IN ('form_closed', 'link_answered', 'task_ended') AND execution_id = ? AND sequence > ?
+ORDER BY sequence LIMIT ?;
+
 -- name: audit_end
 -- The highest number that was ever given.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit';

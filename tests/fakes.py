@@ -233,6 +233,9 @@ class WatchedStore:
             "audit_rows", lambda: self.inner.audit_rows(after=after, execution_id=execution_id, limit=limit)
         )
 
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        return await self._watched("task_rows", lambda: self.inner.task_rows(execution_id, after=after, limit=limit))
+
     async def audit_end(self) -> int:
         return await self._watched("audit_end", self.inner.audit_end)
 

@@ -74,6 +74,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:audit": Requirement(
         "ports.Store", "The audit grows in the transaction of what it tells, chained, and outlives pruning."
     ),
+    "store:tasks": Requirement(
+        "ports.Store", "What is noted of a task is found without reading the audit, at no cost for other executions."
+    ),
     "audit:names-the-row": Requirement(
         "issue: audit", "An edited, removed or reordered row of the audit is named by verification."
     ),
@@ -431,6 +434,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "tasks:durable": Requirement("design, durability", "Restarts, lost clients and other processes lose no task."),
     "tasks:cancel": Requirement("SEP-2663", "Cancelling and completing race to one end, which never changes."),
+    "tasks:over": Requirement(
+        "SEP-2663",
+        "A task that was told to be over stays over: with its execution continued, cancelled or pruned, by any clock.",
+    ),
     "tasks:owner": Requirement("SEP-2663", "Unknown and foreign tasks are one error, and nobody is told of them."),
     "tasks:undeclared": Requirement(
         "SEP-2663", "Clients and revisions without the extension get ordinary results and the specified errors."
@@ -461,6 +468,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "subscriptions:suspension": Requirement(
         "issue, resources",
         "Who subscribed to one question hears of every change of it: answered, revised, expired, withdrawn.",
+    ),
+    "subscriptions:tools": Requirement(
+        "issue, resources", "Who subscribed to tools for plans hears when others are listed or cannot be called."
     ),
     "subscriptions:bounded": Requirement(
         "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."

@@ -8,7 +8,7 @@ and stay, or in groups that are replaced as a whole while plans run: a downstrea
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -53,6 +53,7 @@ class Registry:
         self._earlier: OrderedDict[str, ToolDefinition] = OrderedDict()
         """What tools of groups were before they changed, by pin."""
         self._max_result_bytes = max_result_bytes
+        self._listeners: dict[object, Callable[[], None]] = {}
         for tool in tools:
             self.add(tool)
 
@@ -133,6 +134,17 @@ class Registry:
     def _changed(self) -> None:
         self._sorted = sorted((known.definition for known in self._tools.values()), key=lambda known: known.name)
         self._index = None
+        for listener in tuple(self._listeners.values()):
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        token = object()
+        self._listeners[token] = listener
+
+        def stop() -> None:
+            self._listeners.pop(token, None)
+
+        return stop
 
     def get(self, name: str) -> ToolDefinition | None:
         tool = self._tools.get(name)

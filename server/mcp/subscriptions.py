@@ -1,7 +1,7 @@
 """`subscriptions/listen`: changes of resources and tasks as they happen (protocol 2026-07-28).
 
 The request's response is the stream. It begins with what the server agreed to tell, then carries
-`notifications/resources/updated` for executions and open questions, `notifications/tasks` with the whole task, and what
+`notifications/resources/updated` for executions, open questions and tools for plans, `notifications/tasks` with the whole task, and what
 else is published on the SDK's bus. Each task is told once at the beginning, so that nothing is missed between the call
 that made it and this one. There is no replay: who lost the stream listens again and reads.
 
@@ -13,6 +13,7 @@ Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Literal, cast
 
 from mcp.server.context import ServerRequestContext
@@ -42,6 +43,7 @@ from planwarden.server.mcp.subscriptions_watch import (
     SuspensionsTopic,
     SuspensionTopic,
     TaskTopic,
+    ToolsTopic,
     Topic,
     Watch,
 )
@@ -124,7 +126,7 @@ class _Stream:
             resource_subscriptions=uris or None,
         )
         self._uris = frozenset(uris)
-        self._watch = Watch(service, self._principal, bus, self._admits)
+        self._watch = Watch(service, self._principal, bus, self._admits, partial(tasks.mark, service))
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         """By task, for those that will look different without anything happening."""
@@ -175,7 +177,7 @@ class _Stream:
         match change:
             case TaskTopic():
                 await self._tell_task(change)
-            case ExecutionTopic(uri=uri) | SuspensionsTopic(uri=uri) | SuspensionTopic(uri=uri):
+            case ExecutionTopic(uri=uri) | SuspensionsTopic(uri=uri) | SuspensionTopic(uri=uri) | ToolsTopic(uri=uri):
                 await self._send(event_to_notification(ResourceUpdated(uri), self._meta))
             case event:
                 await self._send(event_to_notification(event, self._meta))
@@ -207,11 +209,15 @@ def topic_of(uri: str) -> Topic | None:
     """What has to be watched for a resource; None for resources that planwarden does not change."""
     if uri == resources.SUSPENSIONS:
         return SuspensionsTopic(uri)
+    if uri == resources.TOOLS:
+        return ToolsTopic(uri)
     found = resources.reader(uri)
     if found is None:
         return None
     if uri.startswith(f"{resources.EXECUTIONS}/"):
         return ExecutionTopic(uri, found[1])
+    if uri.startswith(f"{resources.TOOLS}/"):
+        return ToolsTopic(uri, found[1])
     return SuspensionTopic(uri, found[1]) if uri.startswith(f"{resources.SUSPENSIONS}/") else None
 
 

@@ -6,7 +6,7 @@ what its reader would see is different, and only to the principal it belongs to:
 heard of, and look alike.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
@@ -15,6 +15,7 @@ from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 from planwarden.agent.engine import Commit
 from planwarden.agent.state import Execution
 from planwarden.server.service import MAX_PAGE, Service
+from planwarden.server.views import ToolLine, tool_line
 
 MAX_TOPICS = 256
 """Per listener."""
@@ -50,7 +51,15 @@ class TaskTopic:
     task_id: str
 
 
-ResourceTopic = ExecutionTopic | SuspensionsTopic | SuspensionTopic
+@dataclass(frozen=True, slots=True)
+class ToolsTopic:
+    """What there is for plans, or the one tool `name`, as the resource `uri`; the same for everybody."""
+
+    uri: str
+    name: str | None = None
+
+
+ResourceTopic = ExecutionTopic | SuspensionsTopic | SuspensionTopic | ToolsTopic
 Topic = ResourceTopic | TaskTopic
 Change = Topic | ServerEvent
 """Events of the SDK's bus are passed on as they are."""
@@ -60,17 +69,27 @@ class Watch:
     """The topics of one listener; `changes` has to be running for anything to be heard."""
 
     def __init__(
-        self, service: Service, principal: str, bus: SubscriptionBus, admits: Callable[[ServerEvent], bool]
+        self,
+        service: Service,
+        principal: str,
+        bus: SubscriptionBus,
+        admits: Callable[[ServerEvent], bool],
+        noted: Callable[[str], Awaitable[object]] | None = None,
     ) -> None:
-        """`admits` says which events of the bus are for this listener."""
+        """`admits` says which events of the bus are for this listener; `noted` gives a value that differs when a task
+        looks different, by its id, although its execution is the same.
+        """
         self._service = service
         self._principal = principal
         self._bus = bus
         self._admits = admits
+        self._noted = noted
         self._marks: dict[Topic, object] = {}
         """What each topic looked like when it was last told of."""
         self._asking: frozenset[str] = frozenset()
         """Executions with open questions, as of the last look."""
+        self._catalogue: tuple[object, tuple[ToolLine, ...]] = (None, ())
+        """The catalogue as of the last look, and what of it is shown: other processes' commits are many."""
         self._changed: dict[Change, None] = {}
         self._bell = anyio.Event()
         self._is_closed = False
@@ -103,6 +122,7 @@ class Watch:
     async def changes(self) -> AsyncGenerator[Change]:
         """Each change from the first `__anext__` on, until `close`. Raises `StoreError`; what changed is still to come."""
         stop = self._service.engine.listen(self._heard)
+        stop_tools = self._service.engine.tools.listen(self._relisted)
         unsubscribe = self._bus.subscribe(self._published)
         try:
             # What changed between `add` and now.
@@ -118,6 +138,7 @@ class Watch:
                 await bell.wait()
         finally:
             unsubscribe()
+            stop_tools()
             stop()
 
     async def _is_news(self, change: Change) -> bool:
@@ -149,6 +170,12 @@ class Watch:
             self._changed[event] = None
             self._ring()
 
+    def _relisted(self) -> None:
+        concerned = [topic for topic in self._marks if isinstance(topic, ToolsTopic)]
+        if concerned:
+            self._changed.update(dict.fromkeys(concerned))
+            self._ring()
+
     def _concerns(self, topic: Topic, execution: Execution) -> bool:
         match topic:
             case ExecutionTopic(thread_id=thread_id):
@@ -159,6 +186,8 @@ class Watch:
                 return task_id == execution.execution_id
             case SuspensionsTopic():
                 return bool(execution.open_suspensions) or execution.execution_id in self._asking
+            case ToolsTopic():
+                return False
 
     def _mark_all(self) -> None:
         self._changed.update(dict.fromkeys(self._marks))
@@ -170,18 +199,39 @@ class Watch:
 
     async def _look(self, topic: Topic) -> object:
         """A value that differs when the topic looks different; None for what is not the principal's."""
-        store = self._service.engine.store
         match topic:
             case ExecutionTopic(thread_id=thread_id):
-                headers = await store.thread(thread_id)
-                found = headers[-1] if headers else None
+                return await self._execution(thread_id)
             case TaskTopic(task_id=task_id):
-                found = await store.header(task_id)
+                return await self._task(task_id)
             case SuspensionTopic(suspension_id=suspension_id):
                 return await self._question(suspension_id)
             case SuspensionsTopic():
                 return await self._questions()
-        return (found.execution_id, found.version) if found is not None and found.principal == self._principal else None
+            case ToolsTopic(name=name):
+                return self._tools(name)
+
+    async def _execution(self, thread_id: str) -> object:
+        headers = await self._service.engine.store.thread(thread_id)
+        if not headers or headers[-1].principal != self._principal:
+            return None
+        return headers[-1].execution_id, headers[-1].version
+
+    async def _task(self, task_id: str) -> object:
+        found = await self._service.engine.store.header(task_id)
+        if found is None or found.principal != self._principal:
+            return None
+        return found.version, None if self._noted is None else await self._noted(task_id)
+
+    def _tools(self, name: str | None) -> object:
+        """Never None, which would be silent: a tool that is gone looks different too."""
+        tools = self._service.engine.tools
+        if name is not None:
+            return tools.get(name) or "gone"
+        definitions = tools.definitions()
+        if definitions is not self._catalogue[0]:
+            self._catalogue = (definitions, tuple(map(tool_line, definitions)))
+        return self._catalogue[1]
 
     async def _questions(self) -> object:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal)

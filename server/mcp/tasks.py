@@ -96,6 +96,10 @@ class Tasks(Extension):
         """Tell `told` the id of each task that a client's answer changed in this process; it must not raise or block."""
         self._followers.append(told)
 
+    async def mark(self, service: Service, task_id: str) -> object:
+        """A value that differs when answers changed how the task looks, in whatever process. Raises `StoreError`."""
+        return (await self._questions.notebook.of(service.engine.store, task_id)).mark
+
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
         return (
@@ -159,7 +163,7 @@ class Tasks(Extension):
     async def _standing(self, task: Task, capabilities: ClientCapabilities | None) -> Standing:
         """Where the task stands; kept when the client is told that it is over."""
         found = await standing(self._questions, task.service, task.execution, capabilities)
-        if found.is_stopped:
+        if found.is_stopped or found.may_go_on:
             await end(self._questions, task.service, task.execution.execution_id, capabilities, task.principal)
         return found
 

@@ -30,6 +30,11 @@ class Notes:
     ended: set[str] = field(default_factory=set[str])
     """Which clients were told that the task is over, by what they can be asked."""
 
+    @property
+    def mark(self) -> object:
+        """Differs when a client has answered more, which changes how the task looks and is no commit of its execution."""
+        return len(self.answered), len(self.opened)
+
     def note(self, row: AuditRow) -> None:
         """Rows of other kinds change nothing; neither does the same row again."""
         facts = row.entry.facts
@@ -60,7 +65,7 @@ class Notebook:
             self._notes.popitem(last=False)
         end = await store.audit_end()
         while notes.seen < end:
-            rows = await store.audit_rows(after=notes.seen, execution_id=execution_id, limit=PAGE)
+            rows = await store.task_rows(execution_id, after=notes.seen, limit=PAGE)
             for row in rows:
                 notes.note(row)
             notes.seen = max(notes.seen, rows[-1].sequence if len(rows) == PAGE else end)

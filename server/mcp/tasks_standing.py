@@ -4,7 +4,8 @@ A task stands for a call, and a call ends when its execution runs no further. A 
 keeps the task open: `input_required`. One that it cannot be asked, that its person has left without a decision, or that
 is for the calling model would have it poll for as long as nobody decides, without being told why; there the task is
 `completed` with the result that the call would have had without tasks: suspended, who is awaited, and where it is
-answered. The execution stays as it is, and whatever is decided continues it. A task that was over stays over for all
+answered. The execution stays as it is, and whatever is decided continues it. One whose budget ran out has ended too,
+although a later call may give it a larger one. A task that was over stays over for all
 clients that can be asked as much, in every process and after every restart; what the execution does then is told by
 `get_execution`, and by the calls that continue it.
 
@@ -36,7 +37,9 @@ class Standing:
     asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
     """What the client can be asked now, by key; only of tasks that are `input_required`."""
     is_stopped: bool = False
-    """The task is over although its execution may go on."""
+    """The task is over although its execution is not, so the call that would be the task gives its ordinary result."""
+    may_go_on: bool = False
+    """The execution has ended, but a larger budget lets it go on."""
     look_again_s: float | None = None
     """When it will be another one without anything happening."""
     what: str | None = None
@@ -48,12 +51,12 @@ async def standing(
 ) -> Standing:
     """Where the task stands for this client. Raises `StoreError`."""
     status = task_status(execution)
-    if not execution.suspensions:
-        return Standing(status=status)
     notes = await questions.notebook.of(service.engine.store, execution.execution_id)
     if _kind(capabilities) in notes.ended:
         return Standing(status="completed", is_stopped=True)
-    if status in TERMINAL:
+    if execution.status == "incomplete":
+        return Standing(status="completed", may_go_on=True)
+    if status in TERMINAL or not execution.suspensions:
         return Standing(status=status)
     view = service.view(execution)
     asked = await questions.outstanding(service, view, capabilities)
@@ -87,6 +90,10 @@ def _kind(capabilities: ClientCapabilities | None) -> str:
 
 
 def _left_s(view: views.Execution, notes: Notes, now: float) -> float:
-    """How long somebody who was sent to a page is still waited for; 0 when nobody is."""
+    """How long somebody who was sent to a page is still waited for; 0 when nobody is.
+
+    A clock that was set back further than `PAGE_S` says nothing about them; they are not waited for.
+    """
     revisions = (f"{found.suspension_id}.{found.revision}" for found in view.suspensions)
-    return max((notes.opened[name] + PAGE_S - now for name in revisions if name in notes.opened), default=0.0)
+    ages = (now - notes.opened[name] for name in revisions if name in notes.opened)
+    return max((PAGE_S - max(age, 0.0) for age in ages if abs(age) < PAGE_S), default=0.0)

@@ -42,7 +42,7 @@ def task_document(service: Service, execution: Execution, status: TaskStatus, wh
         "status": status,
         "statusMessage": _message(service, execution, is_running, what),
         "createdAt": _time(execution.created_at),
-        "lastUpdatedAt": _time(execution.updated_at),
+        "lastUpdatedAt": _time(_updated_at(execution)),
         "ttlMs": _ttl_ms(service, execution),
         "pollIntervalMs": WORKING_POLL_MS if is_running else WAITING_POLL_MS,
     }
@@ -59,7 +59,12 @@ def _ttl_ms(service: Service, execution: Execution) -> int | None:
     """From the creation; None, which is unlimited, before the end: only what has ended is ever deleted."""
     if not execution.is_finished:
         return None
-    return round((execution.updated_at - execution.created_at) * 1000) + service.retention_days * DAY_MS
+    return round((_updated_at(execution) - execution.created_at) * 1000) + service.retention_days * DAY_MS
+
+
+def _updated_at(execution: Execution) -> float:
+    """Never before the creation, whatever the clock did."""
+    return max(execution.updated_at, execution.created_at)
 
 
 def _time(seconds: float) -> str:

@@ -14,8 +14,9 @@ from opentelemetry.metrics import Histogram
 from planwarden.server.telemetry.attributes import Attributes, unharmed
 from planwarden.tools.downstream.exchange import Ended, Exchange
 
-RESERVED = range(-32_768, -31_999)
-"""Codes that JSON-RPC keeps for itself and its users' protocols, https://www.jsonrpc.org/specification#error_object."""
+CODES = frozenset((*range(-32_603, -32_599), -32_700, *range(-32_009, -31_999), *range(-32_029, -32_019), -32_042))
+"""Codes that mean something in JSON-RPC (https://www.jsonrpc.org/specification#error_object) or MCP; a server that makes
+up others, also among the hundreds that are reserved, makes one label, not many."""
 
 
 @contextmanager
@@ -56,9 +57,9 @@ def exchanging(durations: Histogram, exchange: Exchange) -> Generator[Ended]:
 
 
 def _error(raised: BaseException) -> str:
-    """A code of the protocol, or a class of exceptions; a server that invents codes makes one label, not many."""
+    """A code of the protocol, or a class of exceptions."""
     from mcp.shared.exceptions import MCPError
 
     if not isinstance(raised, MCPError):
         return type(raised).__qualname__
-    return str(raised.error.code) if raised.error.code in RESERVED else "_OTHER"
+    return str(raised.error.code) if raised.error.code in CODES else "_OTHER"

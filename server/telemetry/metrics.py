@@ -22,6 +22,20 @@ OUTCOMES = (
     ev.ExecutionExhausted,
     ev.ExecutionCancelled,
 )
+COUNTED: frozenset[type[ev.Event]] = frozenset(
+    {
+        *OUTCOMES,
+        ev.ValidationFailed,
+        ev.StepCompleted,
+        ev.SuspensionDecided,
+        ev.SuspensionTimedOut,
+        ev.SuspensionWithdrawn,
+        ev.ModelReplied,
+        ev.ModelFailed,
+        ev.Suspended,
+    }
+)
+"""Events that `count` looks at; most of a log's are others."""
 WAITS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0)
 """Boundaries for how long people take, from a second to a week."""
 MODEL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -92,6 +106,8 @@ class Metrics:
     def count(self, execution: Execution, recorded: ev.Recorded) -> None:
         """Count the event; `execution` is the state after its transaction."""
         event = recorded.event
+        if type(event) not in COUNTED:
+            return
         if isinstance(event, OUTCOMES):
             self._executions.add(1, {"planwarden.execution.status": outcome_of(event)})
             for found in closed_by(execution, recorded.at):

@@ -20,7 +20,7 @@ from opentelemetry.metrics import Histogram
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, Tracer
 from pydantic import ValidationError
 
-from planwarden.server.telemetry.attributes import Attributes, unharmed
+from planwarden.server.telemetry.attributes import Attributes, current, unharmed
 from planwarden.server.trace_context import trace_context
 
 MAX_CHARS = 128
@@ -74,7 +74,7 @@ class Requests:
         token = context.attach(above)
         began, error = time.perf_counter(), None
         try:
-            with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+            with current(span):
                 result = await call_next(ctx)
             error = "tool_error" if _is_failed_call(result) else None
         except BaseException as raised:

@@ -35,12 +35,15 @@ from planwarden.server.telemetry.attributes import (
     error_of,
     ns,
     stored_context,
+    unharmed,
 )
 from planwarden.server.telemetry.metrics import OUTCOMES, asked_key, outcome_of, prompt_key
 from planwarden.server.telemetry.waits import Waits
 
 OPEN = 2_048
 """Executions with open spans; the oldest are given up beyond that, as after a takeover by another process."""
+STARTING = 256
+"""Executions that are being created at the same time; refused ones, which leave no span, are among them."""
 MAX_ARGUMENTS = 4_096
 
 
@@ -49,8 +52,6 @@ class _Stretch:
     """The spans that are open while an execution runs in this process."""
 
     span: Span
-    is_committed: bool = False
-    """False until the execution is durable; a refused one leaves no span."""
     plan: Span | None = None
     steps: dict[str, Span] = field(default_factory=dict[str, Span])
     jobs: dict[str, Span] = field(default_factory=dict[str, Span])
@@ -66,12 +67,16 @@ class Spans:
         self._model = model
         self._records_arguments = record_arguments
         self._open: OrderedDict[str, _Stretch] = OrderedDict()
+        self._starting: OrderedDict[str, Span] = OrderedDict()
+        """First spans of executions that are not durable yet; those of refused ones are forgotten."""
         self._waits = Waits(tracer)
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
         """Open an execution's first span below whatever is current; gives what others need to go on below it."""
         span = self._tracer.start_span(_WORKFLOW, attributes=_about(execution_id, thread_id))
-        self._keep(execution_id, _Stretch(span))
+        self._starting[execution_id] = span
+        if len(self._starting) > STARTING:
+            self._starting.popitem(last=False)
         carrier: dict[str, str] = {}
         W3C.inject(carrier, trace.set_span_in_context(span))
         parent, state = carrier.get("traceparent"), carrier.get("tracestate")
@@ -115,8 +120,10 @@ class Spans:
                 pass
 
     def _created(self, execution: Execution, at: float) -> None:
+        first = self._starting.pop(execution.execution_id, None)
+        if first is not None:
+            self._keep(execution.execution_id, _Stretch(first))
         stretch = self._stretch(execution, at)
-        stretch.is_committed = True
         if execution.plan is None:
             stretch.plan = self._child(stretch.span, "plan planwarden", _PLAN, at)
 
@@ -154,12 +161,11 @@ class Spans:
             self._give_up(self._open.popitem(last=False)[1])
 
     def _give_up(self, stretch: _Stretch) -> None:
-        if not stretch.is_committed:
-            return
         for span in (*stretch.jobs.values(), *stretch.steps.values(), stretch.plan, stretch.span):
             if span is not None:
-                span.set_attribute("planwarden.interrupted", True)
-                span.end()
+                with unharmed("an open span could not be ended"):
+                    span.set_attribute("planwarden.interrupted", True)
+                    span.end()
 
     def _stretch(self, execution: Execution, at: float) -> _Stretch:
         found = self._open.get(execution.execution_id)
@@ -169,7 +175,7 @@ class Spans:
             span = self._tracer.start_span(
                 _WORKFLOW, stored_context(execution), attributes=about, links=links, start_time=ns(at)
             )
-            found = _Stretch(span, is_committed=True)
+            found = _Stretch(span)
             self._keep(execution.execution_id, found)
         return found
 

@@ -6,6 +6,7 @@ and a tool's span is current while the tool runs, so both join up without being 
 that of SEP-414, https://modelcontextprotocol.io/seps/414-request-meta.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +22,7 @@ from planwarden.agent import events as ev
 from planwarden.agent.ports import Store
 from planwarden.agent.prompts import Prompt
 from planwarden.agent.state import Execution
-from planwarden.server.telemetry.attributes import SCHEMA, model_attributes, unharmed
+from planwarden.server.telemetry.attributes import SCHEMA, current, model_attributes, unharmed
 from planwarden.server.telemetry.exchanges import exchanging
 from planwarden.server.telemetry.metrics import Metrics
 from planwarden.server.telemetry.questions import OpenQuestions
@@ -32,6 +33,8 @@ from planwarden.tools.downstream.exchange import Ended, Exchange
 if TYPE_CHECKING:
     # Importing the SDK of MCP takes up to a second, which a program that serves nothing need not spend.
     from planwarden.server.telemetry.requests import Requests
+
+logger = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
 """How long the end of the process waits for a collector that does not answer."""
@@ -66,9 +69,15 @@ class Telemetry:
 
     def committed(self, execution: Execution, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         for entry in recorded:
-            with unharmed("event %s of execution %s was not observed", entry.sequence, execution.execution_id):
+            # Each on its own: a metric that fails must not leave a span open. Not `unharmed`, this is the busiest place.
+            try:
                 self._metrics.count(execution, entry)
+            except Exception:
+                logger.exception("event %s of execution %s was not counted", entry.sequence, execution.execution_id)
+            try:
                 self._spans.record(execution, entry, owned=owned)
+            except Exception:
+                logger.exception("event %s of execution %s was not traced", entry.sequence, execution.execution_id)
 
     @contextmanager
     def performing(self, execution: Execution, key: str, prompt: Prompt | None, at: float) -> Generator[None]:
@@ -76,7 +85,7 @@ class Telemetry:
         with unharmed("%s of execution %s was not observed", key, execution.execution_id):
             span = self._spans.job(execution, key, prompt, at)
         timed = nullcontext() if prompt is None else self._metrics.prompting(execution.execution_id, key)
-        with timed, trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+        with timed, current(span):
             yield
 
     def requests(self, names: Mapping[str, Container[str]]) -> "Requests":
@@ -93,7 +102,9 @@ class Telemetry:
         """Tell how many questions are open in the store while the block runs."""
         if isinstance(self.meter_provider, NoOpMeterProvider):
             return nullcontext()
-        return OpenQuestions(self._meter, store)
+        with unharmed("open questions cannot be counted"):
+            return OpenQuestions(self._meter, store)
+        return nullcontext()
 
     async def aclose(self) -> None:
         """End open spans and send what is left, for at most `FLUSH_S` when the providers are our own."""
@@ -101,10 +112,15 @@ class Telemetry:
         if self._shutdown is None:
             return
         # A thread of its own, and a daemon: a collector that hangs must not keep the process from ending.
-        sending = threading.Thread(target=self._shutdown, name="planwarden-telemetry", daemon=True)
+        sending = threading.Thread(target=self._send_rest, name="planwarden-telemetry", daemon=True)
         sending.start()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(sending.join, FLUSH_S)
+
+    def _send_rest(self) -> None:
+        with unharmed("what was observed last was not sent"):
+            if self._shutdown is not None:
+                self._shutdown()
 
 
 def exported(observation: Observation, model: str, *, whole_process: bool) -> Telemetry:

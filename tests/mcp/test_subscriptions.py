@@ -25,9 +25,9 @@ from mcp.types import (
 from pydantic import JsonValue
 
 from planwarden.agent.answers import Authority, Decision
-from planwarden.server.configuration import Settings, ToolSettings
+from planwarden.server.configuration import Settings, ToolSettings, load_settings
 from planwarden.server.http import serve_http
-from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS
+from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.subscriptions_watch import (
     MAX_TOPICS,
@@ -42,10 +42,12 @@ from planwarden.server.service import Service
 from planwarden.server.views import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory import MemoryStore
+from tests.downstream.support import Place, listed
 from tests.mcp.support import ERAS, Era, Served, ok, sender, served
 from tests.mcp.tasks_support import TakesTasks, code_of
 from tests.requirements import requirement
 from tests.support import Ledger, confirm, plan, tool_step, warden
+from tests.test_registry_groups import made
 
 pytestmark = pytest.mark.anyio
 
@@ -361,3 +363,48 @@ async def test_a_question_that_another_process_answers_is_told(tmp_path: Path, e
         async with listener.subscribed(one.server, era, uri):
             await approve_all(other.warden.service)
             await listener.told(uri)
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:tools")
+async def test_tools_for_plans_are_told_when_a_server_lists_others(tmp_path: Path, era: Era) -> None:
+    """spec: `resources/updated` for what is read there; planwarden's own tools are the same as before."""
+    place = Place(tmp_path)
+    place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"))
+    place.serve(d="restless")
+    listener = Listener()
+    async with served(tmp_path, settings=load_settings(home=tmp_path, environment={})) as found:
+        one, another = f"{TOOLS}/d_grown", f"{TOOLS}/d_other"
+        async with listener.subscribed(found.server, era, TOOLS, one, another, SUSPENSIONS) as client:
+            assert (await ok(client, "search_tools", query="echo"))["total"]
+            await listener.told(TOOLS)
+            await listener.told(another)
+            assert one not in listener.uris
+            place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"), listed("grown"))
+            await ok(client, "execute_plan", plan=plan(tool_step("a", "d_echo", {})))
+            await listener.told(one)
+            [content] = (await client.read_resource(TOOLS)).contents
+            assert isinstance(content, TextResourceContents) and '"d_grown"' in content.text
+            assert SUSPENSIONS not in listener.uris
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:tools")
+async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_down_is_not(
+    tmp_path: Path, era: Era
+) -> None:
+    async with served(tmp_path, tools=Ledger().tools()) as found:
+        registry, listener, mine = found.warden.tools, Listener(), made("mine")
+        registry.replace_group("d", [mine])
+        async with listener.subscribed(found.server, era, TOOLS, f"{TOOLS}/note", f"{TOOLS}/mine"):
+            registry.replace_group("d", [mine])
+            registry.mark_group("d", None)
+            registry.mark_group("d", "it does not answer")
+            await listener.told(f"{TOOLS}/mine")
+            await listener.told(TOOLS)
+            registry.replace_group("d", [])
+            await listener.told(f"{TOOLS}/mine", 2)
+            await listener.told(TOOLS, 2)
+        assert set(listener.uris) == {TOOLS, f"{TOOLS}/mine"}
+        # The newer era's client hears of each event twice: from its stream, and as a message.
+        assert era == "auto" or len(listener.uris) == 4

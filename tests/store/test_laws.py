@@ -8,6 +8,7 @@ import pytest
 
 from planwarden.agent import events as ev
 from planwarden.agent.artifact import Artifact, make_artifact
+from planwarden.agent.audit import TASK_KINDS, Entry, Kind
 from planwarden.agent.errors import (
     ExecutionConflict,
     GuardFailed,
@@ -674,3 +675,20 @@ async def test_a_cancelled_caller_locks_nobody_out_and_leaves_all_or_nothing(bac
         with anyio.fail_after(5):
             await Scribe.on(two, f"other {number}").finish()
         assert len(await two.read(f"e{number}")) in (0, 3)
+
+
+# --- the audit ---
+
+
+@requirement("store:tasks")
+async def test_what_is_noted_of_a_task_is_found_among_all_other_rows(store: Store) -> None:
+    """spec: ports.Store"""
+    kinds: tuple[Kind, ...] = ("asked", "form_closed", "decided", "link_answered", "task_ended", "policy")
+    for execution_id in ("e1", "e2", None):
+        await store.audit([Entry(kind=kind, facts={"of": kind}, execution_id=execution_id) for kind in kinds])
+    rows = await store.task_rows("e2")
+    assert rows == tuple(row for row in await store.audit_rows(execution_id="e2") if row.entry.kind in TASK_KINDS)
+    assert {row.entry.kind for row in rows} == TASK_KINDS
+    assert await store.task_rows("e2", limit=1) == rows[:1]
+    assert await store.task_rows("e2", after=rows[0].sequence) == rows[1:]
+    assert await store.task_rows("e3") == ()

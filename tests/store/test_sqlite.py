@@ -18,6 +18,7 @@ import anyio
 import pytest
 
 from planwarden.agent import events as ev
+from planwarden.agent.audit import TASK_KINDS
 from planwarden.agent.errors import StoreError, ThreadBusy
 from planwarden.agent.fold import fold
 from planwarden.agent.ports import Guard
@@ -593,3 +594,16 @@ async def test_alarms_and_deadlines_come_from_one_index(tmp_path: Path, name: st
         plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", parameters).fetchall()
     await store.close()
     assert "USING INDEX suspension_wakes" in plan[0][3] and "B-TREE" not in str(plan)
+
+
+@requirement("store:tasks")
+async def test_what_is_noted_of_a_task_comes_from_an_index_that_holds_nothing_else(tmp_path: Path) -> None:
+    """ours: each process looks once at each task, however long the audit is, and other executions pay nothing for it"""
+    store = SqliteStore.open(tmp_path / "planwarden.db")
+    with closing(sqlite3.connect(store.path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL['task_rows']}", ("e1", 0, 100)).fetchall()
+        index = "SELECT sql FROM sqlite_schema WHERE name = 'audit_of_tasks'"
+        [where] = connection.execute(index).fetchone()
+    await store.close()
+    assert "USING INDEX audit_of_tasks (execution_id=? AND rowid>?)" in plan[0][3] and "B-TREE" not in str(plan)
+    assert all(f"'{kind}'" in where for kind in TASK_KINDS) and where.count("'") == 2 * len(TASK_KINDS)

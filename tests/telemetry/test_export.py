@@ -190,6 +190,29 @@ except Exception as error:
     assert done.stdout.splitlines()[0] == "None" and f"planwarden[{extra}]" in done.stdout.splitlines()[1]
 
 
+@requirement("telemetry:variables")
+def test_what_is_installed_and_broken_is_not_called_missing() -> None:
+    """ours: another version of OpenTelemetry is told with its fault; a fault of our own is no extra's"""
+    program = """
+import sys, types
+from planwarden.server.observers import observer_of
+from planwarden.server.telemetry.settings import Observation, Target
+wanted = Observation(traces=Target(url="http://127.0.0.1:1"), is_demanded=True)
+sys.modules["opentelemetry.sdk.trace"] = types.ModuleType("opentelemetry.sdk.trace")
+for _ in range(2):
+    try:
+        observer_of(wanted, "caller")
+    except Exception as error:
+        print(type(error).__name__, error)
+    sys.modules["planwarden.server.telemetry.export"] = None
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    broken, ours = done.stdout.splitlines()
+    assert broken.startswith("InvalidArguments [otel] endpoint fails because OpenTelemetry cannot be imported (cannot")
+    assert "needs an extra" not in broken and "pip install --upgrade 'planwarden[otel]'" in broken
+    assert ours.startswith("ModuleNotFoundError") and "planwarden.server.telemetry.export" in ours
+
+
 def test_nothing_is_observed_without_a_target() -> None:
     """ours"""
     assert observer_of(Observation(), "caller") is None
