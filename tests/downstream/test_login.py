@@ -73,7 +73,10 @@ async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place
         with pytest.raises(UsageError, match="d_note"):
             await called(warden, "d_note")
         [health] = warden.downstream.health()
-        assert health.reason is not None and f"it wants a login: run `planwarden --home {place.home} login d`" in health.reason
+        assert (
+            health.reason is not None
+            and f"it wants a login: run `planwarden --home {place.home} login d`" in health.reason
+        )
     assert server.asked == {} and len(server.seen) == 1
 
 
@@ -220,7 +223,9 @@ async def test_further_rights_are_asked_for_by_the_next_login_beside_the_old_one
     server.wants_more = True
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert f"wants further rights: run `planwarden --home {place.home} login d`" in error_of(await called(warden, "d_note"))
+        assert f"wants further rights: run `planwarden --home {place.home} login d`" in error_of(
+            await called(warden, "d_note")
+        )
         await log_in(place, server.visit)
         assert (await called(warden, "d_note")).status == "completed"
     assert [set(scope.split()) for scope in server.scopes] == [{"read"}, {"read", "write"}]

@@ -75,10 +75,10 @@ class OwnRequests(httpx2.AsyncBaseTransport):
             return await _read(await self._inner.handle_async_request(request), request)
         if self._tls is None:
             self._tls = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-        async with GuardedTransport(await self._reach(request.url), self._tls) as guarded:
+        async with GuardedTransport(await self.reach(request.url), self._tls) as guarded:
             return await _read(await guarded.handle_async_request(request), request)
 
-    async def _reach(self, url: httpx2.URL) -> WebAccess:
+    async def reach(self, url: httpx2.URL) -> WebAccess:
         """Every port, and of the networks that are not the net's those that the server itself is in."""
         server = urlsplit(self._server_url)
         addresses = await self._addresses(server.hostname or "", server.port or 443)
