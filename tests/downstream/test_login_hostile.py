@@ -3,12 +3,16 @@
 import gzip
 import json
 import logging
+import os
+import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 from mcp.shared.auth import OAuthToken
@@ -25,6 +29,7 @@ from planwarden.tools.downstream.link import Pace
 from planwarden.tools.downstream.servers import Downstream
 from planwarden.tools.downstream.tokens import Keeper, redirect_port
 from planwarden.tools.registry import Registry
+from tests.cli.support import Cli, on_terminal
 from tests.doubles.login_server import LoginServer, login_server
 from tests.downstream.support import Place, called, error_of, until
 from tests.downstream.test_login import READ, expire, file_of, home_of, log_in
@@ -413,6 +418,45 @@ async def test_a_login_through_a_link_replaces_the_link_and_not_what_it_leads_to
     path.symlink_to(other)
     assert await log_in(place, server.visit)
     assert not path.is_symlink() and other.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
+async def test_who_gives_up_while_the_browser_is_away_gets_the_terminal_back(place: Place, server: LoginServer) -> None:
+    """ours: a real process on a terminal; the login that there was stays"""
+    await log_in(place, server.visit)
+    before = file_of(place).load()
+
+    def given_up() -> tuple[int, str]:
+        terminal = on_terminal(Cli(place.home, None), "login", "d", "--no-open")
+        try:
+            terminal.expect("&code_challenge_method=S256")
+            os.kill(terminal.process.pid, signal.SIGINT)
+            return terminal.finish(), terminal.plain
+        finally:
+            terminal.close()
+
+    code, shown = await anyio.to_thread.run_sync(given_up)
+    assert code == 130 and "Traceback" not in shown and file_of(place).load() == before
+
+
+async def test_two_logins_at_once_both_succeed_and_leave_one(place: Place, server: LoginServer) -> None:
+    """ours: the second finds the port taken"""
+    await log_in(place, server.visit)
+    ports: set[str] = set()
+    both = anyio.Event()
+
+    async def visit(url: str) -> None:
+        ports.add(httpx2.URL(url).params["redirect_uri"])
+        if len(ports) == 2:
+            both.set()
+        await both.wait()
+        await server.visit(url)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(log_in, place, visit)
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
 
 
 def test_the_command_to_run_names_what_a_bare_one_would_not_find(tmp_path: Path) -> None:
