@@ -3,7 +3,9 @@
 Where it is, the downstream server says, so it may point at whatever this machine can reach (server-side request forgery,
 https://modelcontextprotocol.io/specification/2026-07-28/basic/security_best_practices). A server of the net sends nobody
 to addresses of this machine or of its network: names are resolved once, every address is checked, and the connection goes
-to one that was checked. A server that is itself inside may have its authorization server inside.
+to one that was checked. A server that is itself inside may have its authorization server inside. Not promised: that a
+server of the net cannot pass for one inside, by what its own name resolves to; then it reaches what has a certificate for
+the name that it gives, and hears nothing of the answer.
 """
 
 import ipaddress
@@ -30,7 +32,11 @@ TIMEOUT_S = 20.0
 """For one answer, whole."""
 _INSIDE = tuple(
     ipaddress.ip_network(network)
-    for network in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+    for network in (
+        *("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
+        # What translators and proxies give out instead of every address of the net.
+        *("198.18.0.0/15", "64:ff9b::/96"),
+    )
 )
 """Networks of a house or a company; what gives out keys of machines (169.254.169.254) is in none of them."""
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
