@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from planwarden.agent.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.prompts import DELEGATE
-from planwarden.server.configuration import Settings
+from planwarden.server.configuration import SERVERS_FILE, Settings, home_folder
 from planwarden.tools.base import Tool, as_tool, marked_tools
 from planwarden.tools.calculator import calculator_tool
 from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
@@ -60,10 +60,23 @@ def build_downstream(settings: Settings, registry: Registry) -> "Downstream":
     if delegate.agents:
         tool = delegate.tool()
         registry.add(Tool(settings.applied(tool.definition), tool.call, tool.resume))
-    downstream = Downstream(settings.servers.configs, registry, home=settings.home, applied=settings.applied)
+    downstream = Downstream(
+        settings.servers.configs,
+        registry,
+        home=settings.home,
+        applied=settings.applied,
+        program=program(settings.home, settings.servers_file),
+    )
     if delegate.agents:
         downstream.delegates(delegate)
     return downstream
+
+
+def program(home: Path, servers_file: Path | None) -> tuple[str, ...]:
+    """How a command line begins that works on this home and these servers, whatever the environment of who types it."""
+    homes = () if home == home_folder(None, {}) else ("--home", str(home))
+    is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
+    return ("planwarden", *homes, *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
 
 
 def _builtins(settings: Settings) -> list[Tool]:

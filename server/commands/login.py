@@ -8,7 +8,6 @@ import hmac
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -28,11 +27,10 @@ from planwarden.server.serving import until_cancelled
 from planwarden.server.terminal.terminal import Terminal
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.issuer import is_private
-from planwarden.tools.downstream.login import PATH, log_in
+from planwarden.tools.downstream.login import log_in
 from planwarden.tools.downstream.servers import Downstream
-from planwarden.tools.downstream.tokens import LoginFile, redirect_port
+from planwarden.tools.downstream.tokens import HOST, PATH, LoginFile, redirect_port
 
-HOST = "127.0.0.1"
 WAIT_S = 600.0
 """How long the person may take in the browser."""
 MAX_CHARS = 4_096
@@ -63,8 +61,18 @@ def login(home: Home, terminal: Terminal, name: str, *, opens: bool) -> bool:
 
 
 def forget(home: Home, name: str) -> bool:
-    """Delete what a login left behind; False when there was nothing. Raises `UsageError`."""
-    return found(home.downstream, name)[1].forget()
+    """Delete what a login left behind; False when there was nothing.
+
+    Raises:
+        UsageError: there is no such server.
+        ToolError: it cannot be deleted now.
+    """
+    file = found(home.downstream, name)[1]
+    try:
+        return anyio.run(file.forget)
+    except OSError as error:
+        why = error.strerror or "another process holds it"
+        raise ToolError(f"the login to server {name!r} cannot be deleted: {why}; try again") from error
 
 
 def found(downstream: Downstream, name: str) -> tuple[ServerConfig, LoginFile]:
@@ -77,22 +85,30 @@ def found(downstream: Downstream, name: str) -> tuple[ServerConfig, LoginFile]:
     if config is None:
         names = ", ".join(repr(other.name) for other in downstream.configs) or "none"
         raise InvalidArguments(f"there is no server {name[:64]!r}; configured: {names}")
-    path = downstream.login_path(config)
+    place = downstream.login_place(config)
     if config.problem is not None:
         raise InvalidArguments(f"server {name!r} cannot be used: {config.problem}")
-    if path is None or config.url is None:
+    if place is None or config.url is None:
         raise InvalidArguments(f"server {name!r} is a program of this machine; only servers with a url take logins")
     if not is_private(config.url):
         raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
         raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")
-    return config, LoginFile(Path(path), config)
+    return config, LoginFile(place, config)
 
 
 async def logged_in(config: ServerConfig, file: LoginFile, opens: Opens) -> bool:
     """Log in with the browser that `opens` an address. Raises `ToolError`."""
-    failure = ToolError(f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s")
-    async with _coming_back(config.settings.login.redirect_port or redirect_port(file.load()), opens) as visitor:
+    with _listener(config.settings.login.redirect_port, redirect_port(file.load())) as listener:
+        return await _with_browser(config, file, opens, listener)
+
+
+async def _with_browser(config: ServerConfig, file: LoginFile, opens: Opens, listener: socket.socket) -> bool:
+    failure = ToolError(
+        f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
+        f"planwarden, run `{file.command} --forget` first"
+    )
+    async with _coming_back(listener, opens) as visitor:
         # Raised in here it would come out of the task group in a group of its own.
         try:
             with anyio.move_on_after(WAIT_S):
@@ -137,22 +153,31 @@ class Visitor:
 
 
 @asynccontextmanager
-async def _coming_back(port: int | None, opens: Opens) -> AsyncGenerator[Visitor]:
-    with _listener(port) as listener:
-        visitor = Visitor(f"http://{HOST}:{listener.getsockname()[1]}{PATH}", opens)
-        app = Starlette(routes=[Route(PATH, visitor.receive, methods=["GET"])])
-        settings = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(until_cancelled, uvicorn.Server(settings), [listener])
-            try:
-                yield visitor
-            finally:
-                tasks.cancel_scope.cancel()
+async def _coming_back(listener: socket.socket, opens: Opens) -> AsyncGenerator[Visitor]:
+    visitor = Visitor(f"http://{HOST}:{listener.getsockname()[1]}{PATH}", opens)
+    app = Starlette(routes=[Route(PATH, visitor.receive, methods=["GET"])])
+    settings = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(until_cancelled, uvicorn.Server(settings), [listener])
+        try:
+            yield visitor
+        finally:
+            tasks.cancel_scope.cancel()
 
 
-def _listener(port: int | None) -> socket.socket:
-    """The port that the client is known with, if it is free."""
+def _listener(demanded: int | None, known: int | None) -> socket.socket:
+    """At the port that the operator demands, else the one that the client is known with if it is free, else any.
+
+    Raises:
+        ToolError: the demanded port is taken; with another one the browser would not come back.
+    """
     try:
-        return socket.create_server((HOST, port or 0))
-    except OSError:
+        return socket.create_server((HOST, demanded or known or 0))
+    except OSError as error:
+        if demanded is not None:
+            why = error.strerror or "it is taken"
+            raise ToolError(
+                f"port {demanded} (redirect_port) cannot be listened at: {why}; end what uses it, such as another "
+                "`planwarden login`, or set another one and register it"
+            ) from error
         return socket.create_server((HOST, 0))

@@ -107,7 +107,7 @@ async def play(task: Task, home: Path) -> str:
     settings = load_settings(home=home, environment={"SECRET": task.context.client_secret})
     said = await _run(task, settings)
     for _ in range(LOGINS):
-        if "`planwarden login " not in said:
+        if f" login {SERVER}`" not in said:
             break
         said = await _log_in(settings) or await _run(task, settings)
     return said

@@ -36,7 +36,7 @@ ABOUT = """
 
 planwarden as the client of the suite's servers (`tests/conformance/client.py`): a home whose `planwarden.json` names the server, a plan
 with a step for each of its tools, a person who approves each call, accepts what the terminal's form offers, and runs `planwarden login`
-when an error says so, in a browser that agrees at once. Everything that a requirement set counts has to pass, and does without an
+when an error says so, in a browser that agrees at once. Everything that a requirement set counts has to pass, without a warning, and does without an
 exception. `null` as an argument, which `http-custom-headers` wants to see left out of the headers, does not fit the schema of its own
 tool, so the plan leaves the argument out.
 """
@@ -65,7 +65,7 @@ async def client_leg(suite: Suite, home: Path) -> list[Run]:
 
 
 def faults(suite: Suite, runs: Sequence[Run]) -> list[str]:
-    """What fails that should not, what was not run, and what passes though it is said that it cannot."""
+    """What fails or is warned of that should not, what was not run, and what passes though it is said that it cannot."""
     told: list[str] = []
     for revision, outcome in runs:
         if outcome.code != 0 or not outcome.found:
@@ -75,8 +75,10 @@ def faults(suite: Suite, runs: Sequence[Run]) -> list[str]:
         for found in outcome.found:
             if found.scenario in NOT_OFFERED and not found.failed and not found.skipped:
                 told.append(f"client, {revision} {found.scenario} passes, but is documented as not offered")
-            if found.scenario not in NOT_OFFERED and (found.failed or not found.passed):
-                told.append(f"client, {revision} {found.scenario}: {', '.join(found.failed) or 'nothing passed'}")
+            if found.scenario not in NOT_OFFERED and (found.failed or found.warned or not found.passed):
+                # What the suite only warns of here is what the protocol says clients should do.
+                why = ", ".join(found.failed) or (f"{found.warned} warnings" if found.warned else "nothing passed")
+                told.append(f"client, {revision} {found.scenario}: {why}")
     return told
 
 

@@ -1,6 +1,7 @@
 """A downstream MCP server over HTTP, on a socket of this process, that answers calls in the manner of the tool's name."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,7 +10,19 @@ from typing import Any
 
 Message = dict[str, Any]
 BLOCK = b"x" * 1_000_000
-NAMES = ("good", "huge", "breaks_off", "gateway", "denied", "elsewhere", "not_json", "gone")
+NAMES = (
+    "good",
+    "huge",
+    "breaks_off",
+    "gateway",
+    "denied",
+    "elsewhere",
+    "not_json",
+    "gone",
+    "packed",
+    "odd_packing",
+    "small_packed",
+)
 
 
 @dataclass
@@ -56,6 +69,8 @@ class HttpDouble:
                 for _ in range(200):
                     writer.write(BLOCK)
                     await writer.drain()
+            case "packed" | "odd_packing" | "small_packed":
+                await _write_packed(name, request_id, writer)
             case "breaks_off":
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{")
                 await writer.drain()
@@ -74,6 +89,16 @@ class HttpDouble:
                 result = {"content": [{"type": "text", "text": "fine"}]}
                 _write(writer, 200, json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode())
         return True
+
+
+async def _write_packed(name: str, request_id: object, writer: asyncio.StreamWriter) -> None:
+    result = {"content": [{"type": "text", "text": "fine"}]}
+    body = json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode()
+    data = gzip.compress(body + b" " * 50_000_000 if name == "packed" else body)
+    encoding = "gzip, gzip" if name == "odd_packing" else "gzip"
+    head = f"content-encoding: {encoding}\r\ncontent-type: application/json\r\ncontent-length: {len(data)}"
+    writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode() + data)
+    await writer.drain()
 
 
 def _answer(message: Message) -> tuple[int, bytes]:

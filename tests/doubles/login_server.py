@@ -46,6 +46,10 @@ class LoginServer:
     """A call needs the scope `write`."""
     issuer_host: str | None = None
     """Of the token endpoint, instead of its own."""
+    told: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """What an answer has besides, or instead, by path; None leaves out what it would have."""
+    broken: dict[str, Response] = field(default_factory=dict[str, Response])
+    """Answers by path, instead of its own."""
     made: int = 0
     challenges: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -60,11 +64,12 @@ class LoginServer:
 
     async def resource(self, request: Request) -> Response:
         self.asked[request.url.path] += 1
-        return JSONResponse({"resource": self.url, "authorization_servers": [self.root]})
+        return self._said(request, {"resource": self.url, "authorization_servers": [self.root]})
 
     async def metadata(self, request: Request) -> Response:
         self.asked[request.url.path] += 1
-        return JSONResponse(
+        return self._said(
+            request,
             {
                 "issuer": self.root,
                 "authorization_endpoint": f"{self.root}/authorize",
@@ -72,12 +77,19 @@ class LoginServer:
                 "registration_endpoint": f"{self.root}/register",
                 "response_types_supported": ["code"],
                 "code_challenge_methods_supported": ["S256"],
-            }
+            },
         )
+
+    def _said(self, request: Request, answer: dict[str, Any], status: int = 200) -> Response:
+        path = request.url.path
+        if path in self.broken:
+            return self.broken[path]
+        changed = {**answer, **self.told.get(path, {})}
+        return JSONResponse({key: value for key, value in changed.items() if value is not None}, status)
 
     async def register(self, request: Request) -> Response:
         self.asked["/register"] += 1
-        return JSONResponse({**await request.json(), "client_id": f"client-{self.asked['/register']}"}, 201)
+        return self._said(request, {**await request.json(), "client_id": f"client-{self.asked['/register']}"}, 201)
 
     async def authorize(self, request: Request) -> Response:
         self.asked["/authorize"] += 1
@@ -87,10 +99,13 @@ class LoginServer:
         code = f"code-{self.made}"
         self.challenges[code] = asked["code_challenge"]
         answer = {"error": "access_denied"} if self.says_no else {"code": code}
-        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode({**answer, 'state': asked['state']})}", 302)
+        answer |= {"state": asked["state"], **self.told.get("/authorize", {})}
+        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(answer)}", 302)
 
     async def token(self, request: Request) -> Response:
         self.asked["/token"] += 1
+        if "/token" in self.broken:
+            return self.broken["/token"]
         form = {key: values[0] for key, values in parse_qs((await request.body()).decode()).items()}
         if form["grant_type"] == "refresh_token":
             if form["refresh_token"] not in self.refreshing:
@@ -105,7 +120,7 @@ class LoginServer:
         self.valid[access] = self.scopes[-1]
         self.refreshing.add(refresh)
         told = {"token_type": "Bearer", "access_token": access, "refresh_token": refresh}
-        return JSONResponse({**told, "expires_in": self.lifetime_s})
+        return self._said(request, {**told, "expires_in": self.lifetime_s})
 
     async def mcp(self, request: Request) -> Response:
         if request.method != "POST":

@@ -75,6 +75,26 @@ async def test_an_answer_of_200_mb_over_http_is_cut_off(tmp_path: Path) -> None:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
+@requirement("downstream:bounded")
+@pytest.mark.parametrize(
+    ("name", "why"), [("packed", "larger than 8388608 bytes"), ("odd_packing", "packed in a way that nobody asked for")]
+)
+async def test_an_answer_is_bounded_as_it_is_unpacked(tmp_path: Path, name: str, why: str) -> None:
+    """ours: 50 MB in 50 kB"""
+    async with served(tmp_path, name) as (warden, _):
+        execution = await called(warden, f"d_{name}")
+        assert execution.suspensions[0].kind == "reconcile" and why in execution.suspensions[0].message
+
+
+@requirement("downstream:bounded")
+async def test_a_packed_answer_is_read(tmp_path: Path) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc9110#section-8.4"""
+    async with served(tmp_path, "small_packed") as (warden, double):
+        execution = await called(warden, "d_small_packed")
+        assert execution.status == "completed" and execution.steps[0].result == "fine"
+        assert double.headers[-1]["accept-encoding"] == "gzip, deflate"
+
+
 @requirement("downstream:alone")
 async def test_an_address_where_nobody_listens_is_a_server_that_is_down(tmp_path: Path) -> None:
     """ours"""

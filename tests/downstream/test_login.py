@@ -73,7 +73,10 @@ async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place
         with pytest.raises(UsageError, match="d_note"):
             await called(warden, "d_note")
         [health] = warden.downstream.health()
-        assert health.reason is not None and "it wants a login: run `planwarden login d`" in health.reason
+        assert (
+            health.reason is not None
+            and f"it wants a login: run `planwarden --home {place.home} login d`" in health.reason
+        )
     assert server.asked == {} and len(server.seen) == 1
 
 
@@ -127,7 +130,7 @@ async def test_a_refused_token_is_refreshed_and_when_that_fails_a_person_has_to_
         assert (await called(warden, "d_note")).status == "completed"
         server.valid.clear()
         server.refreshing.clear()
-        assert "run `planwarden login d`" in error_of(await called(warden, "d_note"))
+        assert f"run `planwarden --home {place.home} login d`" in error_of(await called(warden, "d_note"))
         assert server.asked["/authorize"] == 1
         await log_in(place, server.visit)
         assert (await called(warden, "d_note")).status == "completed"
@@ -220,7 +223,9 @@ async def test_further_rights_are_asked_for_by_the_next_login_beside_the_old_one
     server.wants_more = True
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert "wants further rights: run `planwarden login d`" in error_of(await called(warden, "d_note"))
+        assert f"wants further rights: run `planwarden --home {place.home} login d`" in error_of(
+            await called(warden, "d_note")
+        )
         await log_in(place, server.visit)
         assert (await called(warden, "d_note")).status == "completed"
     assert [set(scope.split()) for scope in server.scopes] == [{"read"}, {"read", "write"}]
@@ -302,7 +307,9 @@ def test_the_command_says_why_there_is_nothing_to_log_in_to(tmp_path: Path, name
 async def test_a_login_is_forgotten_on_demand(place: Place, server: LoginServer) -> None:
     """ours"""
     await log_in(place, server.visit)
-    assert commands_login.forget(home_of(place), "d") and not commands_login.forget(home_of(place), "d")
+    home = home_of(place)
+    assert await anyio.to_thread.run_sync(commands_login.forget, home, "d")
+    assert not await anyio.to_thread.run_sync(commands_login.forget, home, "d")
     assert not [path for path in place.home.rglob("*") if path.suffix == ".login"]
 
 

@@ -6,18 +6,22 @@ refuses a token; the request fails and says which command a person has to run. T
 request is answered; here it is asked for the token only, so that calls go on beside each other.
 """
 
-import shlex
+import logging
+import time
 from contextlib import aclosing, suppress
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
-from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.issuer import AccessError, OwnRequests
+from planwarden.tools.downstream.config import ServerConfig, Stamp
+from planwarden.tools.downstream.issuer import AccessError, OwnRequests, refusal
 from planwarden.tools.downstream.login import provider_of
-from planwarden.tools.downstream.tokens import Keeper, LoginFile, Stamp
+from planwarden.tools.downstream.tokens import Keeper, LoginFile
+
+logger = logging.getLogger(__name__)
 
 MAX_CHALLENGE_CHARS = 2_000
 REFRESH_S = 30.0
@@ -48,6 +52,9 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         """Raises `AccessError` when the server wants a login that there is not."""
         if self._refusal is not None:
             raise AccessError(self._refusal)
+        if _origin(str(request.url)) != _origin(self._config.url or ""):
+            # A redirect, which is nobody that a person has logged in to.
+            return await self._inner.handle_async_request(request)
         sent_with = await self._authorize(request)
         response = await self._inner.handle_async_request(request)
         if response.status_code == 401 and sent_with is not None:
@@ -63,46 +70,72 @@ class LoginTransport(httpx2.AsyncBaseTransport):
     async def _authorize(self, request: httpx2.Request, refused: str | None = None) -> str | None:
         """Put the token on the request; a `refused` one is refreshed first, unless somebody else did already."""
         async with self._turn:
-            if self._file.stamp() != self._stamp:
-                self._load()
+            self._look()
+            if self._has_to_refresh(refused):
+                try:
+                    async with self._file.turn():
+                        self._look()
+                        if self._has_to_refresh(refused):
+                            await self._refresh(request)
+                except OSError:
+                    raise AccessError(
+                        "its login cannot be written, or another process holds it; nothing was sent"
+                    ) from None
             stored = self._keeper.login.tokens
             if stored is None:
                 return None
             if stored.access_token == refused:
-                self._provider.context.token_expiry_time = 1.0
-            try:
-                # A new token that is not heard of is lost, and the old one with it.
-                with anyio.fail_after(REFRESH_S, shield=True):
-                    await self._ask(request)
-            except AccessError:
-                raise
-            except (OAuthFlowError, httpx2.HTTPError, ValidationError, OSError) as error:
-                text = f"its token could not be refreshed ({type(error).__name__}); nothing was sent"
-                raise AccessError(text) from None
-            self._stamp = self._file.stamp()
-            if self._token is None:
-                # The refresh was refused; another process may have been faster.
-                self._load()
-                tokens = self._file.load().tokens
-                if tokens is None or tokens.access_token == refused:
-                    raise AccessError(self._advice("its login has ended"))
-                request.headers["authorization"] = f"Bearer {tokens.access_token}"
-                return tokens.access_token
-            if self._token == refused:
                 raise AccessError(self._advice("it refuses the stored login"))
-            return self._token
+            request.headers["authorization"] = f"Bearer {stored.access_token}"
+            return stored.access_token
 
-    @property
-    def _token(self) -> str | None:
-        tokens = self._provider.context.current_tokens
-        return None if tokens is None else tokens.access_token
+    def _look(self) -> None:
+        if self._file.stamp() != self._stamp:
+            self._load()
+
+    def _has_to_refresh(self, refused: str | None) -> bool:
+        """It can, and the token was refused or has ended by this machine's clock."""
+        login = self._keeper.login
+        if login.tokens is None or login.tokens.refresh_token is None:
+            return False
+        has_ended = login.expires_at is not None and time.time() > login.expires_at
+        return has_ended or login.tokens.access_token == refused
+
+    async def _refresh(self, request: httpx2.Request) -> None:
+        """New tokens, stored. Raises `AccessError` when there are none; the old ones stay then."""
+        self._provider.context.token_expiry_time = 1.0
+        why: str | None = None
+        try:
+            # A new token that is not heard of is lost, and the old one with it.
+            with anyio.fail_after(REFRESH_S, shield=True):
+                await self._ask(request)
+        except AccessError as error:
+            why = str(error)
+        except TimeoutError:
+            why = "its authorization server takes too long"
+        except OSError as error:
+            # The new token is in memory, and good for as long as this process lives.
+            logger.warning("the login to server %r cannot be kept: %s", self._config.name, error.strerror)
+        except (OAuthFlowError, httpx2.HTTPError, ValidationError, ArithmeticError) as error:
+            why = type(error).__name__
+        self._stamp = self._file.stamp()
+        if why is not None:
+            self._load()
+            raise AccessError(f"its token could not be refreshed ({why}); nothing was sent, try again later")
+        if self._provider.context.current_tokens is None:
+            self._load()
+            raise AccessError(self._advice("its login has ended"))
 
     async def _ask(self, request: httpx2.Request) -> None:
         """The provider's steps up to the point at which the request itself would be sent."""
         async with aclosing(self._provider.async_auth_flow(request)) as flow:
             outgoing = await anext(flow)
             while outgoing is not request:
-                outgoing = await flow.asend(await self._own.send(outgoing))
+                response = await self._own.send(outgoing)
+                if response.status_code == 429 or response.status_code >= 500:
+                    # The SDK would take it for the end of the login.
+                    raise AccessError(f"its authorization server answered with {refusal(response)}")
+                outgoing = await flow.asend(response)
 
     async def _check(self, response: httpx2.Response, *, has_token: bool) -> None:
         challenge = response.headers.get("www-authenticate", "")[:MAX_CHALLENGE_CHARS]
@@ -118,9 +151,15 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         if response.status_code == 403 and has_token and "insufficient_scope" in challenge:
             await response.aclose()
             with suppress(OSError):
-                self._keeper.wants(challenge)
+                await self._keeper.wants(challenge)
             self._stamp = self._file.stamp()
             raise AccessError(self._advice("it wants further rights"))
 
     def _advice(self, why: str) -> str:
-        return f"{why}: run `{shlex.join(['planwarden', 'login', self._config.name])}`"
+        return f"{why}: run `{self._file.command}`"
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """https://www.rfc-editor.org/rfc/rfc6454#section-4"""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -24,6 +24,8 @@ START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 60.0
 
 Start = Literal["lazy", "eager"]
+Stamp = tuple[int, int, int]
+"""Of a file."""
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _REFERENCE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -48,6 +50,9 @@ class LoginSettings(BaseModel):
     """How the secret is sent."""
     client_metadata_url: str | None = Field(default=None, pattern=r"^https://[^/\s]+/\S+$", max_length=2_000)
     """Of a document that describes the client; it is the client's id where the server accepts that."""
+    issuer: str | None = Field(default=None, pattern=r"^https?://[^/\s]+\S*$", max_length=2_000)
+    """The authorization server that the client is registered with; no other one is shown the client or its secret. Unless it is
+    set, the one of the first login counts."""
     redirect_port: int | None = Field(default=None, ge=1, le=65_535)
     """Where the browser comes back to on this machine; any free port unless it is set."""
 
@@ -131,6 +136,23 @@ class ServerConfig:
     @property
     def is_local(self) -> bool:
         return self.command is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginPlace:
+    """Where a person's login to one server is kept, and how the person gives one."""
+
+    path: Path
+    command: str
+    """To be run in a terminal."""
+
+    def stamp(self) -> Stamp | None:
+        """Another one after every change; None when there is no login."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ can have been carried out. Redirects are followed by the SDK within the same ori
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,7 +16,8 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
 from planwarden.tools.downstream.access import LoginTransport
-from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.body import ENCODINGS, bound
+from planwarden.tools.downstream.config import LoginPlace, ServerConfig
 from planwarden.tools.downstream.issuer import AccessError
 from planwarden.tools.downstream.tokens import LoginFile
 
@@ -31,24 +31,6 @@ CLOSE_TIMEOUT_S = 1.0
 _EVENTS = "text/event-stream"
 
 
-class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that breaks off beyond the limit."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._inner:
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                raise httpx2.StreamError(f"the answer is larger than {MAX_BODY_BYTES} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 class BoundedTransport(httpx2.AsyncBaseTransport):
     """Bounds answers, and turns failures of a request into answers that say what they mean."""
 
@@ -57,6 +39,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         is_post = request.method == "POST"
+        request.headers["accept-encoding"] = ENCODINGS
         if request.method == "DELETE":
             # The end of a session is a courtesy; a server that does not answer must not hold up ours.
             with anyio.fail_after(CLOSE_TIMEOUT_S):
@@ -82,12 +65,19 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             code = LOST if status >= 500 else NOT_SENT
             return _told(code, f"it answered with HTTP status {status}{_advice(status)}")
-        if not kind.startswith(_EVENTS) and isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = _BoundedBody(response.stream)
-        return response
+        return response if kind.startswith(_EVENTS) else await _bounded(response)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+async def _bounded(response: httpx2.Response) -> httpx2.Response:
+    try:
+        bound(response, MAX_BODY_BYTES)
+    except httpx2.StreamError as error:
+        await response.aclose()
+        return _told(LOST, str(error))
+    return response
 
 
 def _advice(status: int) -> str:
@@ -101,7 +91,7 @@ def _told(code: int, message: str) -> httpx2.Response:
 
 @asynccontextmanager
 # The pair is the SDK's own type, which has no public name.
-async def _connected(config: ServerConfig, login: Path | None) -> AsyncGenerator[Any]:
+async def _connected(config: ServerConfig, login: LoginPlace | None) -> AsyncGenerator[Any]:
     assert config.url is not None
     # Reading has no limit of its own: calls have theirs, and the stream for news is silent most of the time.
     timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=None, write=30.0, pool=CONNECT_TIMEOUT_S)
@@ -118,6 +108,6 @@ async def _connected(config: ServerConfig, login: Path | None) -> AsyncGenerator
         yield streams
 
 
-def http_transport(config: ServerConfig, login: Path | None) -> Transport:
+def http_transport(config: ServerConfig, login: LoginPlace | None) -> Transport:
     """The streams to the server's address; `login` is where a person's login to it is kept."""
     return _connected(config, login)

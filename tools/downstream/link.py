@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import anyio
@@ -22,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.canonical import is_larger
 from planwarden.agent.errors import PlanwardenError, ToolError
-from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.config import LoginPlace, ServerConfig
 from planwarden.tools.downstream.log import ServerLog
 from planwarden.tools.downstream.talks import Talk, Talks
 from planwarden.tools.downstream.tools import one_line
@@ -52,6 +51,8 @@ class Pace:
     first_pause_s: float = 0.5
     longest_pause_s: float = 60.0
     listen_again_s: float = 5.0
+    look_s: float = 1.0
+    """Between looks for a new login, while the server is down."""
 
     def pause_s(self, failures: int) -> float:
         """How long to wait before the next start, after so many failures in a row."""
@@ -82,7 +83,7 @@ class Link:
         listener: Listener,
         log: ServerLog,
         pace: Pace,
-        login: Path | None = None,
+        login: LoginPlace | None = None,
     ) -> None:
         """`login` is where a person's login to the server is kept."""
         self.config = config
@@ -191,10 +192,17 @@ class Link:
                 # One loss of a good connection is no reason to turn calls away.
                 is_first = was_ready and failures == 1
                 self._move("starting" if is_first else "down")
-                await anyio.sleep(0 if is_first else self._pace.pause_s(failures))
+                await self._rest(0 if is_first else self._pace.pause_s(failures))
         finally:
             self._client = None
             self._move("closed")
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait before the next start, no longer than until a person has logged in."""
+        login = self._login.stamp() if self._login is not None else None
+        while seconds > 0 and (self._login is None or self._login.stamp() == login):
+            await anyio.sleep(min(seconds, self._pace.look_s))
+            seconds -= self._pace.look_s
 
     async def _serve(self) -> None:
         """One connection, from start to loss. Raises when it cannot be made."""

@@ -6,7 +6,8 @@ is down makes its own tools unavailable, with the reason, and no others.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from planwarden.tools.delegate.delegation import Delegate, children
 from planwarden.tools.delegate.watch import Executions, watch
 from planwarden.tools.downstream.cache import ListingCache, file_stem
 from planwarden.tools.downstream.call import Caller, OnProgress, log_progress
-from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.config import LoginPlace, ServerConfig
 from planwarden.tools.downstream.exchange import Around, Ended, Exchange, unobserved
 from planwarden.tools.downstream.link import Link, Pace
 from planwarden.tools.downstream.log import ServerLog
@@ -74,8 +75,12 @@ class Downstream:
         applied: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
         on_progress: OnProgress = log_progress,
         pace: Pace | None = None,
+        program: Sequence[str] = ("planwarden",),
     ) -> None:
-        """`home` keeps listings and logs; `applied` puts the operator's settings on a definition."""
+        """`home` keeps listings, logs and logins; `applied` puts the operator's settings on a definition.
+
+        `program` is how a command line begins that works on this home.
+        """
         self.configs = tuple(configs)
         self._registry = registry
         self._applied = applied
@@ -83,6 +88,7 @@ class Downstream:
         self.around: Around = unobserved
         """Entered around each request of a tool's call."""
         self._pace = pace or Pace()
+        self._program = tuple(program)
         self._folder = None if home is None else home / FOLDER
         self._cache = ListingCache(self._folder)
         self._taken = frozenset(definition.name for definition in registry.definitions())
@@ -274,13 +280,14 @@ class Downstream:
 
     def _link(self, config: ServerConfig) -> Link:
         path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
-        return Link(config, self, ServerLog(path), self._pace, self.login_path(config))
+        return Link(config, self, ServerLog(path), self._pace, self.login_place(config))
 
-    def login_path(self, config: ServerConfig) -> Path | None:
-        """The file of a person's login to the server; None without a home, and for a local server."""
+    def login_place(self, config: ServerConfig) -> LoginPlace | None:
+        """Where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
-        return self._folder / f"{file_stem(config)}.login"
+        command = shlex.join([*self._program, "login", config.name])
+        return LoginPlace(path=self._folder / f"{file_stem(config)}.login", command=command)
 
     def _server_of(self, name: str) -> str | None:
         """The server whose names begin like this; of several the one with the longest name."""

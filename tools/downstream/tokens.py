@@ -2,27 +2,34 @@
 
 It holds tokens, so it is read by nothing but the connection to the very address that it was made for, and stands in no
 message, log or record. Every process of the home reads it anew when it changes: a refreshed token replaces the old one
-for all of them.
+for all of them. Whoever replaces it has the turn at it, because a refresh token that is used twice may end the login
+(https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2).
 """
 
-import logging
+import errno
 import os
+import re
 import tempfile
 import time
-from contextlib import suppress
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Literal
+from urllib.parse import urlsplit
 
-from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth import OAuthClientProvider, OAuthTokenError
+from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
 
-from planwarden.tools.downstream.config import ServerConfig
+from planwarden.agent.errors import ToolError
+from planwarden.tools.downstream.config import LoginPlace, ServerConfig, Stamp
+from planwarden.tools.downstream.tools import one_line
+from planwarden.tools.downstream.turn import turn_at
 
-logger = logging.getLogger(__name__)
-
+HOST, PATH = "127.0.0.1", "/callback"
+"""Where the browser comes back to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""
 MAX_FILE_BYTES = 512 * 1024
-Stamp = tuple[int, int, int]
+_TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
+"""What a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
 
 
 class Login(BaseModel):
@@ -48,17 +55,23 @@ class Login(BaseModel):
 class LoginFile:
     """Where the login to one server is kept."""
 
-    def __init__(self, path: Path, config: ServerConfig) -> None:
-        self._path = path
+    def __init__(self, place: LoginPlace, config: ServerConfig) -> None:
+        self._place = place
+        self._path = place.path
         self._url = config.url or ""
+
+    @property
+    def command(self) -> str:
+        """What a person runs to log in."""
+        return self._place.command
 
     def stamp(self) -> Stamp | None:
         """Another one after every change; None when there is no file."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return self._place.stamp()
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Held while the file is replaced according to what it holds. Raises `OSError`, not to be taken twice."""
+        return turn_at(self._path.with_suffix(".turn"))
 
     def load(self) -> Login:
         """An empty one when there is none, or none for this address."""
@@ -73,12 +86,15 @@ class LoginFile:
 
     def save(self, login: Login) -> None:
         """Replace the file as a whole. Raises `OSError`."""
+        data = login.model_dump_json(exclude_none=True).encode()
+        if len(data) > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"a login is larger than {MAX_FILE_BYTES} bytes")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Made with mode 0600.
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".tmp")
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._prefix, suffix=".tmp")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(login.model_dump_json(exclude_none=True))
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, self._path)
@@ -87,13 +103,19 @@ class LoginFile:
                 os.unlink(name)
             raise
 
-    def forget(self) -> bool:
-        """Delete it; False when there was none."""
-        try:
-            self._path.unlink()
-        except FileNotFoundError:
+    async def forget(self) -> bool:
+        """Delete it, and what a process left that died while it wrote; False when there was none. Raises `OSError`."""
+        if not self._path.parent.is_dir():
             return False
-        return True
+        async with self.turn():
+            found = [*self._path.parent.glob(f"{self._prefix}*.tmp"), *([self._path] if self._path.exists() else [])]
+            for path in found:
+                path.unlink()
+        return bool(found)
+
+    @property
+    def _prefix(self) -> str:
+        return f".{self._path.stem}."
 
 
 class Keeper:
@@ -124,15 +146,33 @@ class Keeper:
         context.oauth_metadata = login.metadata
         context.protected_resource_metadata = login.resource
 
+    def check_issuer(self) -> None:
+        """Raises `ToolError` when the operator's client would be shown to another authorization server than its own.
+
+        A server that is taken over could otherwise send a person and the client's secret anywhere.
+        """
+        settings = self._config.settings.login
+        if settings.client_id is None or self._provider is None:
+            return
+        expected = settings.issuer or self._stored_issuer
+        context = self._provider.context
+        named = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else context.auth_server_url
+        found = named or context.get_authorization_base_url(context.server_url)
+        if expected is not None and not issuers_match(expected, found):
+            raise ToolError(
+                f"its authorization server is {one_line(found, 200)}, but the client under [servers.NAME.login] belongs "
+                f"to {one_line(expected, 200)}; if that has changed, set issuer there, or run `{self._file.command} --forget`"
+            )
+
     async def get_tokens(self) -> OAuthToken | None:
         return None if self._anew else self.login.tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         settings = self._config.settings.login
         if settings.client_id is None:
-            known = self.login.client
-            uris = [str(uri) for uri in (known.redirect_uris or [])] if known is not None else []
-            return known if self._redirect_uri is None or self._redirect_uri in uris else None
+            return self._registered()
+        if settings.issuer is not None and self._redirect_uri is None and not self._is_of(settings.issuer):
+            return None
         secret = self._config.client_secret
         return OAuthClientInformationFull(
             client_id=settings.client_id,
@@ -141,31 +181,63 @@ class Keeper:
             token_endpoint_auth_method="none" if secret is None else settings.client_auth,
         )
 
+    def _is_of(self, issuer: str) -> bool:
+        """What is stored came from that authorization server."""
+        stored = self._stored_issuer
+        return stored is not None and issuers_match(issuer, stored)
+
+    @property
+    def _stored_issuer(self) -> str | None:
+        login = self.login
+        return str(login.metadata.issuer) if login.metadata is not None else login.authorization_server
+
+    def _registered(self) -> OAuthClientInformationFull | None:
+        """The client that was registered by us, if it can be used for what is done now."""
+        known = self.login.client
+        if known is None or self._redirect_uri is None:
+            return known
+        # https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1: 0 is never.
+        is_over = bool(known.client_secret_expires_at) and time.time() > (known.client_secret_expires_at or 0)
+        is_ours = self._redirect_uri in [str(uri) for uri in known.redirect_uris or []]
+        return known if is_ours and not is_over else None
+
     async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Keep them. A login of a person takes the turn at the file; whoever refreshes has it already."""
+        if not _TOKEN.fullmatch(tokens.access_token):
+            raise OAuthTokenError("the access token cannot be sent in a header")
         self._anew = False
-        found: dict[str, object] = {"tokens": tokens, "challenge": None}
-        found["expires_at"] = None if tokens.expires_in is None else time.time() + tokens.expires_in
+        # A token that ends when it begins would be refreshed before every request.
+        lasts_s = tokens.expires_in or 0
+        expires_at = time.time() + lasts_s if lasts_s > 0 else None
+        found: dict[str, object] = {"tokens": tokens, "challenge": None, "expires_at": expires_at}
         if self._provider is not None:
             context = self._provider.context
+            context.token_expiry_time = expires_at
             found["authorization_server"] = context.auth_server_url
             found["metadata"] = context.oauth_metadata
             found["resource"] = context.protected_resource_metadata
-        self._keep(found)
+        self.login = self.login.model_copy(update=found)
+        async with self._file.turn() if self._redirect_uri is not None else nullcontext():
+            self._file.save(self.login)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         # Kept with the tokens that it will be given; until then the login that there was is the one that counts.
         self.login = self.login.model_copy(update={"client": client_info})
 
-    def wants(self, challenge: str) -> None:
-        """Remember what further rights the server wants."""
-        self._keep({"challenge": challenge})
-
-    def _keep(self, changed: dict[str, object]) -> None:
-        self.login = self.login.model_copy(update=changed)
-        self._file.save(self.login)
+    async def wants(self, challenge: str) -> None:
+        """Remember what further rights the server wants, if there still is a login. Raises `OSError`."""
+        async with self._file.turn():
+            # Another process may have refreshed or forgotten what was loaded here.
+            self.login = self._file.load()
+            if self.login.tokens is not None:
+                self.login = self.login.model_copy(update={"challenge": challenge})
+                self._file.save(self.login)
 
 
 def redirect_port(login: Login) -> int | None:
-    """The port that the registered client is sent back to; a server may insist on it."""
-    uris: list[AnyUrl] = (login.client.redirect_uris or []) if login.client is not None else []
-    return uris[0].port if uris else None
+    """The port that the registered client is sent back to; a server may insist on it.
+
+    What the server said about it is not believed further than that: elsewhere than at home nobody listens.
+    """
+    uris = [] if login.client is None else [urlsplit(str(uri)) for uri in login.client.redirect_uris or []]
+    return next((uri.port for uri in uris if (uri.scheme, uri.hostname, uri.path) == ("http", HOST, PATH)), None)
