@@ -192,9 +192,11 @@ def _files(settings: Settings) -> Check:
             continue
         modes[path.name] = f"{found:04o}"
         if found & 0o077:
-            open_to_others.append(f"{path} has mode {found:04o}, chmod it to {mode:04o}")
+            open_to_others.append(f"others can read {path} (mode {found:04o}): chmod {mode:o} {path}")
     if open_to_others:
-        return Check(name="privacy", status="broken", message="; ".join(open_to_others), facts={"modes": modes})
+        # Before the first execution there is nothing in it but what a person put there.
+        status = "broken" if settings.database.exists() else "warning"
+        return Check(name="privacy", status=status, message="; ".join(open_to_others), facts={"modes": modes})
     text = "only this user can read the home" if modes else "no home yet"
     return Check(name="privacy", status="ok" if modes else "off", message=text, facts={"modes": modes})
 
