@@ -169,6 +169,14 @@ def test_doctor_names_a_broken_tool_file_a_wrong_model_and_a_wrong_search_servic
     assert (status["tools"], status["model"], status["search"]) == ("broken", "broken", "broken")
 
 
+def test_doctor_finds_nothing_broken_in_a_block_that_names_planwarden_itself(cli: Cli) -> None:
+    """ours: a host's whole block does"""
+    cli.write("planwarden.json", {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}})
+    report = cli.main("doctor", "--json")
+    assert (report.code, checks(report.json)["server planwarden"]) == (0, "off")
+    assert "is planwarden itself and is left out" in cli.main("doctor").out
+
+
 def test_doctor_names_a_damaged_database(cli: Cli) -> None:
     """ours"""
     cli.suspended(ERASE)
