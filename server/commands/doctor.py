@@ -313,7 +313,9 @@ def _server(found: ServerHealth) -> Check:
     }
     name = f"server {one_line(found.name, 48)}"
     if found.health == "disabled":
-        return Check(name=name, status="off", message=found.reason or "disabled", facts=facts)
+        return Check(
+            name=name, status="off", message=f"disabled: {found.reason}" if found.reason else "disabled", facts=facts
+        )
     if found.health != "ready":
         text = f"down: {found.reason or 'it did not start in time'}" + (
             f"; its log is {found.log}" if found.log else ""
