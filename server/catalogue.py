@@ -44,9 +44,10 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
         named.discard(DELEGATE)
     unknown = sorted(named - {tool.definition.name for tool in tools})
     if unknown:
+        names = sorted(tool.definition.name for tool in tools)
         raise InvalidArguments(
             f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}; "
-            f"`planwarden tools` lists the names"
+            f"correct the name or remove them; known: {', '.join(names[:40])}{' …' if len(names) > 40 else ''}"
         )
     return registry
 

@@ -2,7 +2,8 @@
 
 Sources, read in November 2026: https://modelcontextprotocol.io/docs/develop/connect-local-servers (Claude Desktop),
 https://code.claude.com/docs/en/mcp, https://code.visualstudio.com/docs/agents/reference/mcp-configuration,
-https://cursor.com/docs/mcp, https://zed.dev/docs/ai/mcp, https://developers.openai.com/codex/mcp,
+https://cursor.com/docs/mcp, https://zed.dev/docs/ai/mcp (without `source`, which https://github.com/zed-industries/zed/pull/62818
+calls dropped), https://developers.openai.com/codex/mcp,
 https://geminicli.com/docs/tools/mcp-server, https://goose-docs.ai/docs/guides/config-files,
 https://opencode.ai/docs/mcp-servers (version 2 reads this form too: https://opencode.ai/docs/migrate-v1),
 https://www.jetbrains.com/help/ai-assistant/mcp.html.

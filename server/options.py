@@ -99,5 +99,5 @@ def invalid(error: ValidationError, where: str) -> InvalidArguments:
         if fault["type"] == "extra_forbidden":
             problems.append(f"unknown key {where}{path}")
         else:
-            problems.append(f"{where}{path}: {fault['msg']}")
+            problems.append(f"{where}{path}: {fault['msg'].removeprefix('Value error, ')}")
     return InvalidArguments("; ".join(map(str, problems)), details={"problems": problems})

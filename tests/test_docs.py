@@ -25,8 +25,8 @@ LIST = re.compile(r"\s*([*-]|\d+\.) ")
 ID = re.compile(r"[0-9a-f]{32}")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 def test_the_python_program_of_the_readme_runs_and_deletes_after_the_decision(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ async def test_the_plan_of_the_readme_runs_up_to_its_question() -> None:
         assert question.tool_call is not None and question.tool_call.arguments["details"] == 444
 
 
-def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+def test_the_demo_prints_what_the_front_page_shows(tmp_path: Path) -> None:
     """ours"""
-    [shown] = blocks("text")
+    [shown] = blocks("text", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "planwarden.server.main", "demo", "--yes"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert _stable(done.stdout) == _stable(shown)
@@ -73,6 +73,17 @@ def test_the_block_to_paste_starts_the_command_that_exists() -> None:
     assert host == {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}}
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     assert "planwarden" in scripts
+
+
+def test_the_front_page_shows_the_same_block_to_paste() -> None:
+    """ours"""
+    [shown] = blocks("json", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert shown == next(block for block in blocks("json") if "mcpServers" in block)
+
+
+def test_the_readme_is_read_in_one_go() -> None:
+    """ours: what is longer belongs to a page"""
+    assert len(README.splitlines()) < 200
 
 
 def test_every_command_is_in_the_readme() -> None:

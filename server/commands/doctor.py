@@ -192,9 +192,11 @@ def _files(settings: Settings) -> Check:
             continue
         modes[path.name] = f"{found:04o}"
         if found & 0o077:
-            open_to_others.append(f"{path} has mode {found:04o}, chmod it to {mode:04o}")
+            open_to_others.append(f"others can read {path} (mode {found:04o}): chmod {mode:o} {path}")
     if open_to_others:
-        return Check(name="privacy", status="broken", message="; ".join(open_to_others), facts={"modes": modes})
+        # Before the first execution there is nothing in it but what a person put there.
+        status = "broken" if settings.database.exists() else "warning"
+        return Check(name="privacy", status=status, message="; ".join(open_to_others), facts={"modes": modes})
     text = "only this user can read the home" if modes else "no home yet"
     return Check(name="privacy", status="ok" if modes else "off", message=text, facts={"modes": modes})
 
@@ -311,7 +313,9 @@ def _server(found: ServerHealth) -> Check:
     }
     name = f"server {one_line(found.name, 48)}"
     if found.health == "disabled":
-        return Check(name=name, status="off", message="disabled", facts=facts)
+        return Check(
+            name=name, status="off", message=f"disabled: {found.reason}" if found.reason else "disabled", facts=facts
+        )
     if found.health != "ready":
         text = f"down: {found.reason or 'it did not start in time'}" + (
             f"; its log is {found.log}" if found.log else ""

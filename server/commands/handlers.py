@@ -365,7 +365,7 @@ def token_list(arguments: Namespace) -> int:
     for row in rows:
         terminal.say(commands_tokens.row_line(row, now))
     if not rows:
-        terminal.say("no tokens; `planwarden token add NAME` makes one")
+        terminal.say("No tokens; `planwarden token add NAME` makes one.")
     return DONE
 
 

@@ -40,16 +40,23 @@ def parser() -> Parser:
     """The whole command line."""
     shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument(
-        "--home", type=Path, metavar="DIR", help="folder of database and settings; default: PLANWARDEN_HOME"
+        "--home",
+        type=Path,
+        metavar="DIR",
+        help="folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder",
     )
-    shared.add_argument("--model", help="caller, scripted:FILE, or a provider's, such as anthropic:NAME")
+    shared.add_argument(
+        "--model",
+        help="caller, scripted:FILE, or a provider's, such as anthropic:NAME; "
+        "default: PLANWARDEN_MODEL, else planwarden.toml, else caller",
+    )
     servers = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     servers.add_argument(
         "--mcp-config", type=Path, metavar="FILE", help="downstream servers; default: planwarden.json in the home"
     )
     top = Parser(
         prog="planwarden",
-        description="Runs plans durably, proves every promised tool call, and waits for a person where it matters. "
+        description="Runs plans durably, proves every promised tool call, and waits for a person where it matters.\n"
         "Without a command it serves MCP over standard input and output.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -106,7 +106,7 @@ class Desk:
         if self.home.settings.policy.worth("human", operator(), owner, needs) is not None:
             return True
         terminal_question.show(self.terminal, suspension)
-        text = "Your approval at this terminal does not suffice for it; you can reject it."
+        text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
         self.terminal.say(Line(((text, "warn"),), "note"))
         return False
 
@@ -273,7 +273,8 @@ def conclude(desk: Desk, execution: Execution) -> None:
             )
         elif question.addressee == "human":
             terminal.say(Line((("waits for an answer: ", "warn"), escape_text(question.message)[:200]), "asks"))
-            terminal.say(Line((home.command("approve", question.suspension_id),), indent=1))
+            approves = ("inbox",) if question.needs in _NOT_HERE else ("approve", question.suspension_id)
+            terminal.say(Line((home.command(*approves),), indent=1))
             terminal.say(Line((home.command("reject", question.suspension_id),), indent=1))
         elif question.expires_at is not None:
             until = datetime.fromtimestamp(question.expires_at, UTC).isoformat(timespec="seconds")
@@ -281,9 +282,13 @@ def conclude(desk: Desk, execution: Execution) -> None:
             terminal.say(Line((text,), "waits"))
 
 
+_NOT_HERE: tuple[ev.Needs, ...] = ("signed", "second")
+"""What the owner's approval at a terminal is never worth."""
+
 _NO_MODEL = (
-    "The person at the terminal is not the model. Run it with --model scripted:FILE, or hand the plan to your "
-    "assistant: its execute_plan asks the assistant itself."
+    "The person at the terminal is not the model. Name one with --model PROVIDER:NAME (anthropic, openai, google, "
+    "ollama, vllm) or --model scripted:FILE, or hand it to your assistant: its run_goal and execute_plan ask the "
+    "assistant itself."
 )
 
 

@@ -169,6 +169,14 @@ def test_doctor_names_a_broken_tool_file_a_wrong_model_and_a_wrong_search_servic
     assert (status["tools"], status["model"], status["search"]) == ("broken", "broken", "broken")
 
 
+def test_doctor_finds_nothing_broken_in_a_block_that_names_planwarden_itself(cli: Cli) -> None:
+    """ours: a host's whole block does"""
+    cli.write("planwarden.json", {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}})
+    report = cli.main("doctor", "--json")
+    assert (report.code, checks(report.json)["server planwarden"]) == (0, "off")
+    assert "is planwarden itself and is left out" in cli.main("doctor").out
+
+
 def test_doctor_names_a_damaged_database(cli: Cli) -> None:
     """ours"""
     cli.suspended(ERASE)
@@ -184,7 +192,34 @@ def test_doctor_names_files_that_others_can_read(cli: Cli) -> None:
     (cli.home / "planwarden.db").chmod(0o644)
     said = cli.main("doctor")
     assert said.code == 1
-    assert "has mode 0644, chmod it to 0600" in said.out
+    database = cli.home / "planwarden.db"
+    assert f"others can read {database} (mode 0644): chmod 600 {database}" in said.out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
+def test_doctor_warns_of_a_folder_that_others_can_read_before_anything_is_in_it(cli: Cli) -> None:
+    """ours: somebody who made the folder for planwarden.toml has broken nothing"""
+    cli.home.chmod(0o755)
+    report = cli.main("doctor", "--json")
+    assert (report.code, checks(report.json)["privacy"]) == (0, "warning")
+    assert f"chmod 700 {cli.home}" in cli.main("doctor").out
+
+
+def test_settings_of_an_unknown_tool_are_answered_with_the_names_that_there_are(cli: Cli) -> None:
+    """ours: every command refuses such a file, so none of them could be told to list the names"""
+    path = cli.home / "planwarden.toml"
+    path.write_text(path.read_text() + '\n[tools."erasse"]\nrisk = "read"\n')
+    said = cli.main("tools")
+    assert said.code == 2
+    assert "'erasse'" in said.err and "known: " in said.err and "erase, " in said.err
+
+
+def test_what_is_wrong_with_a_setting_is_said_in_words_of_ours(cli: Cli) -> None:
+    """ours"""
+    (cli.home / "planwarden.toml").write_text('[[notify]]\nkind = "ntfy"\nurl = "http://example.com/x"\n')
+    said = cli.main("list")
+    assert said.code == 2
+    assert "notify[0].url: plain http is only for this machine; use https" in said.err
 
 
 def test_prune_deletes_finished_executions_and_nothing_that_waits(cli: Cli) -> None:

@@ -86,6 +86,14 @@ def test_a_question_that_nobody_answers_is_left_with_the_commands_that_do(cli: C
     assert cli.ledger == []
 
 
+def test_a_critical_question_is_left_with_the_inbox_where_it_can_be_signed(cli: Cli) -> None:
+    """ours: `planwarden approve` would only say that it does not suffice"""
+    said = cli.main("run", cli.write("plan.json", {"todoList": [step("wipe", "wipe")]}))
+    assert said.code == 3
+    assert f"planwarden --home {cli.home} inbox\n" in said.out and f"{cli.home} approve" not in said.out
+    assert f"planwarden --home {cli.home} reject" in said.out
+
+
 def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -> None:
     """spec: the operator's terminal, assurance human; the log does not claim that somebody read the question"""
     ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])

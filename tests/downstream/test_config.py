@@ -97,8 +97,8 @@ def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, servers:
 @requirement("downstream:config")
 def test_planwarden_in_the_pasted_block_does_not_start_itself(tmp_path: Path) -> None:
     """ours: a host's whole block names planwarden too"""
-    same = one(tmp_path, {"command": "uvx", "args": ["planwarden"]}).problem
-    assert same is not None and "planwarden itself" in same
+    same = one(tmp_path, {"command": "uvx", "args": ["planwarden"]})
+    assert same.is_disabled and same.problem is not None and "planwarden itself and is left out" in same.problem
     apart: JsonValue = {"command": "uvx", "args": ["planwarden"], "env": {"PLANWARDEN_HOME": "/other"}}
     assert one(tmp_path, apart).problem is None
 

@@ -306,7 +306,8 @@ def _expanded(plain: ServerConfig, entry: _Entry, folder: Path, environment: Map
         headers={key: filled(f"headers.{key}", text) for key, text in entry.headers.items()},
         client_secret=None if secret is None else filled("login.client_secret_env", f"${{{secret}}}"),
     )
-    return replace(config, problem=_is_ourselves(config))
+    ourselves = _is_ourselves(config)
+    return replace(config, problem=ourselves, is_disabled=config.is_disabled or ourselves is not None)
 
 
 def _filled(key: str, text: str, environment: Mapping[str, str]) -> str:
@@ -330,4 +331,7 @@ def _is_ourselves(config: ServerConfig) -> str | None:
     named = any(Path(word).name in ("planwarden", "planwarden.exe", "planwarden.server.main") for word in words)
     if not named or "PLANWARDEN_HOME" in config.env or "--home" in words:
         return None
-    return f"mcpServers.{config.name} is planwarden itself; leave it out, or give it a home of its own (PLANWARDEN_HOME in env)"
+    return (
+        f"mcpServers.{config.name} is planwarden itself and is left out; "
+        "another one needs a home of its own (PLANWARDEN_HOME in env)"
+    )

@@ -188,7 +188,7 @@ class Downstream:
             return None
         link = self._links[server]
         if link.config.is_disabled:
-            return f"server {server!r} is disabled"
+            return f"server {server!r} is disabled" + (f": {link.config.problem}" if link.config.problem else "")
         if link.state == "down" or link.config.problem is not None:
             return f"server {server!r} is down: {link.reason}"
         return f"server {server!r} is starting" if server in self.unlisted else None
@@ -298,7 +298,7 @@ class Downstream:
         link = self._links[config.name]
         health: Health = "disabled" if config.is_disabled else "down" if config.problem else _health_of(link)
         notes = self._notes.get(config.name, ())
-        reason = link.reason if health == "down" else None
+        reason = link.reason if health == "down" else config.problem
         if notes and reason is None:
             reason = notes[0] if len(notes) == 1 else f"{notes[0]} (and {len(notes) - 1} more)"
         path = link.log.path

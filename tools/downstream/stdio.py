@@ -304,6 +304,6 @@ async def _spawned(config: ServerConfig) -> Process:
         )
     except FileNotFoundError as error:
         what = "working directory" if config.cwd is not None and not config.cwd.is_dir() else "command"
-        raise ToolError(f"its {what} {error.filename!r} was not found") from None
+        raise ToolError(f"its {what} {str(error.filename)!r} was not found") from None
     except (OSError, ValueError) as error:
         raise ToolError(f"its command {config.command!r} could not be run: {error}") from None
