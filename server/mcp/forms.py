@@ -3,7 +3,8 @@
 A form always has `decision` (approve or reject, required, without a default): accepting an empty or pre-filled form
 decides nothing. Arguments that are shown whole may be edited in `arg_NAME`; a `requestInput` adds the fields of its own
 form when they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
-The same question always gives the same form.
+What cannot be shown whole in the few lines that clients show of a form (`planwarden.server.mcp.brief`) is not put into
+one. The same question always gives the same form.
 """
 
 import json
@@ -16,13 +17,13 @@ from planwarden.agent.answers import Decision
 from planwarden.agent.canonical import canonical_json
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.schema import Schema
-from planwarden.server.facts import count_hidden, escape_text, facts_lines, is_shown_whole, question_text
+from planwarden.server.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
+from planwarden.server.mcp.brief import brief, brief_facts, heading
 from planwarden.server.views import Suspension
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
 MAX_LABEL_CHARS = 200
-MAX_LINK_CHARS = 1_500
 DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
 
 _KEYWORDS: dict[str, frozenset[str]] = {
@@ -60,17 +61,15 @@ def link_for(suspension: Suspension) -> Link | None:
     url = suspension.how_to_answer.inbox_url
     if url is None:
         return None
-    shown = "\n".join(facts_lines(suspension))
-    if len(shown) > MAX_LINK_CHARS:
-        shown = "\n".join([*facts_lines(suspension)[:2], "All of it is on the page."])
-    return Link(f"{shown}\nA person decides on the page; accepting here only opens it.", url)
+    shown = brief_facts(suspension) or [*heading(suspension), "It does not fit here; all of it is on the page."]
+    return Link("\n".join([*shown, "A person decides on the page; accepting here only opens it."]), url)
 
 
 def form_for(suspension: Suspension) -> Form | None:
     """The question as a form; None when it needs more than an accepted form, or does not fit into one."""
     if suspension.needs != "client":
         return None
-    message = question_text(suspension)
+    message = brief(suspension)
     fields = _fields(suspension)
     if message is None or fields is None:
         return None
@@ -81,6 +80,12 @@ def form_for(suspension: Suspension) -> Form | None:
         "required": [DECISION, *required],
     }
     return Form(message, schema) if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
+
+
+def form_digest(suspension: Suspension) -> str:
+    """SHA-256 of what the form of this question says, to be recorded with the decision."""
+    message = brief(suspension)
+    return shown_digest(suspension) if message is None else text_digest(message)
 
 
 def decision_from(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
