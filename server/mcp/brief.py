@@ -76,6 +76,7 @@ def _layouts(suspension: Suspension) -> list[list[str]]:
         (f"{head}; {rest}",),
     )
     found = [[line for part in way if part for line in _wrapped(part)] for way in ways]
+    found.append(_wrapped(f"{head}; {rest}", at_spaces=False))
     fitting = [lines for lines in found if len(lines) <= FACT_LINES]
     return sorted(fitting, key=lambda lines: any(line.startswith(GOES_ON) for line in lines))
 
@@ -122,7 +123,7 @@ def _covers(suspension: Suspension) -> list[str]:
 
 def _covered(call: Covered) -> str:
     given = ", ".join(f"{argument_name(name)}={value_text(value)}" for name, value in call.arguments.items())
-    return f"{_label(call.step_id)} {_label(call.tool_name)}({given})"
+    return f"{_label(call.tool_name)}({given})"
 
 
 def _notes(suspension: Suspension) -> list[str]:
@@ -146,12 +147,12 @@ def _label(name: str) -> str:
     return name if is_plain else value_text(name)
 
 
-def _wrapped(text: str, most: int | None = None) -> list[str]:
+def _wrapped(text: str, most: int | None = None, *, at_spaces: bool = True) -> list[str]:
     """The text on lines of `LINE_CELLS` columns; of `most` lines the last one holds all that is left."""
     lines: list[str] = []
     begins = ""
     while True:
-        at = _end_of_line(text, LINE_CELLS - len(begins))
+        at = _end_of_line(text, LINE_CELLS - len(begins), at_spaces=at_spaces)
         if len(lines) + 1 == most:
             at = len(text)
         lines.append(begins + text[:at])
@@ -160,13 +161,13 @@ def _wrapped(text: str, most: int | None = None) -> list[str]:
             return lines
 
 
-def _end_of_line(text: str, cells: int) -> int:
-    """How many characters stand on a line of so many columns: up to a space where one is not too far back."""
+def _end_of_line(text: str, cells: int, *, at_spaces: bool) -> int:
+    """How many characters stand on a line of so many columns, up to a space where one is not too far back."""
     at = sum(1 for _ in takewhile(lambda used: used <= cells, accumulate(map(_cells, text))))
     if at == len(text):
         return at
     space = text.rfind(" ", 0, at) + 1
-    if space > at // 2:
+    if at_spaces and space > at // 2:
         return space
     while at > 1 and unicodedata.category(text[at])[0] == "M":
         # A mark stays with its letter.

@@ -220,7 +220,7 @@ async def test_a_form_shows_everything_that_the_decision_covers(tmp_path: Path, 
         asked = await ok(client, "execute_plan", plan=steps)
         done = await ok(client, "resume_execution", **ids_of(asked), decision=APPROVE)
         assert (done["status"], ledger.lines) == ("completed", ["send Ann 1 False"])
-        shown = 'covers 1: do send(to="Ann", copies=1, urgent=false)'
+        shown = 'covers 1: send(to="Ann", copies=1, urgent=false)'
         assert shown in person.shown[0].message.splitlines()
 
 

@@ -63,8 +63,8 @@ def test_the_first_line_is_what_is_asked_and_the_risk_then_come_the_arguments() 
 def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
     assert _lines(_confirmation(SPOKEN, "Ann", "Bob", "Cid")) == [
         "Confirm? displayConfirmation (risk: confirm); action=(said below)",
-        'covers 3: s1 send(to="Ann", copies=1, urgent=false); s2 send(to="Bob", ',
-        '| copies=1, urgent=false); s3 send(to="Cid", copies=1, urgent=false)',
+        'covers 3: send(to="Ann", copies=1, urgent=false); send(to="Bob", ',
+        '| copies=1, urgent=false); send(to="Cid", copies=1, urgent=false)',
         f"The agent says (unverified), {len(SPOKEN)} characters: {SPOKEN}",
     ]
     assert _lines(_confirmation()) == [
@@ -195,5 +195,5 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
     assert lines[0].startswith("Run this call? send (risk: confirm)")
     shown = "".join(line.removeprefix(GOES_ON) for line in lines[:said])
     assert all(f"{name}=" in shown for name in arguments if name.isidentifier() and name.isascii())
-    assert shown.count("s1 send(") >= (1 if names else 0) and (f"covers {len(names)}: " in shown) == bool(names)
+    assert shown.count("send(") >= len(names) and (f"covers {len(names)}: " in shown) == bool(names)
     assert ("revision" in shown) >= (revision > 1)
