@@ -67,11 +67,14 @@ def link_for(suspension: Suspension) -> Link | None:
 
 def form_for(suspension: Suspension) -> Form | None:
     """The question as a form; None when it needs more than an accepted form, or does not fit into one."""
-    if suspension.needs != "client":
-        return None
-    message = brief(suspension)
-    fields = _fields(suspension)
-    if message is None or fields is None:
+    message, schema = brief(suspension), form_schema(suspension)
+    return None if message is None or schema is None else Form(message, schema)
+
+
+def form_schema(suspension: Suspension) -> dict[str, JsonValue] | None:
+    """What a person fills in; None when it needs more than that, or the fields do not fit into a form."""
+    fields = _fields(suspension) if suspension.needs == "client" else None
+    if fields is None:
         return None
     properties, required = fields
     schema: dict[str, JsonValue] = {
@@ -79,7 +82,7 @@ def form_for(suspension: Suspension) -> Form | None:
         "properties": {DECISION: _DECISION_FIELD, **properties},
         "required": [DECISION, *required],
     }
-    return Form(message, schema) if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
+    return schema if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
 
 
 def form_digest(suspension: Suspension) -> str:
