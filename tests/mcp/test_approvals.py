@@ -164,7 +164,7 @@ async def test_arguments_edited_in_the_form_are_what_runs(tmp_path: Path, era: E
         assert {name: entry.get("default") for name, entry in fields.items()} == {
             "reason": None,
             "arg_to": "Ann",
-            "arg_copies": 1,
+            "arg_copies": "1",
             "arg_urgent": False,
         }
         assert '\nto="Ann", copies=1, urgent=false\n' in form.message

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from planwarden.agent.errors import InvalidArguments
 from planwarden.server.facts import AGENT_CHARS, hidden_in
 from planwarden.server.mcp.brief import FACT_LINES, GOES_ON, LINE_CELLS, LINES, brief, brief_facts
-from planwarden.server.mcp.forms import form_digest, form_for, link_for
+from planwarden.server.mcp.forms import decision_from, form_digest, form_for, link_for
 from planwarden.server.views import Covered, HowToAnswer, Suspension, ToolCall
 from tests.mcp.test_facts import QUESTION
 from tests.requirements import requirement
@@ -158,10 +159,32 @@ def test_only_what_is_shown_whole_can_be_edited() -> None:
         "decision": "string",
         "reason": "string",
         "arg_text": "string",
-        "arg_number": "number",
-        "arg_count": "integer",
+        "arg_number": "string",
+        "arg_count": "string",
         "arg_flag": "boolean",
     }
+
+
+def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in_it() -> None:
+    question = _call({"number": 1.5, "count": 2, "text": "2"})
+    form = form_for(question)
+    assert form is not None
+    given = {name: field["default"] for name, field in form.schema["properties"].items() if "default" in field}
+    assert given == {"arg_number": "1.5", "arg_count": "2", "arg_text": "2"}
+    unchanged = decision_from(question, {"decision": "approve", **given})
+    assert unchanged is not None and (unchanged.approved, unchanged.modified_args) == (True, None)
+    for typed in ("3", 3):
+        edited = decision_from(question, {"decision": "approve", "arg_count": typed})
+        assert edited is not None and edited.modified_args == {"number": 1.5, "count": 3, "text": "2"}
+    for typed in ("three", "", "true", "NaN", "1e999", "[3]", "3.5", "[" * 5_000):
+        with pytest.raises(InvalidArguments, match="arg_count"):
+            decision_from(question, {"decision": "approve", "arg_count": typed})
+
+
+def test_the_numbers_of_a_requested_form_stay_numbers() -> None:
+    fields: JsonValue = {"type": "object", "properties": {"arg_n": {"type": "integer", "default": 1}}}
+    form = form_for(replace(QUESTION, kind="input", answer_schema=fields))
+    assert form is not None and form.schema["properties"]["arg_n"] == {"type": "integer", "default": 1}
 
 
 JSON = st.recursive(
