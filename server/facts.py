@@ -10,6 +10,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from pydantic import JsonValue
 
@@ -20,8 +21,6 @@ VALUE_CHARS = 400
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
 """As `AGENT_CHARS`, of what a server or another agent asks: an address in it has to be seen whole."""
-QUESTION_CHARS = 4_000
-"""A question longer than this is not put into a form."""
 _MARKS_IN_A_ROW = 3
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters that show nothing although Unicode calls them letters, marks or symbols."""
@@ -36,12 +35,6 @@ _HEADINGS = {
 }
 
 
-def question_text(suspension: Suspension) -> str | None:
-    """The whole question as plain text; None when its facts do not fit into a form."""
-    text = "\n".join([*facts_lines(suspension), *agent_lines(suspension)])
-    return text if len(text) <= QUESTION_CHARS else None
-
-
 def facts_lines(suspension: Suspension) -> list[str]:
     """One fact a line, the heading first. Indentation shows what belongs together; no value spans lines."""
     lines = [_HEADINGS.get(suspension.kind, "Decision needed")]
@@ -50,7 +43,7 @@ def facts_lines(suspension: Suspension) -> list[str]:
     call = suspension.tool_call
     if call is not None:
         lines.append(f"Tool: {escape_text(call.tool_name)}")
-        lines.extend(_argument_lines(call.arguments, "  ", spoken=_spoken(suspension)))
+        lines.extend(_argument_lines(call.arguments, "  ", spoken=spoken_argument(suspension)))
     if suspension.confirms:
         lines.append(f"The same decision also covers {len(suspension.confirms)} call(s):")
         for covered in suspension.confirms:
@@ -66,12 +59,21 @@ def facts_lines(suspension: Suspension) -> list[str]:
             f"Revision {suspension.revision}: it was edited, or what it is about changed, since it was first asked"
         )
     if suspension.expires_at is not None:
-        until = suspension.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
-        lines.append(f"Without an answer until {until}: {suspension.on_timeout}")
-    hidden = sum(map(count_hidden, _texts(suspension)))
+        lines.append(f"Without an answer until {instant(suspension.expires_at)}: {suspension.on_timeout}")
+    hidden = hidden_in(suspension)
     if hidden:
         lines.append(f"Escaped here: {hidden} control or invisible character(s)")
     return lines
+
+
+def instant(moment: datetime) -> str:
+    """The moment in UTC, to the second."""
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def hidden_in(suspension: Suspension) -> int:
+    """How many characters had to be escaped to show the question."""
+    return sum(map(count_hidden, _texts(suspension)))
 
 
 def agent_lines(suspension: Suspension) -> list[str]:
@@ -85,8 +87,12 @@ def agent_lines(suspension: Suspension) -> list[str]:
 
 
 def shown_digest(suspension: Suspension) -> str:
-    """SHA-256 of the question as every channel shows it, to be recorded with the decision."""
-    text = "\n".join([*facts_lines(suspension), *agent_lines(suspension)])
+    """SHA-256 of the question as every channel with room for it shows it, to be recorded with the decision."""
+    return text_digest("\n".join([*facts_lines(suspension), *agent_lines(suspension)]))
+
+
+def text_digest(text: str) -> str:
+    """Hex SHA-256 of a text that was shown."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -115,6 +121,19 @@ def count_hidden(text: str) -> int:
     return sum(hides for _, hides in _marked(text))
 
 
+def spoken_argument(suspension: Suspension) -> str | None:
+    """The argument that is the agent's message itself and fits below, so that it need not be shown twice."""
+    if suspension.tool_call is None or len(escape_text(suspension.message)) > AGENT_CHARS:
+        return None
+    found = suspension.tool_call.arguments.items()
+    return next((name for name, value in found if value == suspension.message), None)
+
+
+def argument_name(name: str) -> str:
+    """The name as it is when it is plain, as JSON otherwise."""
+    return name if name.isidentifier() and name.isascii() and len(name) <= 64 else value_text(name)
+
+
 def _marked(text: str) -> Iterator[tuple[str, bool]]:
     """Each character with whether it has to be escaped; also marks piled up on one letter."""
     marks = 0
@@ -141,27 +160,15 @@ def _escaped(character: str) -> str:
 def _argument_lines(arguments: Mapping[str, JsonValue], indent: str, *, spoken: str | None = None) -> Iterator[str]:
     for name, value in arguments.items():
         shown = "(what the agent says, below)" if name == spoken else value_text(value)
-        yield f"{indent}{_name(name)} = {shown}"
+        yield f"{indent}{argument_name(name)} = {shown}"
     if not arguments:
         yield f"{indent}(no arguments)"
-
-
-def _name(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() and len(name) <= 64 else value_text(name)
-
-
-def _spoken(suspension: Suspension) -> str | None:
-    """The argument that is the agent's message itself and fits below, so that it need not be shown twice."""
-    if suspension.tool_call is None or len(escape_text(suspension.message)) > AGENT_CHARS:
-        return None
-    found = suspension.tool_call.arguments.items()
-    return next((name for name, value in found if value == suspension.message), None)
 
 
 def _texts(suspension: Suspension) -> Iterator[str]:
     """Everything shown that came from outside; the message once, though it may be an argument too."""
     yield suspension.message
-    call, spoken = suspension.tool_call, _spoken(suspension)
+    call, spoken = suspension.tool_call, spoken_argument(suspension)
     shown = {name: value for name, value in call.arguments.items() if name != spoken} if call is not None else {}
     yield from _strings(shown)
     for covered in suspension.confirms:

@@ -297,6 +297,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "app:view": Requirement(
         "issue, MCP App", "The view shows facts first, as text, loads nothing, and never focuses approve."
     ),
+    "forms:brief": Requirement(
+        "approvals, what the person sees",
+        "A form shows the risk and all facts whole on its first three lines, at eighty columns, or there is no form.",
+    ),
     "hosts:person": Requirement(
         "issue, real clients",
         "A person answers on the screen of a real host, and the plan goes on with that answer recorded as theirs.",

@@ -24,7 +24,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
 
 from planwarden.server.facts import agent_lines, facts_lines
-from planwarden.server.mcp.forms import form_for
+from planwarden.server.mcp.forms import form_schema
 from planwarden.server.views import Execution, Suspension
 
 URI = "ui://planwarden/suspension"
@@ -33,6 +33,8 @@ NONCE_TTL_S = 3_600.0
 MAX_NONCES = 10_000
 MAX_QUESTIONS = 10
 """Of one result."""
+QUESTION_CHARS = 4_000
+"""A longer question is shown, but not decided in the view."""
 
 shows_apps: ContextVar[bool] = ContextVar("shows_apps", default=False)
 """Whether the client that sent the message draws apps; set by `noting_apps`."""
@@ -103,14 +105,17 @@ def questions(view: Execution, nonces: Nonces, principal: str, now: float) -> li
 
 
 def _question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
-    form = form_for(suspension)
+    facts, agent = facts_lines(suspension), " ".join(agent_lines(suspension))
+    is_shown = sum(map(len, facts)) + len(agent) <= QUESTION_CHARS
+    # Unlike a form, the view has room for all of its lines.
+    schema = form_schema(suspension) if is_shown else None
     return {
         "threadId": suspension.thread_id,
         "suspensionId": suspension.suspension_id,
-        "facts": list[JsonValue](facts_lines(suspension)),
-        "agent": " ".join(agent_lines(suspension)),
-        "schema": form.schema if form is not None else None,
-        "nonce": nonces.issue(principal, suspension, now) if form is not None else None,
+        "facts": list[JsonValue](facts),
+        "agent": agent,
+        "schema": schema,
+        "nonce": nonces.issue(principal, suspension, now) if schema is not None else None,
         "inboxUrl": suspension.how_to_answer.inbox_url,
         "command": suspension.how_to_answer.command,
     }

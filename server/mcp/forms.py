@@ -3,11 +3,13 @@
 A form always has `decision` (approve or reject, required, without a default): accepting an empty or pre-filled form
 decides nothing. Arguments that are shown whole may be edited in `arg_NAME`; a `requestInput` adds the fields of its own
 form when they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
-The same question always gives the same form.
+What cannot be shown whole in the few lines that clients show of a form (`planwarden.server.mcp.brief`) is not put into
+one. The same question always gives the same form.
 """
 
 import json
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from pydantic import JsonValue
@@ -16,13 +18,13 @@ from planwarden.agent.answers import Decision
 from planwarden.agent.canonical import canonical_json
 from planwarden.agent.errors import InvalidArguments
 from planwarden.agent.schema import Schema
-from planwarden.server.facts import count_hidden, escape_text, facts_lines, is_shown_whole, question_text
+from planwarden.server.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
+from planwarden.server.mcp.brief import brief, brief_facts, heading
 from planwarden.server.views import Suspension
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
 MAX_LABEL_CHARS = 200
-MAX_LINK_CHARS = 1_500
 DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
 
 _KEYWORDS: dict[str, frozenset[str]] = {
@@ -33,6 +35,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
 }
 """Keywords of the fields that clients know; others are left to the check of the whole answer."""
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
+_NUMBERS = ("number", "integer")
 _LABELS = frozenset({"title", "description"})
 
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
@@ -60,19 +63,24 @@ def link_for(suspension: Suspension) -> Link | None:
     url = suspension.how_to_answer.inbox_url
     if url is None:
         return None
-    shown = "\n".join(facts_lines(suspension))
-    if len(shown) > MAX_LINK_CHARS:
-        shown = "\n".join([*facts_lines(suspension)[:2], "All of it is on the page."])
-    return Link(f"{shown}\nA person decides on the page; accepting here only opens it.", url)
+    shown = brief_facts(suspension) or [*heading(suspension), "It does not fit here; all of it is on the page."]
+    return Link("\n".join([*shown, "A person decides on the page; accepting here only opens it."]), url)
 
 
 def form_for(suspension: Suspension) -> Form | None:
     """The question as a form; None when it needs more than an accepted form, or does not fit into one."""
-    if suspension.needs != "client":
+    message, schema = brief(suspension), form_schema(suspension)
+    if message is None or schema is None:
         return None
-    message = question_text(suspension)
-    fields = _fields(suspension)
-    if message is None or fields is None:
+    if suspension.answer_schema is None:
+        schema["properties"] = {name: _as_text(field) for name, field in schema["properties"].items()}
+    return Form(message, schema)
+
+
+def form_schema(suspension: Suspension) -> dict[str, Any] | None:
+    """What a person fills in; None when it needs more than that, or the fields do not fit into a form."""
+    fields = _fields(suspension) if suspension.needs == "client" else None
+    if fields is None:
         return None
     properties, required = fields
     schema: dict[str, JsonValue] = {
@@ -80,7 +88,13 @@ def form_for(suspension: Suspension) -> Form | None:
         "properties": {DECISION: _DECISION_FIELD, **properties},
         "required": [DECISION, *required],
     }
-    return Form(message, schema) if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
+    return schema if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
+
+
+def form_digest(suspension: Suspension) -> str:
+    """SHA-256 of what the form of this question says, to be recorded with the decision."""
+    message = brief(suspension)
+    return shown_digest(suspension) if message is None else text_digest(message)
 
 
 def decision_from(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
@@ -109,11 +123,11 @@ def _fields(suspension: Suspension) -> tuple[dict[str, JsonValue], list[str]] | 
     return {REASON: _REASON_FIELD, **_editable(suspension)}, []
 
 
-def _editable(suspension: Suspension) -> dict[str, JsonValue]:
+def _editable(suspension: Suspension) -> dict[str, dict[str, JsonValue]]:
     """One optional field for each primitive argument that the person sees whole, with its value as default."""
     # What another asks comes from a call that runs already.
     call = suspension.tool_call if suspension.asker is None else None
-    found: dict[str, JsonValue] = {}
+    found: dict[str, dict[str, JsonValue]] = {}
     for name, value in call.arguments.items() if call is not None else ():
         kind = _kind(value)
         if kind is not None and is_shown_whole(value) and not count_hidden(name) and len(name) <= 64:
@@ -121,11 +135,32 @@ def _editable(suspension: Suspension) -> dict[str, JsonValue]:
     return found if len(found) <= MAX_EDITABLE else {}
 
 
+def _as_text(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """An argument that is a number as a text field: Codex 0.169.0 shows a form with a number in it without any of its fields."""
+    if field["type"] not in _NUMBERS:
+        return field
+    return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
+
+
+def _read(value: JsonValue, kind: JsonValue) -> JsonValue:
+    """What was typed for a number as that number; anything else as it came."""
+    if kind not in _NUMBERS or not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    is_number = (isinstance(found, int) and not isinstance(found, bool)) or (
+        isinstance(found, float) and isfinite(found)
+    )
+    return found if is_number else value
+
+
 def _edited(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
     """All arguments with the edits, or None when nothing was changed."""
     fields = _editable(suspension)
-    edits = {name: value for name, value in given.items() if name in fields}
-    faults = Schema({"type": "object", "properties": fields}).faults(edits)
+    edits = {name: _read(value, fields[name]["type"]) for name, value in given.items() if name in fields}
+    faults = Schema({"type": "object", "properties": {**fields}}).faults(edits)
     if faults:
         raise InvalidArguments(f"the form's edited arguments are not usable: {'; '.join(faults[:5])}")
     call = suspension.tool_call

@@ -28,8 +28,7 @@ from planwarden.agent.errors import (
     StaleRevision,
     UnknownSuspension,
 )
-from planwarden.server.facts import shown_digest
-from planwarden.server.mcp.forms import Form, Link, decision_from, form_for, link_for
+from planwarden.server.mcp.forms import Form, Link, decision_from, form_digest, form_for, link_for
 from planwarden.server.mcp.questions import declares_forms, declares_links, elicit_request
 from planwarden.server.mcp.tasks_notes import Notebook, question_of
 from planwarden.server.service import Service
@@ -143,7 +142,7 @@ async def _decide(service: Service, suspension: Suspension, decision: Decision, 
         channel=CHANNEL,
         principal=principal,
         digest=suspension.digest,
-        rendered=shown_digest(suspension),
+        rendered=form_digest(suspension),
     )
     try:
         await service.answer(

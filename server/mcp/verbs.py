@@ -15,9 +15,8 @@ from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.errors import InvalidArguments, LimitExceeded
 from planwarden.server import views
 from planwarden.server.access.caller import Caller
-from planwarden.server.facts import shown_digest
 from planwarden.server.mcp.app import META_KEY, Nonces, questions
-from planwarden.server.mcp.forms import Form, Link, decision_from, form_for, link_for
+from planwarden.server.mcp.forms import Form, Link, decision_from, form_digest, form_for, link_for
 from planwarden.server.mcp.questions import (
     Answered,
     answered_before,
@@ -222,7 +221,7 @@ async def _person_answered(request: Request, answered: Answered) -> CallToolResu
         principal=request.principal,
         digest=answered.digest,
         client_id=request.caller.client_id,
-        rendered=shown_digest(question),
+        rendered=form_digest(question),
     )
     return await shown_when_settled(request, await answer(request, decision, authority))
 

@@ -72,8 +72,10 @@ FIND = tool_step("find", "find_overdue", {"days": 30}, description="Find what is
 LETTER = "Your invoice is 30 days overdue. Please pay it this week."
 SEND = tool_step("remind", "send_reminders", {"customers": FOUND, "text": LETTER}, description="Remind all of them")
 REMIND = plan(FIND, SEND)
+ASK = tool_step("ask", "displayConfirmation", {"action": "Remind these three?"}, confirms=["remind"])
+CONFIRM = plan(FIND, ASK, SEND)
 CLOSE = plan(FIND, tool_step("close", "close_accounts", {"customers": FOUND}, description="Close their accounts"))
-LINES = 34
+COLUMNS, LINES = 100, 34
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,16 @@ class Host:
     """On the screen when a prompt can be typed."""
 
 
-def sit_down(host: Host, stage: Stage, turns: Sequence[Turn], person: Callable[[Screen], None]) -> None:
+def sit_down(
+    host: Host, stage: Stage, turns: Sequence[Turn], person: Callable[[Screen], None], columns: int = COLUMNS
+) -> None:
     """Start the host and let the person act on its screen; raises what the person raises."""
-    anyio.run(_sit_down, host, stage, turns, person)
+    anyio.run(_sit_down, host, stage, turns, person, columns)
 
 
-async def _sit_down(host: Host, stage: Stage, turns: Sequence[Turn], person: Callable[[Screen], None]) -> None:
+async def _sit_down(
+    host: Host, stage: Stage, turns: Sequence[Turn], person: Callable[[Screen], None], columns: int
+) -> None:
     async with provider(host.wire, lambda asked: _answer(host.wire, asked, turns)) as double:
         project = stage.folder / "host" / "shop"
         project.mkdir(parents=True)
@@ -114,7 +120,7 @@ async def _sit_down(host: Host, stage: Stage, turns: Sequence[Turn], person: Cal
         env = clean_environment({"HOME": str(project.parent), "PATH": path_with_node(), **session.env})
 
         def watch() -> None:
-            with on_screen(session.command, cwd=project, env=env, lines=LINES) as screen:
+            with on_screen(session.command, cwd=project, env=env, columns=columns, lines=LINES) as screen:
                 screen.expect(host.ready)
                 # A prompt before that is answered by a model without tools.
                 screen.until(lambda: stage.tools_listed > 0, "the host did not list the tools")

@@ -28,14 +28,18 @@ WITH_A_PERSON = """
 nothing behind the question has happened before the answer, the plan goes on after it, and the record says who decided and how surely.
 `make pictures` takes these pictures from such runs: they are drawn from the cells of the screens; the windows around them and the sixteen basic colours are ours.
 
-**Claude Code** runs the plan as a task and goes on talking; the form comes by itself. It shows the first three lines of a question's facts,
-and the arguments that can be edited below.
+**Claude Code** runs the plan as a task and goes on talking; the form comes by itself. It shows four lines of a question, so the facts take at
+most three of them, the agent's words begin on the one after; the arguments that can be edited are below.
 
 ![The form in Claude Code](images/host-claude-code-form.png)
 ![The plan went on](images/host-claude-code-approved.png)
 
-A dangerous call is not asked in a form. When its model passes the question on, Claude Code offers the page in the inbox; opening it decides
-nothing, and *I'm done, continue* goes on with what was decided there or at a terminal.
+A confirmation shows the calls that the same decision releases, here on a terminal of 80 columns:
+
+![A confirmation in Claude Code](images/host-claude-code-confirmation.png)
+
+A dangerous call is not asked in a form: Claude Code offers its page in the inbox, by itself too. Opening it decides nothing, and neither does
+*I'm done, continue*; the plan goes on when the call was decided there or at a terminal.
 
 ![The page is offered in Claude Code](images/host-claude-code-link.png)
 

@@ -148,6 +148,20 @@ class Stage:
         returned = [m for _, m in self.wire if m.get("result", {}).get("inputRequests")]
         return len(pushed) + len(returned)
 
+    @property
+    def linked(self) -> list[str]:
+        """Questions whose pages tasks asked the client to open, each once."""
+        found: list[str] = []
+        for _, message in self.wire:
+            requests: Message = message.get("result", {}).get("inputRequests") or {}
+            found += [key.partition(".")[0] for key, asked in requests.items() if asked["params"].get("mode") == "url"]
+        return list(dict.fromkeys(found))
+
+    @property
+    def updates(self) -> int:
+        """Answers that the client gave to what tasks asked."""
+        return sum(message.get("method") == "tasks/update" for _, message in self.wire)
+
     def called(self, tool: str) -> list[Message]:
         """Structured answers to a tool's calls, in order."""
         return [content for name, content in self._answers() if name == tool]

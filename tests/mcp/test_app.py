@@ -69,6 +69,24 @@ async def test_a_person_who_presses_approve_in_the_view_decides_at_client_and_no
         assert (resumed["assurance"], resumed["channel"]) == ("client", "app")
 
 
+@requirement("app:assurance")
+@both
+@pytest.mark.parametrize(("covered", "is_decided"), [(3, True), (20, False)])
+async def test_the_view_decides_what_is_too_long_for_a_form_and_fits_into_it(
+    tmp_path: Path, era: Era, covered: int, is_decided: bool
+) -> None:
+    """ours: the view has room for all of its lines, within a limit."""
+    ledger = Ledger()
+    steps = [tool_step(f"s{n}", "note", {"text": "y" * 300}) for n in range(covered)]
+    asking = plan(confirm("ask", confirms=[f"s{n}" for n in range(covered)]), *steps)
+    async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
+        asked = await ok(client, "execute_plan", plan=asking, options={"synthesize": False})
+        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": {"approved": True}})
+        [question] = _questions(still)
+        assert (question["schema"] is not None, question["nonce"] is not None) == (is_decided, is_decided)
+        assert len(question["facts"]) > 2 * covered and ledger.lines == []
+
+
 @requirement("app:nonce")
 @both
 async def test_the_nonce_is_nowhere_that_a_model_reads(tmp_path: Path, era: Era) -> None:

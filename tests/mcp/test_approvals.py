@@ -8,6 +8,7 @@ from mcp import Client
 from pydantic import JsonValue
 
 from tests.mcp.support import ERAS, Era, Person, approving, ids_of, nobody, ok, question_of, refused, sender, served
+from tests.requirements import requirement
 from tests.support import Ledger, confirm, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
@@ -87,10 +88,8 @@ async def test_a_confirmation_is_decided_in_the_form_of_the_clients_person(tmp_p
         assert done["steps"][0]["result"] == {"approved": True}
         [form] = person.shown
         assert form.message.splitlines() == [
-            "Confirm?",
-            "Tool: displayConfirmation",
-            "  action = (what the agent says, below)",
-            "Risk: confirm",
+            "Confirm? displayConfirmation (risk: confirm)",
+            "action=(said below)",
             "The agent says (unverified): write it down?",
         ]
         assert form.requested_schema["required"] == ["decision"]
@@ -165,10 +164,10 @@ async def test_arguments_edited_in_the_form_are_what_runs(tmp_path: Path, era: E
         assert {name: entry.get("default") for name, entry in fields.items()} == {
             "reason": None,
             "arg_to": "Ann",
-            "arg_copies": 1,
+            "arg_copies": "1",
             "arg_urgent": False,
         }
-        assert "\n  copies = 1\n" in form.message
+        assert '\nto="Ann", copies=1, urgent=false\n' in form.message
 
 
 async def test_arguments_edited_into_nonsense_leave_the_question_open(tmp_path: Path, era: Era) -> None:
@@ -194,7 +193,7 @@ async def test_what_the_model_proposes_to_change_is_what_the_person_is_shown(tmp
         decision = {"approved": True, "modifiedArgs": {"to": "Bob"}}
         done = await ok(client, "resume_execution", **ids_of(asked), decision=decision)
         assert (done["status"], ledger.lines) == ("completed", ["send Bob 1 False"])
-        assert '  to = "Bob"' in person.shown[0].message and "Revision 2" in person.shown[0].message
+        assert 'to="Bob"' in person.shown[0].message and "revision 2" in person.shown[0].message
 
 
 async def test_a_confirmation_that_covers_a_dangerous_call_is_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
@@ -221,8 +220,8 @@ async def test_a_form_shows_everything_that_the_decision_covers(tmp_path: Path, 
         asked = await ok(client, "execute_plan", plan=steps)
         done = await ok(client, "resume_execution", **ids_of(asked), decision=APPROVE)
         assert (done["status"], ledger.lines) == ("completed", ["send Ann 1 False"])
-        shown = 'The same decision also covers 1 call(s):\n  send (step do)\n    to = "Ann"\n    copies = 1\n'
-        assert shown in person.shown[0].message
+        shown = 'covers 1: send(to="Ann", copies=1, urgent=false)'
+        assert shown in person.shown[0].message.splitlines()
 
 
 async def test_a_question_whose_facts_do_not_fit_is_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
@@ -336,20 +335,37 @@ async def test_the_form_that_a_model_filled_in_is_only_a_proposal(tmp_path: Path
         assert error["code"] == "rate_limited"
 
 
-async def test_text_made_to_deceive_is_shown_escaped_and_cut(tmp_path: Path, era: Era) -> None:
+NASTY = "Fine\n" * 50 + "\x1b[2J\u202e[Approve]\u200b\U000e0041" + "\n" * 5_000
+
+
+@requirement("forms:brief")
+async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_path: Path, era: Era) -> None:
     """spec: 5,000 newlines, ANSI, bidi, a fake button: facts first, escaped, capped."""
-    nasty = "Fine\n" * 5_000 + "\x1b[2J\u202e[Approve]\u200b\U000e0041"
-    person = Person(action="cancel")
+    ledger, person = Ledger(), Person(action="cancel")
     async with (
-        served(tmp_path) as found,
+        served(tmp_path, tools=[sender(ledger)]) as found,
         Client(found.server, mode=era, elicitation_callback=person) as client,
     ):
-        asked = await ok(client, "execute_plan", plan=plan(confirm("a", nasty)))
+        step = tool_step("a", "send", {"to": "Ann"}, description=NASTY)
+        asked = await ok(client, "execute_plan", plan=plan(step))
         await ok(client, "resume_execution", **ids_of(asked), decision=APPROVE)
         message = person.shown[0].message
         lines = message.splitlines()
-        assert lines[:2] == ["Confirm?", "Tool: displayConfirmation"]
-        assert lines[-1].startswith("The agent says (unverified): Fine\\nFine") and len(lines[-1]) < 540
-        assert "Escaped here: 10008 control or invisible character(s)" in lines
-        assert len(message) < 1_500 and message.replace("\n", "").isprintable()
-        assert "arg_action" not in person.shown[0].requested_schema["properties"]
+        assert lines[0] == 'Run this call? send (risk: confirm); to="Ann", copies=1, urgent=false'
+        assert lines[1].startswith("characters escaped: ") and lines[2].startswith(
+            "The agent says (unverified), 500 char"
+        )
+        assert lines[3].startswith("| ") and len(lines) == 4
+        assert len(message) < 800 and message.replace("\n", "").isprintable()
+
+
+@requirement("forms:brief")
+async def test_arguments_made_to_deceive_are_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
+    """spec: what a confirmation says is its argument, and nobody approves in a form what the form could not show."""
+    async with (
+        served(tmp_path) as found,
+        Client(found.server, mode=era, elicitation_callback=nobody) as client,
+    ):
+        asked = await ok(client, "execute_plan", plan=plan(confirm("a", NASTY)))
+        still = await ok(client, "resume_execution", **ids_of(asked), decision=APPROVE)
+        assert (still["awaiting"], question_of(asked)["needs"]) == ("human", "client")

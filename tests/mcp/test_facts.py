@@ -17,10 +17,8 @@ from planwarden.server.facts import (
     escape_text,
     facts_lines,
     is_shown_whole,
-    question_text,
     value_text,
 )
-from planwarden.server.mcp.forms import form_for
 from planwarden.server.views import Covered, HowToAnswer, Suspension, ToolCall
 
 QUESTION = Suspension(
@@ -58,7 +56,7 @@ def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
         revision=2,
         expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
-    assert (question_text(full) or "").splitlines() == [
+    assert [*facts_lines(full), *agent_lines(full)] == [
         "Run this call?",
         "Tool: send",
         '  to = "Ann"',
@@ -131,35 +129,6 @@ def test_a_message_too_long_to_repeat_is_still_a_fact() -> None:
     short, long = "x" * 500, "x" * 501
     assert "  to = (what the agent says, below)" in facts_lines(_with({"to": short}, message=short))
     assert any("sha256" in line for line in facts_lines(_with({"to": long}, message=long)))
-
-
-def test_what_does_not_fit_is_not_cut_short_but_refused() -> None:
-    many: dict[str, JsonValue] = {f"argument_{number}": "x" * 350 for number in range(12)}
-    assert question_text(_with(many)) is None and form_for(_with(many)) is None
-
-
-def test_only_what_is_shown_whole_can_be_edited() -> None:
-    arguments: dict[str, JsonValue] = {
-        "text": "ok",
-        "number": 1.5,
-        "count": 2,
-        "flag": True,
-        "long": "x" * 500,
-        "hidden": "a\u200bb",
-        "list": [1],
-        "nothing": None,
-    }
-    form = form_for(_with(arguments))
-    assert form is not None
-    kinds = {name: entry["type"] for name, entry in form.schema["properties"].items()}
-    assert kinds == {
-        "decision": "string",
-        "reason": "string",
-        "arg_text": "string",
-        "arg_number": "number",
-        "arg_count": "integer",
-        "arg_flag": "boolean",
-    }
 
 
 @given(st.text(max_size=60))

@@ -76,7 +76,7 @@ async def test_the_person_is_sent_to_the_page_of_that_question(tmp_path: Path, e
         assert (done["status"], ledger.lines) == ("completed", ["erase [1, 2]"])
         [params] = browser.sent
         assert params.url == f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
-        assert params.message.splitlines()[:3] == ["Run this call?", "Tool: erase", "  ids = [1, 2]"]
+        assert params.message.splitlines()[:2] == ["Run this call? erase (risk: dangerous)", "ids=[1, 2]"]
         assert params.message.endswith("accepting here only opens it.")
         history = await ok(client, "get_execution", threadId=done["threadId"], observationsAfter=0)
         [resumed] = [entry["data"] for entry in history["observations"] if entry["type"] == "AGENT_RESUMED"]

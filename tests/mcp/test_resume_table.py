@@ -10,7 +10,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from planwarden.agent.answers import Decision
 from planwarden.server.configuration import Settings, ToolSettings
-from planwarden.server.facts import shown_digest
+from planwarden.server.mcp.forms import form_digest
 from planwarden.server.policy import Policy
 from tests.mcp.http_support import serving
 from tests.mcp.support import (
@@ -75,7 +75,7 @@ async def test_row_a_form_that_approves_what_a_form_may_approve_continues(tmp_pa
         # What the person saw is in the audit.
         page = await found.warden.service.audit.page(thread_id=done["threadId"])
         [rendered] = [found for row in page.rows if (found := row.facts.get("rendered"))]
-        assert len(str(rendered)) >= 32 and shown_digest(view).startswith(str(rendered))
+        assert len(str(rendered)) >= 32 and form_digest(view).startswith(str(rendered))
 
 
 def _snake(ids: Document) -> Document:
