@@ -1,6 +1,8 @@
 """What every test module shares: one event loop back end, every store, no network by default, campaigns only when asked for."""
 
+import os
 import signal
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -15,6 +17,10 @@ from tests.store.suite import BACK_ENDS, BackEnd
 # How long an example takes says how busy the machine is.
 settings.register_profile("planwarden", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("planwarden")
+
+# Hundreds of tests start programs: with no bytecode kept, each would compile all it imports again, most of its time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell lets what it runs in the background ignore Ctrl-C, and so would every program that a test interrupts.
