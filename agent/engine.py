@@ -133,8 +133,10 @@ class Engine:
         """Let running calls finish for a moment, then stop; what is still running is settled by the next owner."""
         assert self._tasks is not None
         self._closing = True
+        # What brought a task down has cancelled the others: none of them will say that it is done.
+        is_wrecked = self._tasks.cancel_scope.cancel_called
         with anyio.move_on_after(self._grace_s, shield=True):
-            if any(run.is_busy for run in self._runs.values()):
+            if not is_wrecked and any(run.is_busy for run in self._runs.values()):
                 await self._quiet.wait()
         self._tasks.cancel_scope.cancel()
         try:
