@@ -17,7 +17,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.state import FINISHED
-from tests.cli.support import ASK_FORM, ERASE, Cli, Terminal, clean_environment, command, make_home, on_terminal, step
+from tests.cli.support import ASK_FORM, ERASE, Cli, Terminal, clean_environment, command, on_terminal, step
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,13 +29,6 @@ CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms
 FIND = step("find", "find", {"topic": "old"})
 
 Open = Callable[..., Terminal]
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH"):
-        monkeypatch.delenv(name, raising=False)
-    return Cli(make_home(tmp_path / "home"), capsys)
 
 
 @pytest.fixture

@@ -1,18 +1,9 @@
 """`planwarden token`, and what `serve` says before it serves."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.cli.support import Cli, make_home
+from tests.cli.support import Cli
 from tests.requirements import requirement
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL"):
-        monkeypatch.delenv(name, raising=False)
-    return Cli(make_home(tmp_path / "home"), capsys)
 
 
 def test_a_token_is_shown_once_and_listed_without_its_secret(cli: Cli) -> None:
