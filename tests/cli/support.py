@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from planwarden.server.main import main
 
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 """A terminal that says nothing for so long has failed."""
 
 TOOLS = '''

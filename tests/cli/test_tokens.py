@@ -47,18 +47,19 @@ def test_wrong_use_is_one_sentence(cli: Cli, words: tuple[str, ...]) -> None:
 
 
 @requirement("network:trust")
-@pytest.mark.parametrize("words", [("serve",), (), ("serve", "--http", "--host", "0.0.0.0")])
-def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli, words: tuple[str, ...]) -> None:
+def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli) -> None:
     """spec: on standard error, at every start."""
+    everybody = ("serve", "--http", "--host", "0.0.0.0")
     (cli.home / "planwarden.toml").write_text("[approvals]\ntrust_caller = true\n")
-    said = cli.spawn(*words)
-    assert "trust_caller is on" in said.err and said.out == ""
+    for said in (cli.spawn("serve"), cli.spawn(), cli.main(*everybody)):
+        assert "trust_caller is on" in said.err and said.out == ""
     (cli.home / "planwarden.toml").write_text("")
-    assert "trust_caller" not in cli.spawn(*words).err
+    for said in (cli.spawn("serve"), cli.main(*everybody)):
+        assert "trust_caller" not in said.err and said.out == ""
 
 
 @requirement("network:bind")
 def test_serving_everybody_is_refused_with_one_sentence(cli: Cli) -> None:
-    said = cli.spawn("serve", "--http", "--host", "0.0.0.0")
+    said = cli.main("serve", "--http", "--host", "0.0.0.0")
     assert said.code == 2 and len(said.err.strip().splitlines()) == 1
     assert "token add" in said.err and "allowed_hosts" in said.err
