@@ -33,6 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the campaigns of many minutes (marker `long`)")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One worker more than processors for `-n auto`: a test that waits for a program that it started leaves its own idle."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    return (usable or 1) + 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the campaigns out unless `--long` is given, public servers unless `--downstream` is, real clients unless `--clients` is."""
     unwanted = [name for name in ("long", "downstream", "clients") if not config.getoption(f"--{name}")]
