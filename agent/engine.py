@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -26,7 +25,19 @@ from planwarden.agent.ids import RandomIds
 from planwarden.agent.perform import Performer
 from planwarden.agent.pins import pins_of
 from planwarden.agent.plan import MAX_STEPS, Plan, ToolFacts
-from planwarden.agent.ports import Gate, Guard, Ids, Model, Observer, Outbox, Store, SuspensionRow, Toolbox
+from planwarden.agent.ports import (
+    Commit,
+    Gate,
+    Guard,
+    Ids,
+    Listener,
+    Model,
+    Observer,
+    Outbox,
+    Store,
+    SuspensionRow,
+    Toolbox,
+)
 from planwarden.agent.run import Run, Surroundings, load, settle
 from planwarden.agent.state import Execution, new_execution
 from planwarden.agent.tool import ToolDefinition
@@ -35,21 +46,6 @@ from planwarden.agent.transaction import Change, Command, Preparation
 logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """A transaction of this process that is durable."""
-
-    execution: Execution
-    """The state after it."""
-    principal: str
-    is_foreign: bool
-    """Another process runs the execution; this one recorded something for it."""
-
-
-Listener = Callable[[Commit | None], None]
-"""Told of each commit; None: another process committed, and nobody knows what. Must not raise or block."""
 
 TICK_S = 0.5
 RENEW_S = 5.0
@@ -142,8 +138,10 @@ class Engine:
         """Let running calls finish for a moment, then stop; what is still running is settled by the next owner."""
         assert self._tasks is not None
         self._closing = True
+        # What brought a task down has cancelled the others: none of them will say that it is done.
+        is_wrecked = self._tasks.cancel_scope.cancel_called
         with anyio.move_on_after(self._grace_s, shield=True):
-            if any(run.is_busy for run in self._runs.values()):
+            if not is_wrecked and any(run.is_busy for run in self._runs.values()):
                 await self._quiet.wait()
         self._tasks.cancel_scope.cancel()
         try:

@@ -421,3 +421,18 @@ class Ids(Protocol):
     def new(self) -> str:
         """At least 128 random bits, derived from nothing."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A transaction of this process that is durable."""
+
+    execution: Execution
+    """The state after it."""
+    principal: str
+    is_foreign: bool
+    """Another process runs the execution; this one recorded something for it."""
+
+
+Listener = Callable[[Commit | None], None]
+"""Told of each commit; None: another process committed, and nobody knows what. Must not raise or block."""

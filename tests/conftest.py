@@ -1,6 +1,8 @@
 """What every test module shares: one event loop back end, every store, no network by default, campaigns only when asked for."""
 
+import os
 import signal
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -16,6 +18,10 @@ from tests.store.suite import BACK_ENDS, BackEnd
 settings.register_profile("planwarden", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("planwarden")
 
+# Hundreds of tests start programs: with no bytecode kept, each would compile all it imports again, most of its time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell lets what it runs in the background ignore Ctrl-C, and so would every program that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,6 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clients", action="store_true", help="also drive real clients from public registries")
     parser.addoption("--downstream", action="store_true", help="also start MCP servers from public registries")
     parser.addoption("--long", action="store_true", help="also run the campaigns of many minutes (marker `long`)")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One worker more than processors for `-n auto`: a test that waits for a program that it started leaves its own idle."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    return (usable or 1) + 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

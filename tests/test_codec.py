@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -28,6 +28,7 @@ def golden(version: str) -> list[JsonValue]:
 
 @requirement("codec:round-trip")
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=NAMES)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_an_event_decodes_to_what_was_encoded(kind: type[ev.Event], data: st.DataObject) -> None:
     """spec: ports.Store, round trip"""

@@ -32,6 +32,7 @@ NO = planwarden.Decision(approved=False)
 OLDER = """
 DROP TABLE keys;
 DROP TABLE nonces;
+DROP INDEX audit_of_tasks;
 UPDATE suspensions SET digest = unpacked(digest);
 DROP INDEX executions_of_thread;
 CREATE INDEX executions_of_thread ON executions (thread_id);
@@ -128,7 +129,7 @@ async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
 
 @requirement("docs:changes")
 async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(home: Home) -> None:
-    """ours: what the newest two migrations did is undone, so the file is an older version's"""
+    """ours: what the newest three migrations did is undone, so the file is an older version's"""
     execution = await home.asked()
     with closing(sqlite3.connect(home.folder / "planwarden.db")) as database:
         database.create_function("unpacked", 1, unpacked)

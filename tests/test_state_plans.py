@@ -116,8 +116,8 @@ async def _run(data: st.DataObject, plan: JsonValue, ledger: EffectLedger) -> tu
         options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
         execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=parsed, options=options)
         for _ in range(MAX_ROUNDS):
-            with anyio.fail_after(5):
-                execution = await engine.wait(execution, 5)
+            with anyio.fail_after(60):
+                execution = await engine.wait(execution, 60)
             if execution.status == "incomplete":
                 assert execution.usage.tool_calls == execution.options.budget_tool_calls
                 execution = await engine.start(execution, PRINCIPAL, replace(options, budget_tool_calls=None))

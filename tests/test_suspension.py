@@ -180,7 +180,7 @@ async def test_independent_steps_run_at_the_same_time() -> None:
     async def meet(me: int) -> str:
         """Wait for the other one."""
         started[me].set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await started[1 - me].wait()
         return "met"
 

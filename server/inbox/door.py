@@ -14,8 +14,8 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from planwarden.agent.engine import Commit
 from planwarden.agent.errors import PlanwardenError
+from planwarden.agent.ports import Commit
 from planwarden.server.configuration import Settings, operator
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.listening import Listening, listen

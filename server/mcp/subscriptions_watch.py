@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
-from planwarden.agent.engine import Commit
+from planwarden.agent.ports import Commit
 from planwarden.agent.state import Execution
 from planwarden.server.service import MAX_PAGE, Service
 from planwarden.server.views import ToolLine, tool_line

@@ -224,7 +224,7 @@ async def _issuing() -> AsyncGenerator[Issuer]:
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not server.started:
                 await anyio.lowlevel.checkpoint()
         port = server.servers[0].sockets[0].getsockname()[1]

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from planwarden.server.main import main
 
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 """A terminal that says nothing for so long has failed."""
 
 TOOLS = '''
@@ -106,14 +106,7 @@ class Cli:
     def main(self, *words: str) -> "Said":
         """Run the command in this process."""
         assert self.capture is not None
-        self.capture.readouterr()
-        try:
-            code: object = main(["--home", str(self.home), *words])
-        except SystemExit as stop:
-            code = stop.code
-        out, err = self.capture.readouterr()
-        assert isinstance(code, int)
-        return Said(code, out, err)
+        return run_here(self.capture, "--home", str(self.home), *words)
 
     def spawn(self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None) -> "Said":
         """Run the command as a process of its own, without a terminal."""
@@ -147,6 +140,18 @@ class Said:
     def json(self) -> dict[str, Any]:
         """The one document on standard output."""
         return json.loads(self.out)
+
+
+def run_here(capture: pytest.CaptureFixture[str], *words: str) -> Said:
+    """Run the command in this process, with its environment."""
+    capture.readouterr()
+    try:
+        code: object = main(list(words))
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capture.readouterr()
+    assert isinstance(code, int)
+    return Said(code, out, err)
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """Approving without a terminal: a one-time code says who, a digest says what."""
 
-from pathlib import Path
-
 import anyio
 import pytest
 
@@ -13,12 +11,9 @@ from tests.support import tool_step
 
 
 @pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    (home / "tools.py").write_text(TOOLS)
-    (home / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n')
-    return Cli(home, capsys)
+def cli(cli: Cli) -> Cli:
+    (cli.home / "tools.py").write_text(TOOLS)
+    return cli
 
 
 def code_for(cli: Cli, name: str) -> str:

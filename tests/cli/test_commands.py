@@ -21,13 +21,6 @@ from tests.cli.support import ASK_FORM, ERASE, Cli, clean_environment, make_home
 FIND = step("find", "find", {"topic": "x"})
 
 
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH", "PLANWARDEN_SEARCH_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    return Cli(make_home(tmp_path / "home"), capsys)
-
-
 def checks(document: dict[str, JsonValue]) -> dict[str, str]:
     """Status by name of a health report."""
     listed = document["checks"]

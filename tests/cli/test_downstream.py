@@ -8,18 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from tests.cli.support import Cli, Terminal, make_home, on_terminal
+from tests.cli.support import Cli, Terminal, on_terminal
 from tests.downstream.support import DOUBLE
 from tests.requirements import requirement
 
 
 @pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH"):
-        monkeypatch.delenv(name, raising=False)
-    made = Cli(make_home(tmp_path / "home"), capsys)
-    made.write("planwarden.json", servers(d=server(made, "good")))
-    return made
+def cli(cli: Cli) -> Cli:
+    cli.write("planwarden.json", servers(d=server(cli, "good")))
+    return cli
 
 
 @pytest.fixture

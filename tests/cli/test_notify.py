@@ -3,25 +3,22 @@
 import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from anyio.from_thread import start_blocking_portal
 from standardwebhooks.webhooks import Webhook
 
 from planwarden.storage.sqlite import SqliteStore
-from tests.cli.support import ERASE, Cli, make_home
+from tests.cli.support import ERASE, Cli
 from tests.receiver import Manner, Receiver, answers, receiving
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 @pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH", "PLANWARDEN_SEARCH_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("HOOK_SECRET", SECRET)
-    return Cli(make_home(tmp_path / "home"), capsys)
+    return cli
 
 
 @contextmanager

@@ -1,33 +1,93 @@
 """`planwarden run-goal` with a model of each provider, as an operator runs it; and what it says when the settings are wrong."""
 
+import logging
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.from_thread import start_blocking_portal
 from anyio.streams.text import TextReceiveStream
 from benchmarks.providers import PAGE, section
 
-from tests.cli.support import Cli
+from tests.cli.support import Said, run_here
 from tests.doubles.manners import MANNERS
-from tests.doubles.server import serving
+from tests.doubles.server import Double, serving
 from tests.doubles.wire import KEY
-from tests.provider.runs import DONE, GOAL, WAYS, ledger_of, make_home, run_command, run_goal
+from tests.provider.runs import (
+    DONE,
+    GOAL,
+    WAYS,
+    environment_for,
+    finished,
+    ledger_of,
+    make_home,
+    obedient,
+    run_command,
+)
 from tests.requirements import requirement
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+@dataclass(frozen=True)
+class Operator:
+    """Somebody who sets variables and runs the command, in this process, which imports each provider's SDK once."""
+
+    home: Path
+    capture: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture
+
+    def run(self, environment: Mapping[str, str], *words: str) -> Said:
+        """What the command left behind; what it would log to stderr is part of its errors."""
+        for name, value in {"PLANWARDEN_HOME": str(self.home), **environment}.items():
+            self.monkeypatch.setenv(name, value)
+        self.caplog.clear()
+        said = run_here(self.capture, *words)
+        logged = [record.getMessage() + "\n" for record in self.caplog.records if record.levelno >= logging.ERROR]
+        return replace(said, err="".join([said.err, *logged]))
+
+    def refused(self, environment: Mapping[str, str]) -> tuple[int, str]:
+        """Exit code and the one sentence, whichever stream it is on."""
+        said = self.run(environment, "run-goal", GOAL)
+        everything = said.out + said.err
+        assert "Traceback" not in everything and KEY not in everything and ledger_of(self.home) == []
+        [sentence] = [line for line in everything.splitlines() if ": " in line]
+        return said.code, sentence
+
+
+@pytest.fixture
+def operator(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> Operator:
+    for name in [*os.environ]:
+        if name.startswith("PLANWARDEN_") or name.endswith("_API_KEY"):
+            monkeypatch.delenv(name)
+    return Operator(make_home(tmp_path / "home"), capsys, monkeypatch, caplog)
+
+
+@contextmanager
+def elsewhere(double: AbstractAsyncContextManager[Double]) -> Generator[Double]:
+    """The double while it serves in a thread of its own: the command has an event loop for itself."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(double) as served:
+        yield served
 
 
 @requirement("provider:run-goal")
 @pytest.mark.parametrize("name", WAYS)
-async def test_a_goal_is_planned_and_really_done_with_each_provider(tmp_path: Path, name: str) -> None:
+def test_a_goal_is_planned_and_really_done_with_each_provider(operator: Operator, name: str) -> None:
     """spec: issue, show; the page shows what happens here"""
-    with anyio.fail_after(90):
-        run = await run_goal(WAYS[name], make_home(tmp_path / "home"))
+    with elsewhere(obedient(WAYS[name])) as double:
+        environment = environment_for(WAYS[name], double)
+        said = operator.run(environment, "run-goal", GOAL)
+        run = finished(double, environment, operator.home, said.code, said.out, said.err)
     assert (run.code, run.err, run.ledger) == (0, "", DONE)
     assert "3 of 3 steps completed · 2 tool calls · 5 model replies" in run.out and KEY not in run.out
     assert section(WAYS[name], run) in PAGE.read_text(encoding="utf-8"), "run `make providers`"
@@ -50,6 +110,8 @@ async def double_process(*words: str) -> AsyncGenerator[dict[str, str]]:
 
 
 @requirement("provider:run-goal")
+@pytest.mark.anyio
+@pytest.mark.slow
 async def test_a_double_that_was_started_by_hand_is_a_provider_like_any_other(tmp_path: Path) -> None:
     """spec: issue, show; a model that only writes prose at first is made to call its tools"""
     home, plan = make_home(tmp_path / "home"), tmp_path / "plan.json"
@@ -59,16 +121,6 @@ async def test_a_double_that_was_started_by_hand_is_a_provider_like_any_other(tm
             code, out, err = await run_command(home, environment, "run-goal", GOAL)
     assert (code, err, ledger_of(home)) == (0, "", ["write_note the text"])
     assert "not accepted: nothing called write_note; told once to call it" in out
-
-
-async def refused(home: Path, environment: dict[str, str]) -> tuple[int, str]:
-    """Exit code and the one sentence, whichever stream it is on."""
-    with anyio.fail_after(90):
-        code, out, err = await run_command(home, environment, "run-goal", GOAL)
-    said = out + err
-    assert "Traceback" not in said and KEY not in said and ledger_of(home) == []
-    [sentence] = [line for line in said.splitlines() if ": " in line]
-    return code, sentence
 
 
 @requirement("provider:bad-settings")
@@ -87,32 +139,22 @@ async def refused(home: Path, environment: dict[str, str]) -> tuple[int, str]:
     ],
 )
 def test_a_setting_that_cannot_be_right_is_one_sentence_before_anything_starts(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    environment: dict[str, str],
-    why: str,
+    operator: Operator, environment: dict[str, str], why: str
 ) -> None:
     """spec: issue, bad input"""
-    for name in [*os.environ]:
-        if name.startswith("PLANWARDEN_") or name.endswith("_API_KEY"):
-            monkeypatch.delenv(name)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    said = Cli(make_home(tmp_path / "home"), capsys).main("run-goal", GOAL)
+    said = operator.run(environment, "run-goal", GOAL)
     assert said.code == 2 and said.out == "" and said.err.count("\n") == 1
     assert why in said.err and KEY not in said.err
-    assert not (tmp_path / "home" / "planwarden.db").exists()
+    assert not (operator.home / "planwarden.db").exists()
 
 
 @requirement("provider:bad-settings")
-async def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(tmp_path: Path) -> None:
-    """spec: issue, bad input; `test_provider_faults.py` has every wire format"""
-    home = make_home(tmp_path / "home")
-    async with serving("anthropic", MANNERS["obedient"]) as double:
+def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operator) -> None:
+    """spec: issue, bad input; `tests/provider/test_faults.py` has every wire format"""
+    with elsewhere(serving("anthropic", MANNERS["obedient"])) as double:
         provider, _, _ = double.wire.setting.partition(":")
         unknown = {"PLANWARDEN_MODEL": f"{provider}:nope", **double.environment}
-        assert await refused(home, unknown) == (
+        assert operator.refused(unknown) == (
             1,
             f"model_error: {provider}:nope was not found at {double.url} (404); check the model's name and the address",
         )
@@ -121,14 +163,14 @@ async def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(tmp_path: 
             **double.environment,
             double.wire.key_variable: "sk-" + "x" * 40,
         }
-        code, sentence = await refused(home, wrong)
+        code, sentence = operator.refused(wrong)
     assert code == 1 and f"the key was refused (401); check {double.wire.key_variable}" in sentence
     assert "xxxx" not in sentence
 
 
 @requirement("provider:bad-settings")
-async def test_an_endpoint_that_nobody_serves_is_one_sentence(tmp_path: Path) -> None:
+def test_an_endpoint_that_nobody_serves_is_one_sentence(operator: Operator) -> None:
     """spec: issue, bad input"""
     environment = {"PLANWARDEN_MODEL": "ollama:m", "PLANWARDEN_MODEL_URL": "http://127.0.0.1:9/v1"}
-    code, sentence = await refused(make_home(tmp_path / "home"), environment)
+    code, sentence = operator.refused(environment)
     assert code == 1 and "ollama:m cannot be reached at http://127.0.0.1:9/v1 (4 attempts)" in sentence

@@ -13,14 +13,7 @@ import planwarden
 from planwarden.server.views import to_json
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import SqliteStore
-from tests.cli.support import ASK_FORM, ERASE, Cli, make_home, step
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH"):
-        monkeypatch.delenv(name, raising=False)
-    return Cli(make_home(tmp_path / "home"), capsys)
+from tests.cli.support import ASK_FORM, ERASE, Cli, step
 
 
 def stored(home: Path, thread_id: str) -> dict[str, JsonValue]:

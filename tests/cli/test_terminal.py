@@ -17,7 +17,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.answers import Authority, Decision
 from planwarden.agent.state import FINISHED
-from tests.cli.support import ASK_FORM, ERASE, Cli, Terminal, clean_environment, command, make_home, on_terminal, step
+from tests.cli.support import ASK_FORM, ERASE, Cli, Terminal, clean_environment, command, on_terminal, step
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,13 +29,6 @@ CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms
 FIND = step("find", "find", {"topic": "old"})
 
 Open = Callable[..., Terminal]
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH"):
-        monkeypatch.delenv(name, raising=False)
-    return Cli(make_home(tmp_path / "home"), capsys)
 
 
 @pytest.fixture
@@ -362,7 +355,7 @@ def test_an_interrupted_run_exits_quietly_and_goes_on_elsewhere(cli: Cli) -> Non
         async with planwarden.Warden(cli.home) as warden:
             [header] = await warden.service.engine.store.executions(None, 1)
             execution, _ = await warden.service.engine.current(header.execution_id)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while execution.status not in FINISHED:
                     await warden.service.engine.changed(execution.execution_id)
                     execution, _ = await warden.service.engine.current(execution.execution_id)

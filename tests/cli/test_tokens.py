@@ -1,18 +1,9 @@
 """`planwarden token`, and what `serve` says before it serves."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.cli.support import Cli, make_home
+from tests.cli.support import Cli
 from tests.requirements import requirement
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL"):
-        monkeypatch.delenv(name, raising=False)
-    return Cli(make_home(tmp_path / "home"), capsys)
 
 
 def test_a_token_is_shown_once_and_listed_without_its_secret(cli: Cli) -> None:
@@ -56,18 +47,19 @@ def test_wrong_use_is_one_sentence(cli: Cli, words: tuple[str, ...]) -> None:
 
 
 @requirement("network:trust")
-@pytest.mark.parametrize("words", [("serve",), (), ("serve", "--http", "--host", "0.0.0.0")])
-def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli, words: tuple[str, ...]) -> None:
+def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli) -> None:
     """spec: on standard error, at every start."""
+    everybody = ("serve", "--http", "--host", "0.0.0.0")
     (cli.home / "planwarden.toml").write_text("[approvals]\ntrust_caller = true\n")
-    said = cli.spawn(*words)
-    assert "trust_caller is on" in said.err and said.out == ""
+    for said in (cli.spawn("serve"), cli.spawn(), cli.main(*everybody)):
+        assert "trust_caller is on" in said.err and said.out == ""
     (cli.home / "planwarden.toml").write_text("")
-    assert "trust_caller" not in cli.spawn(*words).err
+    for said in (cli.spawn("serve"), cli.main(*everybody)):
+        assert "trust_caller" not in said.err and said.out == ""
 
 
 @requirement("network:bind")
 def test_serving_everybody_is_refused_with_one_sentence(cli: Cli) -> None:
-    said = cli.spawn("serve", "--http", "--host", "0.0.0.0")
+    said = cli.main("serve", "--http", "--host", "0.0.0.0")
     assert said.code == 2 and len(said.err.strip().splitlines()) == 1
     assert "token add" in said.err and "allowed_hosts" in said.err

@@ -148,9 +148,9 @@ class Person:
 
     async def drive(self, execution: Execution) -> Execution:
         """The finished execution. Whoever is stuck for ten seconds is stuck for ever."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while True:
-                execution = await self.engine.wait(execution, 10)
+                execution = await self.engine.wait(execution, 60)
                 if execution.is_finished:
                     self.acknowledged.finished[execution.execution_id] = execution.status
                     return execution

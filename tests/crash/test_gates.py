@@ -63,7 +63,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         yield World(tmp_path)
 
 

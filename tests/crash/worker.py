@@ -118,7 +118,7 @@ async def run_on_a_full_disk(folder: Path, arguments: list[str]) -> None:
     async with Engine(store, tools, CallerModel(), Policy()) as engine:
         plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.facts())
         created = await engine.create(thread_id="t", principal="ann", goal=None, plan=plan, options=ev.Options())
-        finished = await engine.wait(created, 30)
+        finished = await engine.wait(created, 60)
         recorded = await store.read(created.execution_id)
     await store.close()
     kinds: list[JsonValue] = [type(entry.event).__name__ for entry in recorded]
@@ -144,7 +144,7 @@ class Toil:
     async def drive(self, execution_id: str) -> None:
         while True:
             execution, _ = await self._engine.current(execution_id)
-            execution = await self._engine.wait(execution, 5)
+            execution = await self._engine.wait(execution, 60)
             if execution.is_finished:
                 say(["finished", execution_id, execution.status])
                 return

@@ -17,7 +17,7 @@ from planwarden.storage.memory import MemoryStore
 from tests.support import plan, tool_step
 
 DOUBLE = Path(__file__).parent.parent / "doubles" / "hostile_server.py"
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @dataclass

@@ -22,7 +22,7 @@ def place(tmp_path: Path) -> Place:
 
 async def others_still_work(warden: planwarden.Warden) -> None:
     """The tools of the well-behaved server and our own answer, and soon."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         assert (await called(warden, "good_echo", {"text": "x"})).status == "completed"
         assert (await called(warden, "calculator", {"expression": "1+1"})).status == "completed"
 
@@ -139,7 +139,7 @@ async def test_catastrophic_patterns_and_references_stall_nothing(place: Place) 
     """spec: issue, catastrophic pattern"""
     place.serve(bad="pattern", good="good")
     async with place.warden() as warden:
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             assert "does not fit its output schema" in error_of(await called(warden, "bad_match"))
         assert [found.name for found in warden.tools.definitions() if found.source == "bad"] == ["bad_match"]
         assert "following its references" in reason(warden)

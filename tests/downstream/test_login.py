@@ -56,7 +56,7 @@ def file_of(place: Place) -> LoginFile:
 
 async def log_in(place: Place, opens: Opens) -> bool:
     config, file = found(home_of(place).downstream, "d")
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         return await logged_in(config, file, opens)
 
 

@@ -66,7 +66,7 @@ async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -
         except (CodeRefused, RateLimited):
             return
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             for number in range(16):
                 tasks.start_soon(use, codes.link if number % 2 else codes.typed)

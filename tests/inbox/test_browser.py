@@ -2,7 +2,6 @@
 its policy in the console.
 """
 
-import importlib.util
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,20 +12,15 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from tests.inbox.scene import CLEAN_UP, HOSTILE, LETTER, PAY, Scene, chromium, launched, scene
+from tests.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.inbox.scene import CLEAN_UP, HOSTILE, LETTER, PAY, Scene, launched, scene
 from tests.requirements import requirement
 from tests.support import tool_step
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Error, Page, Route
 
-CHROMIUM = chromium()
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine; `make browser` installs it"),
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-]
+pytestmark = DRIVES_CHROMIUM
 
 
 @dataclass

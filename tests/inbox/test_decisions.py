@@ -407,7 +407,7 @@ async def test_a_decision_counts_in_whichever_process_it_is_made(tmp_path: Path)
         page = await browser.open("/inbox")
         assert execution.suspensions[0].suspension_id in page.text
         assert (await browser.decide(execution.suspensions[0].suspension_id, "approve")).status == 303
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while (await asking.get_execution(execution.thread_id)).status != "completed":
                 await anyio.lowlevel.checkpoint()
     assert ledger.lines == ["erase [1]"]
@@ -431,7 +431,7 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
             assert (await browser.decide(asked.suspension_id, "approve")).status == 303
             assert ledger.lines == []
         clock.advance(60)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await asking.service.engine.tick()
             while (await asking.get_execution(asked.thread_id)).status != "completed":
                 await anyio.lowlevel.checkpoint()
@@ -469,5 +469,5 @@ async def test_a_decision_by_another_door_is_seen_on_the_page() -> None:
 async def _answered(found: Inbox, asked: views.Suspension, authority: Authority) -> None:
     decision = Decision(approved=True)
     await found.warden.service.answer(
-        asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=5, principal="local"
+        asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal="local"
     )

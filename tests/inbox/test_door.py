@@ -101,7 +101,7 @@ async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> Non
     async with _door(ledger) as (made, opened, called), Person() as person:
         done = await made.execute_plan(plan(tool_step("n", "note", {"text": "x"})))
         assert done.status == "completed" and made.service.inbox is None
-        thinking = await made.run_goal("think", wait_seconds=5)
+        thinking = await made.run_goal("think", wait_seconds=60)
         assert thinking.suspensions[0].how_to_answer.inbox_url is None and made.service.inbox is None
         asked = await made.execute_plan(plan(DANGER))
         address = _address(asked)

@@ -99,7 +99,7 @@ async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> 
     """spec: pending questions of all threads; questions to the calling model are not"""
     async with inbox() as found:
         first = await found.ask()
-        await found.warden.run_goal("think", wait_seconds=5)
+        await found.warden.run_goal("think", wait_seconds=60)
         other = await found.warden.execute_plan(plan(confirm("c")), principal="bob")
         page = await (await _in(found)).open("/inbox")
         ids = re.findall(r'id="q-(\w+)"', page.text)
@@ -112,7 +112,7 @@ async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> 
 async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path: str) -> None:
     """spec: forged, foreign, expired ids: absent and foreign look the same"""
     async with inbox() as found:
-        asked = await found.warden.run_goal("think", wait_seconds=5)
+        asked = await found.warden.run_goal("think", wait_seconds=60)
         browser = await _in(found)
         csrf = (await browser.open("/inbox")).forms[0].fields["csrf"]
         answers: list[tuple[int, str]] = []

@@ -34,7 +34,7 @@ async def serving(settings: Settings, *, host: str = "127.0.0.1", accepts_trust:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await ready.wait()
         yield addresses[0]
         tasks.cancel_scope.cancel()
@@ -61,7 +61,7 @@ async def revoke(settings: Settings, name: str) -> None:
 @asynccontextmanager
 async def client_of(url: str, token: str, era: Era, person: Person | None = None) -> AsyncGenerator[Client]:
     """A client that sends the token with every request."""
-    async with httpx2.AsyncClient(headers=bearing(token), timeout=30) as http:
+    async with httpx2.AsyncClient(headers=bearing(token), timeout=60) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=era, elicitation_callback=person) as client:
             yield client

@@ -82,7 +82,7 @@ class TakesTasks(ClientExtension):
 
     async def heard(self, matches: Callable[[Document], bool]) -> Document:
         """The first notification, past or to come, that matches."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while True:
                 bell = self._bell
                 for found in self.told:
@@ -123,7 +123,7 @@ async def cancel(client: Client, task_id: str) -> Document:
 
 async def until(client: Client, task_id: str, *statuses: str) -> Document:
     """The task as soon as it has one of the statuses; asked for as fast as the server answers."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while True:
             found = await get(client, task_id)
             if found["status"] in statuses:

@@ -2,7 +2,6 @@
 
 import html
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,12 @@ from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from pydantic import JsonValue
 
 from planwarden.server.mcp.app import page
+from tests.browser import CHROMIUM, NEEDS_CHROMIUM
 from tests.mcp.support import Document, ok, sender, served
 from tests.requirements import requirement
 from tests.support import Ledger, confirm, plan, tool_step
 
-CHROMIUM = next(
-    (found for name in ("chromium", "google-chrome", "chromium-browser") if (found := shutil.which(name))), ""
-)
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM, reason="needs Chromium: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, *NEEDS_CHROMIUM]
 
 APPS = [advertise(EXTENSION_ID, {"mimeTypes": [APP_MIME_TYPE]})]
 NASTY = "<img src=x onerror=alert(1)><script>parent.hacked=1</script>\u202e[Approve]\x1b[2J\nRun this call?"
@@ -98,6 +91,7 @@ async def _drawn(
 def _browse(folder: Path, text: str, words: list[str]) -> str:
     file = folder / "host.html"
     file.write_text(text, encoding="utf-8")
+    assert CHROMIUM is not None
     command = [
         CHROMIUM,
         "--headless",

@@ -52,7 +52,7 @@ async def test_somebody_who_decides_elsewhere_ends_an_open_form(tmp_path: Path) 
         async def resume() -> None:
             ended.append(await ok(client, "resume_execution", **ids_of(asked), decision=APPROVE))
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             tasks.start_soon(resume)
             await opened.wait()
             ids = ids_of(asked)

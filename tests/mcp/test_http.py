@@ -71,12 +71,12 @@ async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path, era: Era) ->
         gate = sys.modules[f"planwarden_tools_gate_{era}"]
         async with Client(url, mode=era) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "execute_plan", {"plan": plan(tool_step("a", "gate"), confirm("b"))})
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 await gate.STARTED.wait()
             tasks.cancel_scope.cancel()
         gate.OPENED.set()
         async with Client(url, mode=era) as client:
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 page = await ok(client, "list_suspensions")
                 while not page["total"]:
                     page = await ok(client, "list_suspensions")

@@ -1,6 +1,8 @@
 """Questions that a person decides outside of MCP: the client is sent an address, and the store says what was decided."""
 
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -281,6 +283,19 @@ async def _returned(client: Client, arguments: Document) -> str:
     return result.request_state
 
 
+@asynccontextmanager
+async def _asked(home: Path, question: Document = DANGEROUS) -> AsyncGenerator[tuple[Served, Client, Ledger, Document]]:
+    """A server that has an inbox, a client that asks nobody, the ledger, and the arguments that resume the question."""
+    ledger = Ledger()
+    async with (
+        served(home, tools=ledger.tools()) as found,
+        Client(found.server, elicitation_callback=nobody) as client,
+    ):
+        found.warden.service.inbox = INBOX
+        asked = await ok(client, "execute_plan", plan=question)
+        yield found, client, ledger, {**ids_of(asked), **NOW}
+
+
 def _says(action: Any, **content: Any) -> Document:
     return {"decision": ElicitResult(action=action, content=content or None)}
 
@@ -294,14 +309,8 @@ async def test_a_replayed_answer_without_a_decision_is_slowed_down_too(
     tmp_path: Path, answer: Document, is_form: bool
 ) -> None:
     """spec: the limit covers every path, also one that skips the question."""
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, elicitation_callback=nobody) as client,
-    ):
-        found.warden.service.inbox = INBOX
-        asked = await ok(client, "execute_plan", plan=plan(confirm("b")) if is_form else DANGEROUS)
-        arguments: Document = {**ids_of(asked), **NOW}
+    question = plan(confirm("b")) if is_form else DANGEROUS
+    async with _asked(tmp_path, question) as (_, client, ledger, arguments):
         state = await _returned(client, arguments)
         codes: list[str] = []
         for _ in range(8):
@@ -315,17 +324,10 @@ async def test_a_replayed_answer_without_a_decision_is_slowed_down_too(
 
 @requirement("resume:state")
 async def test_one_sealed_address_accepted_a_hundred_times_has_the_one_effect_of_the_decision(tmp_path: Path) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, elicitation_callback=nobody) as client,
-    ):
-        found.warden.service.inbox = INBOX
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        arguments: Document = {**ids_of(asked), **NOW}
+    async with _asked(tmp_path) as (found, client, ledger, arguments):
         state = await _returned(client, arguments)
-        assert state and ids_of(asked)["suspensionId"] not in state
-        await _decide(found, f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}")
+        assert state and arguments["suspensionId"] not in state
+        await _decide(found, f"{INBOX}/suspensions/{arguments['suspensionId']}")
         for _ in range(100):
             result = await client.session.call_tool(
                 "resume_execution",
@@ -340,14 +342,7 @@ async def test_one_sealed_address_accepted_a_hundred_times_has_the_one_effect_of
 @requirement("resume:state")
 async def test_the_state_of_a_page_cannot_be_answered_as_a_form(tmp_path: Path) -> None:
     """spec: form accepted for a dangerous call: still pending."""
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, elicitation_callback=nobody) as client,
-    ):
-        found.warden.service.inbox = INBOX
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        arguments: Document = {**ids_of(asked), **NOW}
+    async with _asked(tmp_path) as (_, client, ledger, arguments):
         state = await _returned(client, arguments)
         for said in ("approve", "reject"):
             result = await client.session.call_tool(
@@ -361,14 +356,8 @@ async def test_the_state_of_a_page_cannot_be_answered_as_a_form(tmp_path: Path) 
 async def test_a_question_that_was_returned_too_long_ago_is_asked_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_form: bool
 ) -> None:
-    ledger = Ledger()
-    async with (
-        served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, elicitation_callback=nobody) as client,
-    ):
-        found.warden.service.inbox = INBOX
-        asked = await ok(client, "execute_plan", plan=plan(confirm("b")) if is_form else DANGEROUS)
-        arguments: Document = {**ids_of(asked), **NOW}
+    question = plan(confirm("b")) if is_form else DANGEROUS
+    async with _asked(tmp_path, question) as (_, client, ledger, arguments):
         long_ago = time.time() - QUESTION_TTL_S - 60
         with monkeypatch.context() as past:
             past.setattr(mcp.server.request_state, "time", SimpleNamespace(time=lambda: long_ago))
@@ -424,13 +413,7 @@ async def test_a_protocol_that_knows_no_addresses_is_sent_none(tmp_path: Path) -
 
 async def test_the_returned_address_is_an_ordinary_one_and_always_the_same(tmp_path: Path) -> None:
     """spec: deterministic, or it is asked again for ever; the id of the older era is not sent in the newer."""
-    async with (
-        served(tmp_path, tools=Ledger().tools()) as found,
-        Client(found.server, elicitation_callback=nobody) as client,
-    ):
-        found.warden.service.inbox = INBOX
-        asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        arguments: Document = {**ids_of(asked), **NOW}
+    async with _asked(tmp_path) as (_, client, _, arguments):
         first, second = [
             await client.session.call_tool("resume_execution", arguments, allow_input_required=True) for _ in range(2)
         ]

@@ -105,7 +105,7 @@ async def test_what_does_not_exist_is_not_found(tmp_path: Path, era: Era, uri: s
 async def test_a_question_that_is_absent_answered_or_somebody_elses_is_the_same_error(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         erasing = plan(tool_step("a", "erase", {"ids": [1]}))
-        foreign = await found.warden.service.execute_plan(erasing, principal="somebody else", wait_seconds=5)
+        foreign = await found.warden.service.execute_plan(erasing, principal="somebody else", wait_seconds=60)
         [theirs] = foreign.suspensions
         answered = await ok(client, "execute_plan", plan=erasing)
         await ok(client, "resume_execution", **ids_of(answered), decision={"approved": False})

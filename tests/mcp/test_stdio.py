@@ -66,7 +66,7 @@ async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> Non
         confirm("b"),
         asked_step("c", "note"),
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with Client(_server(home), mode=era) as client:
             asked = await ok(client, "execute_plan", plan=steps)
             assert (asked["status"], _ledger(home)) == ("suspended", ["first"])
@@ -86,7 +86,7 @@ async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> Non
 @pytest.mark.anyio
 async def test_two_processes_share_a_home_and_its_questions(home: Path) -> None:
     """spec: a form returned by one process is answered through another."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with (
             Client(_server(home), elicitation_callback=approving()) as first,
             Client(_server(home), elicitation_callback=approving()) as second,
@@ -140,12 +140,12 @@ def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Pa
         _send(process, {"jsonrpc": "2.0", "id": 3, "method": "no/such"})
         assert _read(process)["error"]["code"] == -32601
         if ending == "end of input":
-            out, err = process.communicate(timeout=10)
+            out, err = process.communicate(timeout=60)
             expected = 0
         else:
             number = getattr(signal, ending)
             process.send_signal(number)
-            process.wait(10)
+            process.wait(60)
             assert process.stdout is not None and process.stderr is not None
             out, err, expected = process.stdout.read(), process.stderr.read(), 128 + number
         assert (process.returncode, out) == (expected, b"")
@@ -157,7 +157,7 @@ def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Pa
 def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(home: Path) -> None:
     (home / "tools.py").write_text("raise RuntimeError('no such machine')\n")
     command = [*COMMAND, "--home", str(home)]
-    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"tools.py" in done.stderr and b"no such machine" in done.stderr and b"Traceback" not in done.stderr
 
@@ -172,5 +172,5 @@ assert not {"mcp", "mcp_types", "starlette", "uvicorn"} & set(sys.modules)
 import planwarden.server.mcp.server
 assert not {"trafilatura", "pydantic_ai", "jsonschema", "rich"} & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()

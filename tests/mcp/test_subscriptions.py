@@ -64,7 +64,7 @@ class Listener:
 
     async def told(self, uri: str, times: int = 1) -> None:
         """Returns when the address was told so often."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while self.uris.count(uri) < times:
                 await self._bell.wait()
 
@@ -111,13 +111,13 @@ async def approve_all(service: Service) -> None:
     """What a person does in the terminal, for everybody's questions."""
     for found in (await service.list_suspensions(principal=None)).suspensions:
         await service.answer(
-            found.thread_id, found.suspension_id, Decision(approved=True), PERSON, wait_seconds=5, principal=None
+            found.thread_id, found.suspension_id, Decision(approved=True), PERSON, wait_seconds=60, principal=None
         )
 
 
 async def asked_by(found: Served, principal: str = "local") -> str:
     """The thread of a plan that waits for a person."""
-    view = await found.warden.service.execute_plan(CONFIRMED, wait_seconds=5, principal=principal)
+    view = await found.warden.service.execute_plan(CONFIRMED, wait_seconds=60, principal=principal)
     assert view.status == "suspended"
     return view.thread_id
 
@@ -217,7 +217,7 @@ async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path, task_ids:
     wanted = SubscriptionFilter.model_validate({"taskIds": task_ids})
     request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
     async with served(tmp_path) as found, Client(found.server, mode="auto", extensions=[TakesTasks()]) as client:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             assert await code_of(client.session.send_request(request, EmptyResult)) == INVALID_PARAMS
 
 
@@ -226,7 +226,7 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
     """ours: however much happens while it does not listen, the queue has one entry for each thing it watches."""
     async with warden(Ledger()) as w:
         service, bus, heard = w.service, InMemorySubscriptionBus(), list[object]()
-        view = await service.execute_plan(CONFIRMED, wait_seconds=5, principal="local")
+        view = await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
         watch = Watch(service, "local", bus, lambda event: True)
         [question] = view.suspensions
         one = SuspensionTopic("q", question.suspension_id)
@@ -240,13 +240,13 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
             assert await watch.add(topic)
         async with aclosing(watch.changes()) as changes, anyio.create_task_group() as tasks:
             tasks.start_soon(bus.publish, ToolsListChanged())
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 assert await anext(changes) == ToolsListChanged()
             for _ in range(50):
                 await approve_all(service)
-                await service.execute_plan(CONFIRMED, wait_seconds=5, principal="local")
+                await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
             await bus.publish(ResourceUpdated("the end"))
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 while ResourceUpdated("the end") not in heard:
                     heard.append(await anext(changes))
         assert set(heard[:-1]) == topics and len(heard) == len(topics) + 1
@@ -269,7 +269,7 @@ async def test_what_extensions_publish_reaches_those_who_asked_for_it(tmp_path: 
             client.listen(resource_subscriptions=["test://watched"]) as watched,
         ):
             await client.call_tool("change", {})
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 assert await anext(aiter(tools)) == ToolsListChanged()
                 assert await anext(aiter(watched)) == ResourceUpdated("test://watched")
 
@@ -289,7 +289,7 @@ async def test_a_server_that_stops_ends_its_streams_in_order(tmp_path: Path) -> 
             await serve_http(Settings(home=tmp_path), port=0, started=started)
         stopped.set()
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             scope = anyio.CancelScope()
             tasks.start_soon(serve, scope)

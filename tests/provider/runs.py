@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import anyio
 from tests.cli.support import clean_environment
 from tests.doubles.asked import Asked, Body
 from tests.doubles.manners import MANNERS
-from tests.doubles.server import serving
+from tests.doubles.server import Double, serving
 
 GOAL = "Find the stale records and note what they are."
 PLAN: Body = {
@@ -106,14 +107,26 @@ def make_home(folder: Path) -> Path:
 
 async def run_goal(way: Way, home: Path) -> Finished:
     """Plan for the goal and run the plan, with an obedient model that speaks the provider's wire format."""
-    async with serving(way.wire, MANNERS["obedient"], plan=PLAN) as double:
-        environment = {"PLANWARDEN_MODEL": double.wire.setting, **double.environment}
-        if way.in_text:
-            environment["PLANWARDEN_MODEL_MODE"] = "text"
+    async with obedient(way) as double:
+        environment = environment_for(way, double)
         code, out, err = await run_command(home, environment, "run-goal", GOAL)
-        shown = {name: value.replace(double.key, "KEY") for name, value in environment.items()}
-        shown["PLANWARDEN_MODEL_URL"] = double.url.replace(str(double.port), "PORT")
-        return Finished(shown, code, out, err, ledger_of(home), double.asked)
+        return finished(double, environment, home, code, out, err)
+
+
+def obedient(way: Way) -> AbstractAsyncContextManager[Double]:
+    return serving(way.wire, MANNERS["obedient"], plan=PLAN)
+
+
+def environment_for(way: Way, double: Double) -> dict[str, str]:
+    """What an operator sets to use the double."""
+    in_text = {"PLANWARDEN_MODEL_MODE": "text"} if way.in_text else {}
+    return {"PLANWARDEN_MODEL": double.wire.setting, **double.environment, **in_text}
+
+
+def finished(double: Double, environment: Mapping[str, str], home: Path, code: int, out: str, err: str) -> Finished:
+    shown = {name: value.replace(double.key, "KEY") for name, value in environment.items()}
+    shown["PLANWARDEN_MODEL_URL"] = double.url.replace(str(double.port), "PORT")
+    return Finished(shown, code, out, err, ledger_of(home), double.asked)
 
 
 async def run_command(home: Path, environment: Mapping[str, str], *words: str) -> tuple[int, str, str]:

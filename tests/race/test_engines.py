@@ -82,7 +82,7 @@ class World:
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     back_end = BACK_ENDS[request.param](tmp_path / "home")
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             yield World(back_end, tmp_path)
     finally:
         await back_end.close()
@@ -133,7 +133,7 @@ async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_bran
         await until_step(owner, running, "mail", "completed")
         assert world.ledger.tools_run() == ["mail"]
         gate.may_pass.set()
-        done = await owner.wait(running, 5)
+        done = await owner.wait(running, 60)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["mail", "slow"])
 
 
@@ -159,13 +159,13 @@ async def test_a_watcher_in_another_process_is_woken_by_the_end(world: World) ->
         seen: list[Execution] = []
 
         async def watch() -> None:
-            seen.append(await other.wait(running, 5))
+            seen.append(await other.wait(running, 60))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
             await other.tick()
             gate.may_pass.set()
-            done = await owner.wait(running, 5)
+            done = await owner.wait(running, 60)
             while not seen:
                 await anyio.lowlevel.checkpoint()
                 await other.tick()
@@ -217,7 +217,7 @@ async def test_what_another_process_acknowledged_is_shown_although_something_of_
             await late.is_reached.wait()
             done = await first.wait(await answer(first, asked), 5)
             shown, _ = await second.current(asked.execution_id)
-            assert shown == await second.wait(shown, 5) == done
+            assert shown == await second.wait(shown, 60) == done
             late.may_pass.set()
     assert world.ledger.tools_run() == ["mail"]
 
@@ -232,7 +232,7 @@ async def test_a_cancellation_from_another_process_stops_the_owners_call(world: 
         known, _ = await other.current(running.execution_id)
         await other.cancel(known, PRINCIPAL, "enough")
         await owner.tick()
-        done = await owner.wait(running, 5)
+        done = await owner.wait(running, 60)
     assert (done.status, done.cancel_reason, world.ledger.tools_run()) == ("cancelled", "enough", [])
     assert done.steps["slow"].calls[0].status == "outcome_unknown"
     assert done.open_suspensions == ()
@@ -250,7 +250,7 @@ async def test_a_deadline_that_another_process_saw_pass_reaches_the_owner(world:
         await owner.tick()
         await until_step(owner, running, "mail", "skipped")
         gate.may_pass.set()
-        done = await owner.wait(running, 5)
+        done = await owner.wait(running, 60)
     assert (done.status, world.ledger.tools_run()) == ("rejected", ["slow"])
 
 
@@ -272,7 +272,7 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(wor
         await other.answer(running, PRINCIPAL, asked.question.suspension_id, YES, PERSON)
         world.clock.advance(LEASE_S)
         await owner.tick()
-        done = await owner.wait(running, 5)
+        done = await owner.wait(running, 60)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow", "mail"])
 
 
@@ -288,12 +288,12 @@ async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_is
         await gate.is_reached.wait()
         world.clock.advance(LEASE_S)
         await other.tick()
-        asked = await other.wait(running, 5)
+        asked = await other.wait(running, 60)
         assert [found.question.kind for found in asked.open_suspensions] == ["reconcile"]
         gate.may_pass.set()
         while not world.ledger.tools_run():
             await anyio.lowlevel.checkpoint()
-        late = await silent.wait(running, 5)
+        late = await silent.wait(running, 60)
         assert late.status == "suspended" and "ToolReturned" not in await world.kinds(running)
         truth = world.ledger.truth(f"{running.execution_id}:slow:1")
         done = await other.wait(await answer(other, asked, Decision(content=truth)), 5)
@@ -310,11 +310,11 @@ async def test_a_read_of_a_silent_owner_is_repeated_and_recorded_once(world: Wor
         await gate.is_reached.wait()
         world.clock.advance(LEASE_S)
         await other.tick()
-        done = await other.wait(running, 5)
+        done = await other.wait(running, 60)
         gate.may_pass.set()
         while len(world.ledger.tools_run()) < 2:
             await anyio.lowlevel.checkpoint()
-        late = await silent.wait(running, 5)
+        late = await silent.wait(running, 60)
     assert done.status == late.status == "completed"
     assert (await world.kinds(running)).count("ToolReturned") == 1
 
@@ -351,7 +351,7 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
         assert world.ledger.tools_run() == ["slow", "late"]
         assert (await world.stored(running)).version == version
         never.may_pass.set()
-        done = await other.wait(running, 5)
+        done = await other.wait(running, 60)
     assert done.status == "completed"
 
 
@@ -372,7 +372,7 @@ async def test_of_many_processes_one_takes_over(world: World) -> None:
             for engine in (one, two, three):
                 tasks.start_soon(engine.tick)
                 tasks.start_soon(engine.tick)
-            asked = await one.wait(running, 5)
+            asked = await one.wait(running, 60)
             assert len(asked.open_suspensions) == 1
         assert (await world.kinds(running)).count("ToolOutcomeUnknown") == 1
 
@@ -389,7 +389,7 @@ async def test_an_effect_cut_off_by_shutdown_is_asked_about_by_the_next_process(
         await gate.is_reached.wait()
     async with world.process() as engine:
         await engine.tick()
-        asked = await engine.wait(running, 5)
+        asked = await engine.wait(running, 60)
         [found] = asked.open_suspensions
         assert (found.question.kind, world.ledger.tools_run()) == ("reconcile", [])
         truth = world.ledger.truth(f"{running.execution_id}:slow:1")
@@ -406,7 +406,7 @@ async def test_a_reconciliation_that_is_rejected_gives_the_step_up(world: World)
         await gate.is_reached.wait()
     async with world.process() as engine:
         await engine.tick()
-        asked = await engine.wait(running, 5)
+        asked = await engine.wait(running, 60)
         done = await engine.wait(await answer(engine, asked, Decision(approved=False)), 5)
     assert (done.status, done.error_code, world.ledger.tools_run()) == ("failed", "outcome_unknown", [])
     assert done.steps["after"].status == "skipped"
@@ -421,7 +421,7 @@ async def test_a_read_cut_off_by_shutdown_is_repeated_by_the_next_process(world:
         await gate.is_reached.wait()
     async with world.process(effect="read") as engine:
         await engine.tick()
-        asked = await engine.wait(running, 5)
+        asked = await engine.wait(running, 60)
         done = await engine.wait(await answer(engine, asked), 5)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow", "mail"])
 

@@ -74,7 +74,7 @@ class Racer:
         execution = await self._engine.create(
             thread_id=self._engine.ids.new(), principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options()
         )
-        execution = await self._engine.wait(execution, 30)
+        execution = await self._engine.wait(execution, 60)
         [asked] = execution.open_suspensions
         return [execution.execution_id, asked.question.suspension_id, asked.question.expires_at]
 
@@ -109,7 +109,7 @@ class Racer:
     async def look(self, execution_id: str, suspension_id: str) -> JsonValue:
         """How it ended: the execution's status, the question's, and how many answers the log holds."""
         execution, _ = await self._engine.current(execution_id)
-        execution = await self._engine.wait(execution, 30)
+        execution = await self._engine.wait(execution, 60)
         asked = execution.suspensions[suspension_id]
         verdict = asked.status
         if asked.status == "decided" and asked.decision is not None:

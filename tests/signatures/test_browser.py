@@ -1,6 +1,5 @@
 """Signing in a real Chromium with its virtual authenticators (https://www.w3.org/TR/webauthn-3/#sctn-automation)."""
 
-import importlib.util
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import pytest
 
 from planwarden.server.configuration import Settings
 from planwarden.server.inbox.app import inbox_app
@@ -20,7 +18,8 @@ from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.signatures.options import Place
 from planwarden.storage.sessions import Session
 from planwarden.storage.sqlite import SqliteStore
-from tests.inbox.scene import chromium, launched
+from tests.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.inbox.scene import launched
 from tests.inbox.support import Inbox
 from tests.requirements import requirement
 from tests.signatures.support import WIPE, Authenticator, wipe
@@ -29,13 +28,7 @@ from tests.support import Ledger, warden
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-CHROMIUM = chromium()
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine; `make browser` installs it"),
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-]
+pytestmark = DRIVES_CHROMIUM
 
 
 @dataclass

@@ -109,7 +109,7 @@ async def test_the_door_of_a_server_without_a_port_opens_at_localhost(tmp_path: 
     settings = Settings(home=tmp_path, opens_inbox=False)
     store = SqliteStore.open(tmp_path / "planwarden.db")
     made = planwarden.Warden(settings=settings, tools=[wipe(Ledger())], store=store)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with made, with_door(settings, made.service), httpx2.AsyncClient() as client:
             asked = await made.execute_plan(plan(WIPE))
             url = asked.suspensions[0].how_to_answer.inbox_url
@@ -142,7 +142,7 @@ async def test_over_http_the_inbox_is_at_localhost_unless_somebody_else_has_half
     async def serve() -> None:
         await serve_http(Settings(home=tmp_path), port=port, started=started)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks, httpx2.AsyncClient() as client:
             tasks.start_soon(serve)
             await ready.wait()

@@ -32,7 +32,7 @@ class Gate:
     def held(self) -> Generator[None]:
         self.transactions += 1
         self.is_reached.set()
-        assert self._opened.wait(10)
+        assert self._opened.wait(60)
         yield
 
 
@@ -192,7 +192,7 @@ async def test_a_lock_that_nobody_gives_up_fails_the_whole_group_at_once(tmp_pat
     @contextmanager
     def stuck() -> Generator[None]:
         tries.append(1)
-        assert may_try.wait(10)
+        assert may_try.wait(60)
         if not is_free.is_set():
             raise StoreError("another process has held the lock")
         yield

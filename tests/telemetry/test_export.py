@@ -57,7 +57,7 @@ def _resource(receiver: Receiver) -> dict[str, str]:
 @requirement("telemetry:variables")
 async def test_the_variables_for_keys_names_and_resources_hold(tmp_path: Path) -> None:
     """spec: OpenTelemetry, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES"""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with receiving(answers(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             told = {
@@ -90,7 +90,7 @@ async def test_the_variables_for_samplers_and_switches_hold(
     tmp_path: Path, variables: dict[str, str], paths: set[str]
 ) -> None:
     """spec: OpenTelemetry, SDK variables; metrics do not depend on what is sampled"""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with receiving(answers(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             assert await _run(tmp_path, base | variables) == ""
@@ -158,7 +158,7 @@ async def test_a_collector_receives_spans_and_metrics_over_grpc(tmp_path: Path) 
 @requirement("telemetry:variables")
 async def test_a_protocol_that_is_not_spoken_is_named_and_nothing_is_sent(tmp_path: Path) -> None:
     """ours: a warning when variables say so, which a host may have set for itself; an error when the file asks for more"""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with receiving(answers(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             said = await _run(tmp_path, base | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})

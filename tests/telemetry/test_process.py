@@ -49,6 +49,9 @@ async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
                 "OTEL_BSP_SCHEDULE_DELAY": "10",
                 "OTEL_METRIC_EXPORT_INTERVAL": "50",
             }
+            if manner is not is_silent:
+                # Otherwise each way to fail is tried again until the end of the process waits no longer.
+                environment["OTEL_EXPORTER_OTLP_TIMEOUT"] = "0.2"
             command = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
             server = StdioServerParameters(command=sys.executable, args=command, env=environment)
             async with Client(stdio_client(server, errlog=errors)) as client:

@@ -18,8 +18,8 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from planwarden.agent.engine import Commit
 from planwarden.agent.errors import ToolError
+from planwarden.agent.ports import Commit
 from planwarden.agent.tool import ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.delegate.delegation import Delegate, children

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -16,7 +15,7 @@ from planwarden.server.commands.run import Desk, approve, conclude, run_plan
 from planwarden.server.terminal.terminal import Terminal
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import SqliteStore
-from tests.cli.support import ASK_FORM, ERASE, Cli, make_home, step
+from tests.cli.support import ASK_FORM, ERASE, Cli, step
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
 
@@ -35,13 +34,6 @@ class Seat(Terminal):
     @property
     def shown(self) -> str:
         return self.paper.getvalue()
-
-
-@pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH", "EDITOR", "VISUAL"):
-        monkeypatch.delenv(name, raising=False)
-    return Cli(make_home(tmp_path / "home"), capsys)
 
 
 def run(cli: Cli, seat: Seat, *steps: JsonValue) -> Execution:

@@ -1,0 +1,33 @@
+"""How an engine ends when something in it has failed for good."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from planwarden.agent import events as ev
+from planwarden.agent.engine import Engine
+from planwarden.agent.llm import CallerModel
+from planwarden.agent.plan import parse_plan
+from planwarden.server.catalogue import build_registry
+from planwarden.server.configuration import Settings
+from planwarden.server.policy import Policy
+from planwarden.storage.memory import MemoryStore
+from tests.fakes import Crash, CrashingStore
+from tests.support import Gate, plan, tool_step
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_engine_that_was_brought_down_waits_for_no_call() -> None:
+    """ours: what brought it down has stopped every call, so none of them will ever report that it has ended"""
+    gate = Gate()
+    store = CrashingStore(MemoryStore(), at=1_000_000, when="before")
+    tools = build_registry(Settings(home=Path("/nonexistent")), [gate.tool()])
+    with anyio.fail_after(60), pytest.raises(Crash):
+        async with Engine(store, tools, CallerModel(), Policy(), grace_s=3_600.0) as engine:
+            steps, _ = parse_plan(plan(tool_step("a", "gate")), author="caller", tools=engine.facts())
+            await engine.create(thread_id="t", principal="local", goal=None, plan=steps, options=ev.Options())
+            await gate.started.wait()
+            store.is_dead = True
+            await anyio.sleep_forever()
