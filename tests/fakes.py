@@ -287,6 +287,19 @@ class LyingStore(WatchedStore):
         return held
 
 
+class SilentStore(WatchedStore):
+    """The store of a process that stands still: its leases run out, however long it is looked at."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner, self._watch)
+
+    async def _watch(self, moment: Moment) -> None:
+        """Nothing happens around the calls."""
+
+    async def renew(self, owner: str) -> None:
+        """Nobody is there to do it."""
+
+
 class RefusingStore(WatchedStore):
     """A disk on which some writes do not succeed, for as long as `refuses` says so."""
 

@@ -26,7 +26,7 @@ from planwarden.server.policy import Policy
 from planwarden.tools.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
-from tests.fakes import EffectLedger, Moment, WatchedStore, recording_tool
+from tests.fakes import EffectLedger, Moment, SilentStore, WatchedStore, recording_tool
 from tests.requirements import requirement
 from tests.store.suite import BACK_ENDS, LEASE_S, BackEnd
 
@@ -283,7 +283,7 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(wor
 async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_is_not_recorded(world: World) -> None:
     """spec: design.md, a lease with a fencing number"""
     gate = Gate()
-    async with world.process(gate) as silent, world.process() as other:
+    async with world.process(gate, on=SilentStore) as silent, world.process() as other:
         running = await start(silent, SLOW)
         await gate.is_reached.wait()
         world.clock.advance(LEASE_S)
@@ -305,7 +305,7 @@ async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_is
 async def test_a_read_of_a_silent_owner_is_repeated_and_recorded_once(world: World) -> None:
     """spec: design.md, reads may be repeated"""
     gate = Gate()
-    async with world.process(gate, effect="read") as silent, world.process(effect="read") as other:
+    async with world.process(gate, effect="read", on=SilentStore) as silent, world.process(effect="read") as other:
         running = await start(silent, SLOW)
         await gate.is_reached.wait()
         world.clock.advance(LEASE_S)
@@ -336,7 +336,7 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
     held = [recording_tool(world.ledger, name, effect="read", before=never.hold) for name in ("late", "slow")]
     store = WatchedStore(world.back_end.connect(), watch)
     async with (
-        engine_on(store, Registry([late, slow]), CallerModel()) as silent,
+        engine_on(SilentStore(store), Registry([late, slow]), CallerModel()) as silent,
         engine_on(world.back_end.connect(), Registry(held), CallerModel()) as other,
     ):
         running = await start(silent, step("late", "late"), SLOW)
@@ -359,7 +359,7 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
 async def test_of_many_processes_one_takes_over(world: World) -> None:
     """spec: design.md, one owner"""
     gate = Gate()
-    async with world.process(gate) as silent:
+    async with world.process(gate, on=SilentStore) as silent:
         running = await start(silent, SLOW)
         await gate.is_reached.wait()
         world.clock.advance(LEASE_S)
