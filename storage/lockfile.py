@@ -5,40 +5,13 @@ Two uses: the write lock that serialises writers on SQLite versions with the WAL
 """
 
 import os
-import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from planwarden.agent.errors import StoreError
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+from planwarden.agent.filelock import try_lock, unlock
 
 
 def _opened(path: Path) -> int:
@@ -62,7 +35,7 @@ class WriteLock:
     def held(self) -> Generator[None]:
         """Blocks the calling thread until the lock is free. Raises `StoreError` after `timeout_s`."""
         pause, deadline = 0.0005, time.monotonic() + self._timeout_s
-        while not _try_lock(self._descriptor):
+        while not try_lock(self._descriptor):
             if time.monotonic() > deadline:
                 raise StoreError(
                     f"another process has held {self._path.name} for {self._timeout_s:.0f} s; "
@@ -73,7 +46,7 @@ class WriteLock:
         try:
             yield
         finally:
-            _unlock(self._descriptor)
+            unlock(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -95,7 +68,7 @@ class SignOfLife:
         if owner in self._held:
             return
         descriptor = _opened(self._folder / f"{owner}.alive")
-        _try_lock(descriptor)
+        try_lock(descriptor)
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
@@ -110,7 +83,7 @@ class SignOfLife:
         except OSError:
             return False
         try:
-            if not _try_lock(descriptor):
+            if not try_lock(descriptor):
                 return False
             path.unlink(missing_ok=True)
             return True

@@ -4,35 +4,16 @@ The operating system drops the lock when its holder dies, however it dies. Waiti
 """
 
 import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 
+from planwarden.agent.filelock import try_lock
+
 WAIT_S = 45.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _is_ours(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _is_ours(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 @asynccontextmanager
@@ -48,7 +29,7 @@ async def turn_at(path: Path) -> AsyncGenerator[None]:
     try:
         pause_s = _FIRST_PAUSE_S
         with anyio.fail_after(WAIT_S):
-            while not _is_ours(descriptor):
+            while not try_lock(descriptor):
                 await anyio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         yield
