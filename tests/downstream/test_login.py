@@ -6,7 +6,6 @@ import logging
 import re
 import stat
 import sys
-from collections.abc import AsyncGenerator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -25,25 +24,11 @@ from planwarden.tools.downstream.tokens import LoginFile
 from tests.cli.support import Cli, on_terminal
 from tests.cli.support import Terminal as Pty
 from tests.doubles.hostile_http import http_double
-from tests.doubles.login_server import LoginServer, login_server
+from tests.doubles.login_server import LoginServer
 from tests.downstream.support import Place, called, error_of
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
-READ = '[tools."d_note"]\nrisk = "read"\n'
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[LoginServer]:
-    async with login_server() as double:
-        yield double
-
-
-@pytest.fixture
-def place(tmp_path: Path, server: LoginServer) -> Place:
-    made = Place(tmp_path, settings=READ)
-    made.configure({"d": {"url": server.url}})
-    return made
 
 
 def home_of(place: Place) -> Home:
@@ -317,7 +302,7 @@ async def test_a_login_is_forgotten_on_demand(place: Place, server: LoginServer)
 async def test_a_result_without_a_type_is_complete(place: Place, server: LoginServer) -> None:
     """spec: basic, resultType; the server speaks 2026-07-28 and leaves it out"""
     server.is_open = True
-    place.settings = READ + 'effect = "effect"\n'
+    place.settings += 'effect = "effect"\n'
     place.configure({"d": {"url": server.url}})
     async with place.warden() as warden:
         execution = await called(warden, "d_note")

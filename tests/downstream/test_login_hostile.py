@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +32,13 @@ from planwarden.tools.registry import Registry
 from tests.cli.support import Cli, on_terminal
 from tests.doubles.login_server import LoginServer, login_server
 from tests.downstream.support import Place, called, error_of, until
-from tests.downstream.test_login import READ, expire, file_of, home_of, log_in
+from tests.downstream.test_login import expire, file_of, home_of, log_in
 from tests.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("downstream:login")]
 METADATA = "/.well-known/oauth-authorization-server"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 CLIENT = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[LoginServer]:
-    async with login_server() as double:
-        yield double
-
-
-@pytest.fixture
-def place(tmp_path: Path, server: LoginServer) -> Place:
-    made = Place(tmp_path, settings=READ)
-    made.configure({"d": {"url": server.url}})
-    return made
 
 
 def config_of(place: Place) -> ServerConfig:
