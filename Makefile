@@ -83,13 +83,13 @@ browser: $(READY) ## The inbox in a real Chromium, installed from the system's p
 	@$(RUN) pytest -m browser
 
 screenshots: $(READY) ## The pictures of docs/inbox.md
-	@$(RUN) tests.inbox.pictures
+	@$(RUN) dev.pictures.inbox
 
 pictures: $(NODE_READY) ## The pictures of real hosts and of the demo: terminals that are drawn as they are, with Chromium
-	@$(RUN) tests.pictures
+	@$(RUN) dev.pictures.hosts
 
 walk: $(READY) ## A model tries to approve itself, a person decides; writes docs/walk.md
-	@$(RUN) tests.walk
+	@$(RUN) dev.walk
 
 campaign: $(READY) ## 1,000 kill -9 rounds and 10,000 decision races; takes long
 	@$(RUN) pytest --long -m long -s
@@ -98,11 +98,11 @@ conformance: $(NODE_READY) ## The protocol's own suite, with its own Node; write
 	@$(RUN) tests.conformance
 
 docs: $(DOCS_READY) ## The documentation in dist/docs: generated parts written, built as a site, its links checked
-	@$(RUN) tests.reference
-	@$(RUN) tests.site
+	@$(RUN) dev.reference
+	@$(RUN) dev.site
 
 bundle: $(READY) ## dist/planwarden.mcpb, to be opened with a host that installs bundles; needs Node's npx
-	@$(RUN) tests.manifest
+	@$(RUN) dev.manifest
 	@mkdir -p dist
 	@npx -y @anthropic-ai/mcpb@2.1.2 pack . dist/planwarden.mcpb
 

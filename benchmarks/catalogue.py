@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from planwarden.agent.tool import CallContext, ToolDefinition
+from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
 
 SERVICES: dict[str, tuple[str, tuple[str, ...]]] = {

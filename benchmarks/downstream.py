@@ -23,17 +23,18 @@ from typing import Any
 
 import anyio
 from pydantic import JsonValue
+from tests.support.paths import DOUBLES
 
 import planwarden
 from benchmarks.catalogue import catalogue
 from benchmarks.startup import SERVER_COMMAND
-from planwarden.agent.tool import CallContext
-from planwarden.server.configuration import load_settings
-from planwarden.storage.memory import MemoryStore
+from planwarden.agent.core.tool import CallContext
+from planwarden.server.settings.configuration import load_settings
+from planwarden.storage.memory.store import MemoryStore
 
 SERVERS, TOOLS = 5, 40
 STARTS, SEARCHES, ROUNDS, CALLS = 15, 400, 30, 20
-DOUBLE = Path(__file__).parent.parent / "tests" / "doubles" / "hostile_server.py"
+DOUBLE = DOUBLES / "hostile_server.py"
 RESULTS = Path(__file__).parent / "results" / "downstream.json"
 QUERIES = ("create an invoice", "delete old contacts", "ticket reply", "restart the build", "export employees", "echo")
 

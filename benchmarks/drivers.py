@@ -3,7 +3,7 @@
 Both run the same statements, with the same parameters, in the same transactions, with the same pragmas: what the writer
 was seen to execute for one execution of the job, ids replaced by fresh ones. Three ways:
 
-* `thread`: `planwarden.storage.worker.Worker`, the project's writer. A transaction is one function on the thread.
+* `thread`: `planwarden.storage.sqlite.worker.Worker`, the project's writer. A transaction is one function on the thread.
 * `aiosqlite`: one connection, a lock around each transaction, one await per statement, as its documentation shows.
 * `aiosqlite, grouped`: one task owns the aiosqlite connection and commits together whatever waits, as the writer does.
 
@@ -31,8 +31,8 @@ import aiosqlite
 
 from benchmarks.planwarden_side import DATABASE, resume_one, run_one, suspend_one, warden
 from benchmarks.side import IN_FLIGHT
-from planwarden.storage import database
-from planwarden.storage.worker import Worker
+from planwarden.storage.sqlite import database
+from planwarden.storage.sqlite.worker import Worker
 
 SEQUENTIAL = 40
 ROUNDS = 5

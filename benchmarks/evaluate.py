@@ -12,26 +12,27 @@ from pathlib import Path
 
 import anyio
 from pydantic import JsonValue
-from tests.doubles.manners import MANNERS, Manner
-from tests.doubles.provider import provider_of
-from tests.doubles.server import serving
-from tests.support import Ledger, asked_step, plan
+from tests.support.doubles.manners import MANNERS, Manner
+from tests.support.doubles.provider import provider_of
+from tests.support.doubles.server import serving
+from tests.support.paths import DOCS
+from tests.support.wardens import Ledger, asked_step, plan
 
-from planwarden.agent.errors import ModelError
-from planwarden.agent.events import ExecutionCreated, Options, PlanAccepted, StepStarted
-from planwarden.agent.fold import apply
-from planwarden.agent.plan import ToolFacts, parse_plan
-from planwarden.agent.ports import AskCaller
-from planwarden.agent.prompts import step_prompt
-from planwarden.agent.state import new_execution
-from planwarden.agent.tool import CallContext, ToolDefinition
-from planwarden.server.configuration import Settings
-from planwarden.server.warden import Warden
-from planwarden.storage.memory import MemoryStore
+from planwarden.agent.common.errors import ModelError
+from planwarden.agent.core.events import ExecutionCreated, Options, PlanAccepted, StepStarted
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.plan import ToolFacts, parse_plan
+from planwarden.agent.core.prompts import step_prompt
+from planwarden.agent.core.state import new_execution
+from planwarden.agent.core.tool import CallContext, ToolDefinition
+from planwarden.agent.ports.model import AskCaller
+from planwarden.server.api.warden import Warden
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.base import Tool, as_tool
 
 WIRE = "openai-chat"
-REPORT = Path(__file__).parent.parent / "docs" / "evaluation.md"
+REPORT = DOCS / "evaluation.md"
 PLAN = plan(
     asked_step("gather", "find", description="find the records"),
     asked_step("record", "find", "note", description="find the details and write them down"),

@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 import anyio
-from tests.doubles.asked import Asked
-from tests.provider.runs import GOAL, WAYS, Finished, Way, make_home, run_goal
+from tests.agent.models.runs import GOAL, WAYS, Finished, Way, make_home, run_goal
+from tests.support.doubles.asked import Asked
+from tests.support.paths import DOCS
 
-PAGE = Path(__file__).parent.parent / "docs" / "providers.md"
+PAGE = DOCS / "providers.md"
 INTRODUCTION = f"""# Providers
 
 Written by `make providers`. Each transcript is what
@@ -26,7 +27,7 @@ are replaced by `THREAD`, `PORT` and `KEY`.
 **No provider was asked.** The other end is a double on a loopback port that speaks the provider's wire format and refuses what the provider would
 refuse: a wrong key, an unknown model, a forced tool that was not offered. It answers like an obedient model, with made-up arguments. So this shows
 that requests and answers go over the wire as the provider's own client writes and reads them, and that the tools really ran; it does not show what a
-real model would answer. `python -m tests.doubles WIRE MANNER [PLAN.json]` starts a double to try by hand.
+real model would answer. `python -m tests.support.doubles WIRE MANNER [PLAN.json]` starts a double to try by hand.
 """
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.catalogue import QUERIES, catalogue, schema_chars
-from planwarden.agent.events import ExecutionCreated, PlanAccepted, StepStarted
-from planwarden.agent.fold import apply
-from planwarden.agent.plan import Plan, Step
-from planwarden.agent.prompts import Prompt, planning_prompt, step_prompt
-from planwarden.agent.state import Execution, new_execution
-from planwarden.agent.transaction import candidates
-from planwarden.server.views import to_json, tool_view
+from planwarden.agent.core.events import ExecutionCreated, PlanAccepted, StepStarted
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.plan import Plan, Step
+from planwarden.agent.core.prompts import Prompt, planning_prompt, step_prompt
+from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.runtime.transaction import candidates
+from planwarden.server.views.execution import to_json, tool_view
 from planwarden.tools.registry import Registry
 
 SIZES = (10, 50, 200, 1_000)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from planwarden.agent.errors import (
+from planwarden.agent.common.errors import (
     AlreadyDecided,
     Expired,
     PlanwardenError,
@@ -16,9 +16,9 @@ from planwarden.agent.errors import (
     ThreadBusy,
     UsageError,
 )
-from planwarden.server.commands.handlers import print_json
-from planwarden.server.commands.home import FAILED, INTERRUPTED, USAGE
-from planwarden.server.commands.parser import parser
+from planwarden.server.cli.handlers import print_json
+from planwarden.server.cli.home import FAILED, INTERRUPTED, USAGE
+from planwarden.server.cli.parser import parser
 
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
 """Right commands at the wrong time: failures, not misuse."""

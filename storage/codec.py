@@ -21,9 +21,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from planwarden.agent import events as ev
-from planwarden.agent.errors import StoreError
-from planwarden.agent.plan import Plan, PlannedCall, Step
+from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import Plan, PlannedCall, Step
 from planwarden.storage.packing import packed, unpacked
 
 CODES: dict[str, type[ev.Event]] = {
@@ -232,7 +232,7 @@ def _planned(plan: Plan) -> list[Any]:
 
 
 def implied(previous: str | None, called: list[str], required: object) -> tuple[Any, ...]:
-    """What the fields `_IMPLIED` of a step are when they are left out; see `planwarden.agent.plan`.
+    """What the fields `_IMPLIED` of a step are when they are left out; see `planwarden.agent.core.plan`.
 
     `previous` is the id of the step before it, `called` names the tools of its calls, `required` is what it does say.
     """

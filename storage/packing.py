@@ -5,7 +5,7 @@ Any other text stands behind a `=`, with which no base64 begins, so that every t
 
 from binascii import a2b_base64, b2a_base64
 
-from planwarden.agent.errors import StoreError
+from planwarden.agent.common.errors import StoreError
 
 
 def packed(text: str) -> str:

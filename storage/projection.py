@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from planwarden.agent import events as ev
-from planwarden.agent.alarms import next_alarm_at
-from planwarden.agent.ports import Append
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.alarms import next_alarm_at
+from planwarden.agent.ports.store import Append
 
 RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
 

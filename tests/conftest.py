@@ -10,9 +10,9 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, settings
 
-from planwarden.agent.ports import Store
+from planwarden.agent.ports.store import Store
 from planwarden.storage.clock import ManualClock
-from tests.store.suite import BACK_ENDS, BackEnd
+from tests.storage.suite import BACK_ENDS, BackEnd
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("planwarden", deadline=None, suppress_health_check=[HealthCheck.too_slow])

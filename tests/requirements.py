@@ -1,6 +1,6 @@
 """What planwarden guarantees, one entry per guarantee: where it comes from, and what must be observable.
 
-A test names the entries it checks with `@requirement("...")`. `tests/test_requirements.py` enforces both directions: no
+A test names the entries it checks with `@requirement("...")`. `tests/project/test_requirements.py` enforces both directions: no
 entry without a test, no marker without an entry. Sources are documents in this repository and their laws.
 """
 

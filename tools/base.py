@@ -15,9 +15,9 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
 
-from planwarden.agent.canonical import digest
-from planwarden.agent.errors import UsageError
-from planwarden.agent.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
+from planwarden.agent.common.canonical import digest
+from planwarden.agent.common.errors import UsageError
+from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
 
 # A tool's own types are not known here; they are checked against its schema at the edge.
 ToolFunction = Callable[..., Any]

@@ -14,7 +14,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from planwarden.agent.artifact import (
+from planwarden.agent.common.artifact import (
     INLINE_BYTES,
     MAX_ARTIFACT_BYTES,
     PREVIEW_CHARS,
@@ -23,11 +23,11 @@ from planwarden.agent.artifact import (
     make_artifact,
     stand_in,
 )
-from planwarden.agent.canonical import check_depth
-from planwarden.agent.errors import LimitExceeded, StaleDefinition, ToolError, UnknownTool, UsageError
-from planwarden.agent.pins import PIN_CHARS
-from planwarden.agent.schema import Schema
-from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
+from planwarden.agent.common.canonical import check_depth
+from planwarden.agent.common.errors import LimitExceeded, StaleDefinition, ToolError, UnknownTool, UsageError
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.pins import PIN_CHARS
+from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.search import ToolIndex
 

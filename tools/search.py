@@ -9,7 +9,7 @@ import sqlite3
 import weakref
 from collections.abc import Sequence
 
-from planwarden.agent.tool import ToolDefinition
+from planwarden.agent.core.tool import ToolDefinition
 
 _WORD = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -6,15 +6,15 @@ registered them, it only records, and the process that has them goes on: a call 
 
 from collections.abc import Iterator
 
-from planwarden.agent import events as ev
-from planwarden.agent.answers import Authority, Decision
-from planwarden.agent.engine import Engine
-from planwarden.agent.llm import CallerModel
-from planwarden.agent.state import STEP_TERMINAL, Execution
-from planwarden.server import views
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import STEP_TERMINAL, Execution
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.service import Service
 from planwarden.server.inbox.lookup import Asked
-from planwarden.server.inbox.visit import Visit
-from planwarden.server.service import Service
+from planwarden.server.inbox.request import Visit
+from planwarden.server.views import execution as views
 
 CHANNEL = "inbox"
 

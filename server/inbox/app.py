@@ -10,15 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from planwarden.server.inbox.execution import execution_routes
-from planwarden.server.inbox.grants import grant_routes
-from planwarden.server.inbox.keys import key_routes
-from planwarden.server.inbox.lists import list_routes
-from planwarden.server.inbox.pairing import pairing_routes
-from planwarden.server.inbox.question import question_routes
-from planwarden.server.inbox.shield import Hosts, Shield
-from planwarden.server.inbox.site import BASE, Site, assets
-from planwarden.server.inbox.visit import NotFound, trouble
+from planwarden.server.inbox.address import BASE
+from planwarden.server.inbox.keys.page import key_routes
+from planwarden.server.inbox.pages.execution import execution_routes
+from planwarden.server.inbox.pages.grants import grant_routes
+from planwarden.server.inbox.pages.lists import list_routes
+from planwarden.server.inbox.pages.pairing import pairing_routes
+from planwarden.server.inbox.pages.question import question_routes
+from planwarden.server.inbox.request import NotFound, trouble
+from planwarden.server.inbox.security import Hosts, Shield
+from planwarden.server.inbox.site import Site, assets
 
 
 def inbox_app(site: Site, hosts: Hosts) -> Starlette:

@@ -1,6 +1,6 @@
 """What a page shows of a question, ready to print: built from the stored question and the folded log, everything escaped.
 
-The same rules as `planwarden.server.facts`, which gives the text whose digest is recorded with a decision; here there is
+The same rules as `planwarden.server.views.facts`, which gives the text whose digest is recorded with a decision; here there is
 room for whole values, and for where each of them came from.
 """
 
@@ -12,14 +12,14 @@ from types import MappingProxyType
 
 from pydantic import JsonValue
 
-from planwarden.agent import events as ev
-from planwarden.agent.canonical import canonical_json
-from planwarden.agent.errors import IllegalTransition
-from planwarden.agent.plan import references
-from planwarden.agent.ports import Toolbox
-from planwarden.agent.state import Call, Execution, SuspensionState
-from planwarden.server import views
-from planwarden.server.facts import (
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import references
+from planwarden.agent.core.state import Call, Execution, SuspensionState
+from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.server.views import execution as views
+from planwarden.server.views.facts import (
     AGENT_CHARS,
     VALUE_CHARS,
     agent_lines,

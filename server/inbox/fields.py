@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from planwarden.agent.canonical import canonical_json, read_json
-from planwarden.agent.errors import PlanwardenError
-from planwarden.server.facts import count_hidden, escape_text
+from planwarden.agent.common.canonical import canonical_json, read_json
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.server.views.facts import count_hidden, escape_text
 
 Kind = Literal["text", "lines", "number", "choice", "json"]
 

@@ -8,11 +8,11 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from planwarden.agent.errors import StoreError, UnknownSuspension
-from planwarden.agent.ports import Page, SuspensionRow
-from planwarden.agent.state import Execution, SuspensionState
+from planwarden.agent.common.errors import StoreError, UnknownSuspension
+from planwarden.agent.core.state import Execution, SuspensionState
+from planwarden.agent.ports.store import Page, SuspensionRow
+from planwarden.server.api.service import Service
 from planwarden.server.inbox.facts import Shown, revised, shown
-from planwarden.server.service import Service
 
 PAGE = 25
 

@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
-from planwarden.agent.errors import UsageError
+from planwarden.agent.common.errors import UsageError
 
 COST, BLOCK_BYTES, LANES = 2**15, 8, 1
 """32 MiB and some 100 ms for each guess."""

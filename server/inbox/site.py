@@ -9,10 +9,10 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from planwarden.server.inbox.access import Access
-from planwarden.server.inbox.door import BASE
+from planwarden.server.api.service import Service
+from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.passphrase import Passphrase
-from planwarden.server.service import Service
+from planwarden.server.inbox.sessions import Access
 
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")

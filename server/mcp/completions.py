@@ -13,11 +13,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, CompleteRequestParams, CompleteResult, Completion, PromptReference
 
-from planwarden.agent.errors import PlanwardenError
-from planwarden.server.mcp.desk import Desk
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.server.api.service import MAX_PAGE, Service
+from planwarden.server.mcp.lazy_service import Desk
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.resources import TEMPLATES
-from planwarden.server.service import MAX_PAGE, Service
 
 MAX_VALUES = 100
 """The protocol's limit."""

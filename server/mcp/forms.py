@@ -3,7 +3,7 @@
 A form always has `decision` (approve or reject, required, without a default): accepting an empty or pre-filled form
 decides nothing. Arguments that are shown whole may be edited in `arg_NAME`; a `requestInput` adds the fields of its own
 form when they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
-What cannot be shown whole in the few lines that clients show of a form (`planwarden.server.mcp.brief`) is not put into
+What cannot be shown whole in the few lines that clients show of a form (`planwarden.server.mcp.compact_message`) is not put into
 one. The same question always gives the same form.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from planwarden.agent.answers import Decision
-from planwarden.agent.canonical import canonical_json
-from planwarden.agent.errors import InvalidArguments
-from planwarden.agent.schema import Schema
-from planwarden.server.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
-from planwarden.server.mcp.brief import brief, brief_facts, heading
-from planwarden.server.views import Suspension
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.schema import Schema
+from planwarden.server.mcp.compact_message import brief, brief_facts, heading
+from planwarden.server.views.execution import Suspension
+from planwarden.server.views.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000

@@ -12,13 +12,13 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
 from pydantic import Field
 
-from planwarden.agent.errors import PlanwardenError
-from planwarden.server.facts import agent_lines, facts_lines
-from planwarden.server.mcp.desk import Desk
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.server.api.service import MAX_GOAL_CHARS
 from planwarden.server.mcp.icon import ICONS
+from planwarden.server.mcp.lazy_service import Desk
 from planwarden.server.mcp.text import cut
-from planwarden.server.service import MAX_GOAL_CHARS
-from planwarden.server.views import Suspension
+from planwarden.server.views.execution import Suspension
+from planwarden.server.views.facts import agent_lines, facts_lines
 
 MAX_SHOWN = 20
 """Questions that are shown with their facts; further ones are counted."""

@@ -9,12 +9,12 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import Annotations, Resource, ResourceTemplate
 from pydantic import JsonValue
 
-from planwarden.agent.artifact import JSON_TYPE, Artifact
-from planwarden.agent.errors import InvalidArguments, UnknownSuspension, UnknownTool
+from planwarden.agent.common.artifact import JSON_TYPE, Artifact
+from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, UnknownTool
+from planwarden.server.api.service import MAX_PAGE, Service
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.results import presentable
-from planwarden.server.service import MAX_PAGE, Service
-from planwarden.server.views import ToolPage, to_json, tool_line
+from planwarden.server.views.execution import ToolPage, to_json, tool_line
 
 JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"

@@ -12,10 +12,10 @@ from typing import Any, cast
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
-from planwarden.agent.artifact import is_stand_in
-from planwarden.agent.errors import PlanwardenError
+from planwarden.agent.common.artifact import is_stand_in
+from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.mcp.text import MAX_TEXT, cut, error_text
-from planwarden.server.views import to_json
+from planwarden.server.views.execution import to_json
 
 MAX_STRUCTURED = 256_000
 KEPT_VALUE = 2_000

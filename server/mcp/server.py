@@ -39,7 +39,7 @@ from mcp.types import (
 )
 from pydantic import AnyUrl
 
-from planwarden.agent.errors import (
+from planwarden.agent.common.errors import (
     PlanwardenError,
     StoreError,
     UnknownArtifact,
@@ -47,21 +47,21 @@ from planwarden.agent.errors import (
     UnknownThread,
     UnknownTool,
 )
-from planwarden.server.access.caller import Identify, bearer, operator
+from planwarden.server.auth.caller import Identify, bearer, operator
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.app import URI, Nonces, noting_apps, shows_apps, suspension_app
+from planwarden.server.mcp.app.view import URI, Nonces, noting_apps, shows_apps, suspension_app
 from planwarden.server.mcp.completions import complete
-from planwarden.server.mcp.desk import Desk, Opening
+from planwarden.server.mcp.handlers import Request
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.key import request_state_key
+from planwarden.server.mcp.lazy_service import Desk, Opening
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.results import error_result
-from planwarden.server.mcp.subscriptions import Listening
-from planwarden.server.mcp.subscriptions_legacy import Subscriptions
-from planwarden.server.mcp.tasks import TASKED, Tasks, wants_tasks
+from planwarden.server.mcp.state_key import request_state_key
+from planwarden.server.mcp.subscriptions.legacy import Subscriptions
+from planwarden.server.mcp.subscriptions.listen import Listening
+from planwarden.server.mcp.tasks.extension import TASKED, Tasks, wants_tasks
 from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, Verb
-from planwarden.server.mcp.verbs import Request
-from planwarden.server.trace_context import bounding
+from planwarden.server.telemetry.trace_context import bounding
 
 if TYPE_CHECKING:
     from planwarden.server.telemetry.telemetry import Telemetry

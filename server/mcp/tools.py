@@ -9,12 +9,13 @@ from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from mcp.types import Tool as Listed
 from pydantic import JsonValue
 
-from planwarden.agent.canonical import check_depth
-from planwarden.agent.errors import InvalidArguments
-from planwarden.agent.schema import Schema
-from planwarden.server.mcp import schemas, verbs
-from planwarden.server.mcp.app import URI
-from planwarden.server.mcp.app_decide import app_decide
+from planwarden.agent.common.canonical import check_depth
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.schema import Schema
+from planwarden.server.mcp import handlers as verbs
+from planwarden.server.mcp import schemas
+from planwarden.server.mcp.app.view import URI
+from planwarden.server.mcp.app_decision import app_decide
 from planwarden.server.mcp.icon import ICONS
 
 Result = CallToolResult | InputRequiredResult

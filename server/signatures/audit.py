@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from planwarden.agent.audit import DIGEST_CHARS, AuditRow
+from planwarden.agent.core.audit import DIGEST_CHARS, AuditRow
 from planwarden.server.signatures.signature import (
     Evidence,
     SignatureRefused,
@@ -20,7 +20,7 @@ from planwarden.server.signatures.signature import (
     to_base64url,
     verify,
 )
-from planwarden.storage.keys import Key
+from planwarden.storage.ports.keys import Key
 
 
 class _Facts(BaseModel):

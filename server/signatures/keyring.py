@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from planwarden.agent.audit import Entry, Kind
-from planwarden.agent.errors import LimitExceeded, UsageError
-from planwarden.agent.ports import Store
+from planwarden.agent.common.errors import LimitExceeded, UsageError
+from planwarden.agent.core.audit import Entry, Kind
+from planwarden.agent.ports.store import Store
 from planwarden.server.signatures.options import NONCE_S, Options, Place, creation_options, request_options
 from planwarden.server.signatures.signature import (
     Evidence,
@@ -25,8 +25,8 @@ from planwarden.server.signatures.signature import (
     verify,
     verify_registration,
 )
-from planwarden.storage.keys import Key, KeyUse, Nonce, Purpose, counts, keys_of
-from planwarden.storage.sessions import NAMED_DIGITS, Session
+from planwarden.storage.ports.keys import Key, KeyUse, Nonce, Purpose, counts, keys_of
+from planwarden.storage.ports.sessions import NAMED_DIGITS, Session
 
 MAX_KEYS = 20
 MAX_LABEL_CHARS = 60

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planwarden.server.signatures.signature import check_available
-from planwarden.storage.keys import Key
+from planwarden.storage.ports.keys import Key
 
 NONCE_S = 300.0
 """How long a challenge can be signed."""

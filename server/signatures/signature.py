@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from planwarden.agent.errors import UsageError
+from planwarden.agent.common.errors import UsageError
 
 if TYPE_CHECKING:
     from webauthn.helpers.structs import AuthenticationCredential

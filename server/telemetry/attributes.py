@@ -17,8 +17,8 @@ from opentelemetry.trace import Span, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from planwarden.agent import events as ev
-from planwarden.agent.state import Execution
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Execution
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ class JsonLines(logging.Formatter):
     def __init__(self, *, traced: bool) -> None:
         """With `traced`, lines written during a span name it; OpenTelemetry must be installed."""
         # Here, because lines for people do without, and so does a server that has only begun.
-        from planwarden.agent.run import running
+        from planwarden.agent.runtime.run import running
 
         super().__init__()
         self._traced = traced

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from opentelemetry.metrics import Histogram, Meter
 
-from planwarden.agent import events as ev
-from planwarden.agent.state import Execution, SuspensionState
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Execution, SuspensionState
 from planwarden.server.telemetry.attributes import Attributes
 
 OUTCOMES = (

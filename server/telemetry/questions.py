@@ -13,9 +13,9 @@ from typing import Self
 import anyio
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from planwarden.agent.errors import PlanwardenError
-from planwarden.agent.ports import Store, SuspensionRow
-from planwarden.agent.run import load
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.agent.runtime.run import load
 from planwarden.server.telemetry.attributes import Attributes
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, Stat
 from pydantic import ValidationError
 
 from planwarden.server.telemetry.attributes import Attributes, current, unharmed
-from planwarden.server.trace_context import trace_context
+from planwarden.server.telemetry.trace_context import trace_context
 
 MAX_CHARS = 128
 """Of a name or id that a client chose, in a span."""

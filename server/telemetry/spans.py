@@ -24,9 +24,9 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Tracer
 
-from planwarden.agent import events as ev
-from planwarden.agent.prompts import Prompt
-from planwarden.agent.state import Execution
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.state import Execution
 from planwarden.server.telemetry.attributes import (
     MAX_TRACESTATE,
     W3C,

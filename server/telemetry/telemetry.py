@@ -18,10 +18,10 @@ from opentelemetry import trace
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
 
-from planwarden.agent import events as ev
-from planwarden.agent.ports import Store
-from planwarden.agent.prompts import Prompt
-from planwarden.agent.state import Execution
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.state import Execution
+from planwarden.agent.ports.store import Store
 from planwarden.server.telemetry.attributes import SCHEMA, current, model_attributes, unharmed
 from planwarden.server.telemetry.exchanges import exchanging
 from planwarden.server.telemetry.metrics import Metrics

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from opentelemetry import trace
 from opentelemetry.trace import Link, Span, Tracer
 
-from planwarden.agent import events as ev
-from planwarden.agent.state import Execution, SuspensionState
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Execution, SuspensionState
 from planwarden.server.telemetry.attributes import Attributes, ns, stored_context
 from planwarden.server.telemetry.metrics import OUTCOMES, closed_by, waiting_attributes
 

@@ -1,10 +1,10 @@
 """planwarden runs plans durably over real tools, proves every promised call, and waits for a person where it matters."""
 
-from planwarden.agent.answers import Decision
-from planwarden.agent.errors import OutcomeUnknown, PlanwardenError, ToolError
-from planwarden.agent.tool import CallContext, Suspend
-from planwarden.server.views import Execution, Step, Suspension
-from planwarden.server.warden import Warden
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, ToolError
+from planwarden.agent.core.tool import CallContext, Suspend
+from planwarden.server.api.warden import Warden
+from planwarden.server.views.execution import Execution, Step, Suspension
 from planwarden.tools.base import Tool, tool
 
 __all__ = [

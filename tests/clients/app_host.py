@@ -16,12 +16,12 @@ from urllib.parse import urlencode
 
 from pydantic import JsonValue
 
-from tests.cli.support import Cli, clean_environment, command
 from tests.clients.installed import path_with_node
 from tests.clients.roster import INSPECTOR
 from tests.clients.stage import Stage
-from tests.inbox.scene import launched
-from tests.screen import on_screen
+from tests.server.cli.support import Cli, clean_environment, command
+from tests.support.scene import launched
+from tests.support.screen import on_screen
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.doubles.asked import Asked, Body, Said
-from tests.doubles.wire import MODEL, Received, events, expect
-from tests.doubles.wire_anthropic import AnthropicWire
-from tests.doubles.wire_gemini import GeminiWire
-from tests.doubles.wire_openai import CREATED, OpenAIChatWire, OpenAIResponsesWire
+from tests.support.doubles.asked import Asked, Body, Said
+from tests.support.doubles.wire import MODEL, Received, events, expect
+from tests.support.doubles.wire_anthropic import AnthropicWire
+from tests.support.doubles.wire_gemini import GeminiWire
+from tests.support.doubles.wire_openai import CREATED, OpenAIChatWire, OpenAIResponsesWire
 
 
 class HostAnthropicWire(AnthropicWire):

@@ -21,10 +21,10 @@ from tests.clients.host_wires import (
 )
 from tests.clients.installed import Package, path_with_node
 from tests.clients.stage import Call, Failed, Stage
-from tests.doubles.asked import Asked, Said
-from tests.doubles.manners import Manner
-from tests.doubles.server import Double
-from tests.doubles.wire import KEY, MODEL
+from tests.support.doubles.asked import Asked, Said
+from tests.support.doubles.manners import Manner
+from tests.support.doubles.server import Double
+from tests.support.doubles.wire import KEY, MODEL
 
 PROMPT = "Do what the plan needs."
 

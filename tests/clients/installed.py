@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.paths import ROOT
+
 CACHE = ROOT / ".clients"
 PROGRAMS = Path(__file__).parent / "programs"
 INSTALL_S = 600

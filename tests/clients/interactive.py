@@ -13,7 +13,6 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from tests.cli.support import clean_environment
 from tests.clients.host_wires import HostAnthropicWire, HostResponsesWire, HostWire, steps_taken
 from tests.clients.hosts import (
     CLAUDE_CODE,
@@ -27,10 +26,11 @@ from tests.clients.hosts import (
 )
 from tests.clients.installed import path_with_node
 from tests.clients.stage import Call, Stage
-from tests.doubles.asked import Asked, Said
-from tests.doubles.wire import KEY
-from tests.screen import Screen, on_screen
-from tests.support import plan, tool_step
+from tests.server.cli.support import clean_environment
+from tests.support.doubles.asked import Asked, Said
+from tests.support.doubles.wire import KEY
+from tests.support.screen import Screen, on_screen
+from tests.support.wardens import plan, tool_step
 
 TOOLS = '''
 """Tools of a shop, with an append-only ledger on disk."""

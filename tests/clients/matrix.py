@@ -1,9 +1,10 @@
 """The table of docs/clients.md, from what a run saw."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "clients.md"
+from tests.support.paths import DOCS
+
+PAGE = DOCS / "clients.md"
 INTRODUCTION = """# Clients
 
 Written by `make clients`, from a run of it. Each client starts `planwarden` over standard input and output, lists its tools and runs

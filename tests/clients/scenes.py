@@ -7,10 +7,10 @@ Each scene asserts that nothing behind the question was done before the person d
 from collections.abc import Callable
 from typing import Any
 
-from tests.cli.support import Cli
 from tests.clients.interactive import CLAUDE_CODE_SEAT, CLOSE, CODEX_SEAT, CONFIRM, LETTER, REMIND, Turn, sit_down
 from tests.clients.stage import Call, Stage
-from tests.screen import Screen
+from tests.server.cli.support import Cli
+from tests.support.screen import Screen
 
 Look = Callable[[str, Screen], None]
 """A name for what is on the screen now, and the screen."""

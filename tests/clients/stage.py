@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.cli.support import Cli, clean_environment, on_terminal
 from tests.clients.tap import KEEP
-from tests.support import confirm, plan, tool_step
+from tests.server.cli.support import Cli, clean_environment, on_terminal
+from tests.support.wardens import confirm, plan, tool_step
 
 TOOLS = '''
 """A tool with an append-only ledger on disk."""

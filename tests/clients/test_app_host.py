@@ -10,8 +10,8 @@ from tests.clients.installed import Unavailable
 from tests.clients.interactive import CLOSE, REMIND, TOOLS
 from tests.clients.scenes import CLOSED, FOUND, SENT, decided_by
 from tests.clients.stage import Stage
-from tests.inbox.scene import chromium
 from tests.requirements import requirement
+from tests.support.scene import chromium
 
 BROWSER = chromium()
 pytestmark = [

@@ -9,7 +9,7 @@ from tests.clients.interactive import TOOLS
 from tests.clients.scenes import SCENES, Scene
 from tests.clients.stage import Stage
 from tests.requirements import requirement
-from tests.screen import Screen
+from tests.support.screen import Screen
 
 pytestmark = pytest.mark.clients
 

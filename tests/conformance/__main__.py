@@ -86,7 +86,7 @@ ABOUT_TASKS = """
 ## The tasks extension
 
 `io.modelcontextprotocol/tasks` on the same server. The suite's tools are plans that the engine runs; `confirm_delete` is a real
-suspension. The suite itself skips `tasks-status-notifications`; `tests/mcp/test_tasks.py` has tests of them.
+suspension. The suite itself skips `tasks-status-notifications`; `tests/server/mcp/test_tasks.py` has tests of them.
 """
 ABOUT_REST = """
 ## Run, not required

@@ -22,14 +22,14 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import BaseModel, JsonValue
 
 import planwarden
-from planwarden.agent.errors import ToolError
-from planwarden.server.catalogue import build_downstream, build_registry
-from planwarden.server.commands.login import found, logged_in
-from planwarden.server.configuration import Settings, load_settings
-from planwarden.server.terminal.form import fill_in
-from planwarden.server.terminal.terminal import Terminal
-from planwarden.storage.memory import MemoryStore
-from tests.support import plan, tool_step
+from planwarden.agent.common.errors import ToolError
+from planwarden.server.cli.commands.login import found, logged_in
+from planwarden.server.cli.terminal.form import fill_in
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.settings.catalogue import build_downstream, build_registry
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.storage.memory.store import MemoryStore
+from tests.support.wardens import plan, tool_step
 
 logger = logging.getLogger(__name__)
 

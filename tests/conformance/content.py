@@ -25,7 +25,7 @@ from mcp.types import (
 from pydantic import Field
 
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.watch import AnyContext
+from planwarden.server.mcp.waiting import AnyContext
 
 # One pixel, and a sound of no length.
 PNG = base64.b64encode(

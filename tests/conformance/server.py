@@ -8,13 +8,13 @@ from pathlib import Path
 import anyio
 import uvicorn
 
-from planwarden.server.access.network import Names
-from planwarden.server.access.settings import HttpSettings
-from planwarden.server.configuration import Settings
-from planwarden.server.http import PATH, http_app
-from planwarden.server.mcp.desk import opening
+from planwarden.server.api.warden import Warden
+from planwarden.server.auth.network import Names
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.mcp.lazy_service import opening
 from planwarden.server.mcp.server import build_server
-from planwarden.server.warden import Warden
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.transports.http import PATH, http_app
 from planwarden.storage.clock import SystemClock
 from tests.conformance import asking, content, tasks
 

@@ -23,14 +23,14 @@ from mcp.types import (
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.answers import Decision
+from planwarden.agent.approval.answers import Decision
 from planwarden.server.mcp.forms import Form
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.tasks import Task, Tasks, offered, wants_tasks
-from planwarden.server.mcp.tasks_input import TaskInput
-from planwarden.server.mcp.tasks_view import TASKS
-from planwarden.server.mcp.watch import AnyContext
-from planwarden.server.views import Suspension
+from planwarden.server.mcp.tasks.extension import Task, Tasks, offered, wants_tasks
+from planwarden.server.mcp.tasks.input import TaskInput
+from planwarden.server.mcp.tasks.view import TASKS
+from planwarden.server.mcp.waiting import AnyContext
+from planwarden.server.views.execution import Suspension
 
 NAME_FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 CONFIRM_FORM: dict[str, Any] = {

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planwarden.agent.run import load
-from planwarden.agent.state import Execution
-from planwarden.storage.sqlite import SqliteStore
+from planwarden.agent.core.state import Execution
+from planwarden.agent.runtime.run import load
+from planwarden.storage.sqlite.store import SqliteStore
 from tests.crash.scenario import Acknowledged, violations
-from tests.fakes import EffectLedger
-from tests.processes import Worker
+from tests.support.fakes import EffectLedger
+from tests.support.processes import Worker
 
 MODULE = "tests.crash.worker"
 

@@ -11,20 +11,22 @@ from pathlib import Path
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent import events as ev
-from planwarden.agent.answers import Authority, Decision
-from planwarden.agent.engine import Engine
-from planwarden.agent.llm import CallerModel, ScriptedModel
-from planwarden.agent.plan import parse_plan
-from planwarden.agent.ports import Model, Store
-from planwarden.agent.state import Execution
-from planwarden.server.policy import Policy
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.state import Execution
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.settings.policy import Policy
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite import SqliteStore
+from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool
-from planwarden.tools.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
-from tests.fakes import EffectLedger, recording_tool
+from tests.support.fakes import EffectLedger, recording_tool
 
 PRINCIPAL = "ann"
 PERSON = Authority(assurance="embedder", channel="test", principal=PRINCIPAL)

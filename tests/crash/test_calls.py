@@ -12,12 +12,12 @@ from typing import Literal
 
 import pytest
 
-from planwarden.agent.ports import Store
-from planwarden.agent.run import load
-from planwarden.agent.state import Execution
-from planwarden.agent.tool import Suspend
+from planwarden.agent.core.state import Execution
+from planwarden.agent.core.tool import Suspend
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.run import load
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite import SqliteStore
+from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import (
     SCENARIOS,
@@ -29,8 +29,8 @@ from tests.crash.scenario import (
     undisturbed,
     violations,
 )
-from tests.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore
 from tests.requirements import requirement
+from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore
 
 pytestmark = pytest.mark.anyio
 

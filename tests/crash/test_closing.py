@@ -5,16 +5,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from planwarden.agent import events as ev
-from planwarden.agent.engine import Engine
-from planwarden.agent.llm import CallerModel
-from planwarden.agent.plan import parse_plan
-from planwarden.server.catalogue import build_registry
-from planwarden.server.configuration import Settings
-from planwarden.server.policy import Policy
-from planwarden.storage.memory import MemoryStore
-from tests.fakes import Crash, CrashingStore
-from tests.support import Gate, plan, tool_step
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.settings.catalogue import build_registry
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import Policy
+from planwarden.storage.memory.store import MemoryStore
+from tests.support.fakes import Crash, CrashingStore
+from tests.support.wardens import Gate, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 

@@ -10,25 +10,25 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-import planwarden.agent.run
-from planwarden.agent import events as ev
-from planwarden.agent.answers import Decision
-from planwarden.agent.engine import Engine
-from planwarden.agent.errors import StoreError
-from planwarden.agent.llm import CallerModel
-from planwarden.agent.plan import parse_plan
-from planwarden.agent.ports import Append, Store
-from planwarden.agent.state import Execution
+import planwarden.agent.runtime.run
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.state import Execution
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import Append, Store
+from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory import MemoryStore
-from planwarden.storage.sqlite import SqliteStore
-from planwarden.tools.human import DISPLAY_CONFIRMATION
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
-from tests.fakes import EffectLedger, Moment, RefusingStore, WatchedStore, has_result_of, recording_tool
-from tests.processes import isolated
 from tests.requirements import requirement
-from tests.store.suite import Scribe
+from tests.storage.suite import Scribe
+from tests.support.fakes import EffectLedger, Moment, RefusingStore, WatchedStore, has_result_of, recording_tool
+from tests.support.processes import isolated
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 async def patience(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Retries follow at once, and whoever hangs for a minute hangs for ever."""
-    monkeypatch.setattr(planwarden.agent.run, "RETRY_S", 0.001)
+    monkeypatch.setattr(planwarden.agent.runtime.run, "RETRY_S", 0.001)
     with anyio.fail_after(60):
         yield
 

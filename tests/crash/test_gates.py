@@ -7,20 +7,20 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent import events as ev
-from planwarden.agent.answers import Authority, Decision
-from planwarden.agent.engine import Engine
-from planwarden.agent.llm import CallerModel
-from planwarden.agent.plan import parse_plan
-from planwarden.agent.ports import Store
-from planwarden.agent.state import Execution
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.state import Execution
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.memory import MemoryStore
-from planwarden.tools.human import DISPLAY_CONFIRMATION
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
-from tests.fakes import EffectLedger, recording_tool
 from tests.requirements import requirement
+from tests.support.fakes import EffectLedger, recording_tool
 
 pytestmark = pytest.mark.anyio
 

@@ -16,20 +16,20 @@ from pathlib import Path
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent import events as ev
-from planwarden.agent.engine import Engine
-from planwarden.agent.errors import StoreError, UsageError
-from planwarden.agent.llm import CallerModel
-from planwarden.agent.plan import parse_plan
-from planwarden.agent.ports import Append
-from planwarden.agent.state import FINISHED, Execution
-from planwarden.server.policy import Policy
+from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.state import FINISHED, Execution
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import Append
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.settings.policy import Policy
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite import SqliteStore
+from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, plan_document, scenario_tools, truthful_answer
-from tests.fakes import EffectLedger, Moment, RefusingStore, WatchedStore, recording_tool
-from tests.store.suite import Scribe
+from tests.storage.suite import Scribe
+from tests.support.fakes import EffectLedger, Moment, RefusingStore, WatchedStore, recording_tool
 
 Program = Callable[[Path, list[str]], Awaitable[None]]
 

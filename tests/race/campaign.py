@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from tests.fakes import EffectLedger
-from tests.processes import Worker
 from tests.race.worker import SharedClock
+from tests.support.fakes import EffectLedger
+from tests.support.processes import Worker
 
 ENDS = {"approved": "completed", "rejected": "rejected", "timed_out": "rejected"}
 

@@ -13,22 +13,22 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent import events as ev
-from planwarden.agent.answers import Decision
-from planwarden.agent.engine import Engine
-from planwarden.agent.llm import CallerModel
-from planwarden.agent.plan import parse_plan
-from planwarden.agent.ports import Store
-from planwarden.agent.run import load
-from planwarden.agent.state import Execution
-from planwarden.agent.tool import Effect
-from planwarden.server.policy import Policy
-from planwarden.tools.human import DISPLAY_CONFIRMATION
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.state import Execution
+from planwarden.agent.core.tool import Effect
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.run import load
+from planwarden.server.settings.policy import Policy
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
-from tests.fakes import EffectLedger, Moment, SilentStore, WatchedStore, recording_tool
 from tests.requirements import requirement
-from tests.store.suite import BACK_ENDS, LEASE_S, BackEnd
+from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd
+from tests.support.fakes import EffectLedger, Moment, SilentStore, WatchedStore, recording_tool
 
 pytestmark = pytest.mark.anyio
 

@@ -15,18 +15,18 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from planwarden.agent import events as ev
-from planwarden.agent.answers import Decision
-from planwarden.agent.engine import Engine
-from planwarden.agent.errors import UsageError
-from planwarden.agent.llm import CallerModel
-from planwarden.agent.plan import parse_plan
-from planwarden.agent.state import Execution
-from planwarden.storage.sqlite import SqliteStore
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import UsageError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.state import Execution
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on, scenario_tools
 from tests.crash.worker import say
-from tests.fakes import EffectLedger
+from tests.support.fakes import EffectLedger
 
 TASKS = 16
 DEADLINE_S = 10.0

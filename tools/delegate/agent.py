@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from planwarden.agent.errors import ToolError
+from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.call import answers_adapter
-from planwarden.tools.downstream.link import Link
-from planwarden.tools.downstream.questions import Asked, BadQuestion, read_question
-from planwarden.tools.downstream.talks import Answer, Talk
+from planwarden.tools.downstream.connection import Link
+from planwarden.tools.downstream.elicitations import Asked, BadQuestion, read_question
+from planwarden.tools.downstream.in_flight import Answer, Talk
 from planwarden.tools.downstream.tools import one_line
 
 NOTHING: Answer = {"action": "cancel"}

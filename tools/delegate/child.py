@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from planwarden.agent.tool import RISKS, Risk, Suspend
-from planwarden.tools.downstream.questions import BadQuestion, read_form
+from planwarden.agent.core.tool import RISKS, Risk, Suspend
+from planwarden.tools.downstream.elicitations import BadQuestion, read_form
 from planwarden.tools.downstream.tools import one_line
 
 MAX_ARGUMENT_CHARS = 1_500

@@ -14,19 +14,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.errors import OutcomeUnknown, ToolError
-from planwarden.agent.prompts import DELEGATE
-from planwarden.agent.state import Call, Execution
-from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
+from planwarden.agent.common.errors import OutcomeUnknown, ToolError
+from planwarden.agent.core.prompts import DELEGATE
+from planwarden.agent.core.state import Call, Execution
+from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.delegate.agent import NOTHING, Agent, NotSent, Refused, Unreachable
 from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 from planwarden.tools.delegate.child import Child, View, read_view
+from planwarden.tools.delegate.children import watch
+from planwarden.tools.downstream.agents import Executions
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
-from planwarden.tools.downstream.link import Link
-from planwarden.tools.downstream.questions import Asked
-from planwarden.tools.downstream.talks import Answer
+from planwarden.tools.downstream.connection import Link
+from planwarden.tools.downstream.elicitations import Asked
+from planwarden.tools.downstream.in_flight import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +142,14 @@ class Delegate:
         """The agent's execution as it is now. Raises `Unreachable` or `Refused`."""
         agent, settings = self._agent(child.agent)
         return read_view(await agent.call(settings.get_tool, {"threadId": child.thread_id}, execution_id))
+
+    def has_children(self, execution: Execution) -> bool:
+        """True when another agent may still be working for the execution."""
+        return bool(children(execution))
+
+    async def watch(self, executions: Executions) -> None:
+        """Close each open question that its agent does not ask any more. Runs until it is cancelled."""
+        await watch(executions, self)
 
     async def cancel(self, execution: Execution) -> None:
         """Cancel what other agents do for an execution that is over; what cannot be reached is logged."""

@@ -2,7 +2,7 @@
 
 What was surely not sent is a plain error. What was sent and has no answer is an unknown outcome when it may have changed
 something. The SDK's own validation of results is bypassed: it runs patterns that can backtrack on the event loop and
-may list the tools again; `outputSchema` is checked here, by `agent/schema.py`. A question of the server is asked as ours, and
+may list the tools again; `outputSchema` is checked here, by `agent/common/schema.py`. A question of the server is asked as ours, and
 the call goes on with the answer: the open one, or on 2026-07-28 the same one made again, with the same key. Time limits and cancellation come from the
 engine's scope; when it ends a call, the SDK tells the server.
 """
@@ -18,15 +18,15 @@ from urllib.parse import urlsplit
 import anyio
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from planwarden.agent.canonical import check_depth
-from planwarden.agent.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
-from planwarden.agent.tool import CallContext, Suspend, ToolDefinition
+from planwarden.agent.common.canonical import check_depth
+from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
+from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.tools.downstream.connection import Link
+from planwarden.tools.downstream.elicitations import BadQuestion
 from planwarden.tools.downstream.exchange import Around, Exchange
-from planwarden.tools.downstream.link import Link
-from planwarden.tools.downstream.questions import BadQuestion
+from planwarden.tools.downstream.in_flight import Talk
 from planwarden.tools.downstream.results import error_text, result_json
 from planwarden.tools.downstream.rounds import Round
-from planwarden.tools.downstream.talks import Talk
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
 
 if TYPE_CHECKING:
@@ -195,8 +195,8 @@ class Caller:
         """What an error of the protocol means for the call."""
         from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
 
-        from planwarden.tools.downstream.http import LOST, NOT_SENT
-        from planwarden.tools.downstream.stdio import TOO_LARGE
+        from planwarden.tools.downstream.transports.http import LOST, NOT_SENT
+        from planwarden.tools.downstream.transports.stdio import TOO_LARGE
 
         told = one_line(message, MAX_ERROR_CHARS)
         if code == NOT_SENT:

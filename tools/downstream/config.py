@@ -13,8 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from planwarden.agent.canonical import digest, read_json
-from planwarden.agent.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.common.canonical import digest, read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 
 MAX_SERVERS = 64
 MAX_FILE_BYTES = 1024 * 1024

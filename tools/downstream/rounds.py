@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
-from planwarden.tools.downstream.questions import Asked, BadQuestion, read_question
+from planwarden.tools.downstream.elicitations import Asked, BadQuestion, read_question
 
 if TYPE_CHECKING:
     from mcp.types import InputRequiredResult

@@ -7,7 +7,7 @@ is down makes its own tools unavailable, with the reason, and no others.
 
 import logging
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,19 +18,18 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from planwarden.agent.errors import ToolError
-from planwarden.agent.ports import Commit
-from planwarden.agent.tool import ToolDefinition
+from planwarden.agent.common.errors import ToolError
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
-from planwarden.tools.delegate.delegation import Delegate, children
-from planwarden.tools.delegate.watch import Executions, watch
-from planwarden.tools.downstream.cache import ListingCache, file_stem
+from planwarden.tools.downstream.agents import Agents, Executions
 from planwarden.tools.downstream.call import Caller, OnProgress, log_progress
 from planwarden.tools.downstream.config import LoginPlace, ServerConfig
+from planwarden.tools.downstream.connection import Link, Pace
 from planwarden.tools.downstream.exchange import Around, Ended, Exchange, unobserved
-from planwarden.tools.downstream.link import Link, Pace
-from planwarden.tools.downstream.log import ServerLog
+from planwarden.tools.downstream.listing_cache import ListingCache, file_stem
 from planwarden.tools.downstream.tools import offer
+from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class Downstream:
         self._settled = anyio.Event()
         """Set and replaced whenever a link changes."""
         self._tasks: TaskGroup | None = None
-        self._delegate: Delegate | None = None
+        self._agents: Agents | None = None
         self._following: anyio.CancelScope | None = None
         for config in self.configs:
             listing = None if config.is_disabled else self._cache.load(config)
@@ -149,20 +148,20 @@ class Downstream:
         execution = commit.execution
         for link in self._links.values():
             link.talks.drop(execution.execution_id)
-        if self._delegate is not None and self._tasks is not None and children(execution):
-            self._tasks.start_soon(self._delegate.cancel, execution)
+        if self._agents is not None and self._tasks is not None and self._agents.has_children(execution):
+            self._tasks.start_soon(self._agents.cancel, execution)
 
-    def delegates(self, delegate: Delegate) -> None:
+    def add_agents(self, agents: Agents) -> None:
         """The tool that hands goals to those of the servers that are agents."""
-        self._delegate = delegate
-        delegate.over(self.link, self._schema_of)
+        self._agents = agents
+        agents.over(self.link, self._schema_of)
 
     def follow(self, executions: Executions) -> None:
         """Look after what agents ask for these executions, and for no others any more, until `unfollow`."""
         self.unfollow()
-        if self._delegate is not None and self._tasks is not None:
+        if self._agents is not None and self._tasks is not None:
             self._following = anyio.CancelScope()
-            self._tasks.start_soon(_within, self._following, watch, executions, self._delegate)
+            self._tasks.start_soon(_within, self._following, self._agents, executions)
 
     def unfollow(self) -> None:
         """Look after nobody's executions: their engine is about to close."""
@@ -314,12 +313,11 @@ class Downstream:
 
 async def _within(
     scope: anyio.CancelScope,
-    watched: Callable[[Executions, Delegate], Awaitable[None]],
+    agents: Agents,
     executions: Executions,
-    delegate: Delegate,
 ) -> None:
     with scope:
-        await watched(executions, delegate)
+        await agents.watch(executions)
 
 
 def _can_start(config: ServerConfig) -> bool:

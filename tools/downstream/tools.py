@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from planwarden.agent.canonical import canonical_json, check_depth, digest
-from planwarden.agent.errors import InvalidArguments, PlanwardenError
-from planwarden.agent.prompts import DELEGATE
-from planwarden.agent.schema import Schema
-from planwarden.agent.tool import Effect, Risk, ToolDefinition
+from planwarden.agent.common.canonical import canonical_json, check_depth, digest
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.prompts import DELEGATE
+from planwarden.agent.core.tool import Effect, Risk, ToolDefinition
 from planwarden.tools.downstream.config import ServerConfig
 
 MAX_NAME_CHARS = 64

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from planwarden.agent.errors import ToolError
+from planwarden.agent.common.errors import ToolError
 
 if TYPE_CHECKING:
     # Importing the HTTP client takes a tenth of a second, and most processes never reach the web.

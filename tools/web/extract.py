@@ -18,8 +18,8 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from planwarden.agent.errors import ToolError
-from planwarden.agent.tool import CallContext, ToolDefinition
+from planwarden.agent.common.errors import ToolError
+from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebReply
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 import httpx2
 from pydantic import JsonValue
 
-from planwarden.agent.errors import ToolError
+from planwarden.agent.common.errors import ToolError
 from planwarden.tools.web.access import MAX_ADDRESSES_TRIED, WebAccess, WebLimits, WebReply
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from planwarden.agent.errors import ToolError, UsageError
-from planwarden.agent.tool import CallContext, ToolDefinition
+from planwarden.agent.common.errors import ToolError, UsageError
+from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, host_and_port
 

@@ -1,0 +1,76 @@
+"""Standing grants: "this tool with these arguments, at most so often, until then", decided by a person beforehand.
+
+A grant is bound to the exact definition of the tool, to values of some or all arguments, to a number of uses and to a
+time. It is worth what its maker's assurance is worth: a grant made at `human` lets no critical call through. The store
+counts a use in the transaction that records the intent, so a grant cannot be used more often than it says, by however
+many processes; what is kept here is only a copy to choose from.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.policy import Gate, Requirement
+from planwarden.agent.ports.store import Grant
+
+MAX_HOURS = 8
+MAX_LIFE_S = MAX_HOURS * 3600.0
+MAX_USES = 1_000
+MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
+
+
+@dataclass(slots=True)
+class GrantBook:
+    """The grants that are open as far as this process knows."""
+
+    gate: Gate
+    _open: tuple[Grant, ...] = ()
+
+    def fill(self, grants: Iterable[Grant]) -> None:
+        """Replace the copy with what the store has now."""
+        self._open = tuple(grants)
+
+    def drop(self, grant_id: str) -> None:
+        """The store refused this grant: do not choose it again until the next `fill`."""
+        self._open = tuple(grant for grant in self._open if grant.grant_id != grant_id)
+
+    def covering(
+        self,
+        definition: ToolDefinition,
+        arguments: Mapping[str, JsonValue],
+        requirement: Requirement,
+        owner: str,
+        now: float,
+    ) -> str | None:
+        """The id of a grant that lets this call through, the one that ends first; None when there is none."""
+        if not self._open or requirement.quorum > 1 or definition.is_blocking:
+            return None
+        found = [
+            grant
+            for grant in self._open
+            if is_open(grant, now)
+            and covers(grant, definition, arguments, owner)
+            and self.gate.worth(grant.assurance, grant.created_by, owner, requirement.needs) is not None
+        ]
+        return min(found, key=lambda grant: grant.expires_at).grant_id if found else None
+
+
+def is_open(grant: Grant, now: float) -> bool:
+    return grant.revoked_at is None and grant.used < grant.uses and now < grant.expires_at
+
+
+def covers(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
+    """True for exactly the pinned tool, the owner it was made for, and equal values of all arguments that it names."""
+    return (
+        grant.tool_name == definition.name
+        and grant.definition_digest == definition.digest
+        and grant.owner in (None, owner)
+        and all(
+            name in arguments and canonical_json(arguments[name]) == canonical_json(value)
+            for name, value in grant.arguments.items()
+        )
+    )

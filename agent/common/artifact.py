@@ -1,0 +1,95 @@
+"""Content that is too large, or of too different a kind, for the log: stored whole beside it, in the same transaction.
+
+The log holds a stand-in in its place: what it is, how large, where the whole is, and how it begins. An artifact is
+named after its content, so that a repeated call stores nothing twice and damage shows when it is read.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import StoreError
+
+INLINE_BYTES = 256 * 1024
+"""JSON up to this size stands in the log itself; nothing larger fits into arguments either."""
+MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
+"""What is larger is not kept."""
+PREVIEW_CHARS = 4_000
+JSON_TYPE = "application/json"
+
+_KEYS = frozenset({"truncated", "stored", "artifactId", "mediaType", "sizeBytes", "sha256", "preview"})
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Stored content of one execution."""
+
+    media_type: str
+    """As in MIME; `application/json` for a tool's whole result."""
+    data: bytes = field(repr=False)
+    artifact_id: str
+    """128 bits of SHA-256 over media type and content, in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """A result with content that is stored beside the log."""
+
+    value: JsonValue
+    artifacts: tuple[Artifact, ...]
+    whole: str | None = None
+    """The artifact that `value` stands for; None when `value` only mentions artifacts."""
+
+
+def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:
+    return Artifact(media_type, data, _name(media_type, data))
+
+
+def checked_artifact(artifact_id: str, media_type: object, data: object) -> Artifact:
+    """An artifact as it was read. Raises `StoreError` when it is not what was stored under that name."""
+    # A flipped bit may also have turned a column into a value of another type.
+    if not (isinstance(media_type, str) and isinstance(data, bytes)) or _name(media_type, data) != artifact_id:
+        raise StoreError(f"artifact {artifact_id!r} is damaged: it is not what was written; restore a backup")
+    return Artifact(media_type, data, artifact_id)
+
+
+def stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
+    """What the log holds in place of the artifact."""
+    return {
+        "truncated": True,
+        "stored": True,
+        "artifactId": artifact.artifact_id,
+        "mediaType": artifact.media_type,
+        "sizeBytes": len(artifact.data),
+        "sha256": hashlib.sha256(artifact.data).hexdigest(),
+        "preview": preview[:PREVIEW_CHARS],
+    }
+
+
+def cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
+    """What the log holds in place of content that is too large to be kept at all."""
+    return {
+        "truncated": True,
+        "stored": False,
+        "reason": f"larger than {MAX_ARTIFACT_BYTES} bytes; only this beginning was kept",
+        "sizeBytes": size_bytes,
+        "preview": preview[:PREVIEW_CHARS],
+    }
+
+
+def is_stand_in(value: JsonValue) -> bool:
+    """Whether the value has the form of `stand_in`, for showing it; what it stands for is said by the event."""
+    if not isinstance(value, dict) or value.keys() != _KEYS or not isinstance(value["preview"], str):
+        return False
+    return all(isinstance(fact, bool | int) or (isinstance(fact, str) and len(fact) <= 200) for fact in _facts(value))
+
+
+def _facts(value: dict[str, JsonValue]) -> list[JsonValue]:
+    return [fact for key, fact in value.items() if key != "preview"]
+
+
+def _name(media_type: str, data: bytes) -> str:
+    hashed = hashlib.sha256(f"{media_type}\0".encode())
+    hashed.update(data)
+    return hashed.hexdigest()[:32]

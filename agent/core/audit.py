@@ -1,0 +1,184 @@
+"""What the audit keeps of a log: every question to a person, every answer, every call that a grant let through.
+
+The rows hold ids, digests, names of tools, and who decided through which channel; no arguments and no results, so that
+they can be kept and handed on when the executions are long deleted. Each row's hash covers the row before it.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Execution
+
+Kind = Literal[
+    "asked",
+    "revised",
+    "endorsed",
+    "decided",
+    "timed_out",
+    "withdrawn",
+    "reminded",
+    "escalated",
+    "granted",
+    "refused",
+    "form_closed",
+    "link_answered",
+    "task_ended",
+    "policy",
+    "grant_made",
+    "grant_revoked",
+    "code_made",
+    "code_refused",
+    "session_opened",
+    "session_ended",
+    "key_added",
+    "key_removed",
+    "signature",
+    "token_added",
+    "token_revoked",
+    "notice_failed",
+]
+TASK_KINDS: frozenset[Kind] = frozenset({"form_closed", "link_answered", "task_ended"})
+"""What is kept about an execution as a task; see `planwarden.server.mcp.tasks.notes`."""
+POLICY_CHARS = 8
+"""Of the policy's digest in each row; the row of kind `policy` has all of it."""
+DIGEST_CHARS = 32
+"""Of the other digests: 128 bits name a question or a text for good, and a row costs half."""
+GENESIS = b"planwarden audit/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row before it has a place in the chain."""
+
+    kind: Kind
+    facts: dict[str, JsonValue]
+    execution_id: str | None = None
+    suspension_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """One row as stored."""
+
+    sequence: int
+    """1 for the first row of the database, without gaps."""
+    at: float
+    """Unix seconds."""
+    entry: Entry
+    hash: bytes
+    """Of this row and the hash of the row before it."""
+
+
+def entries(recorded: Sequence[ev.Recorded], execution: Execution, policy: str) -> Iterator[Entry]:
+    """The rows that one transaction's events add, in their order. `execution` is the state after them."""
+    for item in recorded:
+        if type(item.event) not in _TOLD:
+            continue
+        found = _entry(item.event, execution)
+        if found is not None:
+            kind, suspension_id, facts = found
+            yield Entry(
+                kind=kind,
+                execution_id=execution.execution_id,
+                suspension_id=suspension_id,
+                facts={**facts, "policy": policy[:POLICY_CHARS]},
+            )
+
+
+_TOLD: frozenset[type[ev.Event]] = frozenset(
+    {
+        ev.Suspended,
+        ev.SuspensionRevised,
+        ev.SuspensionEndorsed,
+        ev.SuspensionDecided,
+        ev.SuspensionReminded,
+        ev.SuspensionTimedOut,
+        ev.SuspensionWithdrawn,
+        ev.ToolCallIntended,
+    }
+)
+"""Events that may add a row."""
+
+
+def _entry(event: ev.Event, execution: Execution) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+    match event:
+        case ev.Suspended(question=question) if question.addressee == "human":
+            return "asked", question.suspension_id, _question(question)
+        case ev.SuspensionRevised(question=question, reason=reason):
+            return "revised", question.suspension_id, {**_question(question), "reason": reason[:200]}
+        case ev.SuspensionEndorsed():
+            return "endorsed", event.suspension_id, _who(event)
+        case ev.SuspensionDecided() if _is_to_a_person(execution, event.suspension_id):
+            facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_who(event)}
+            if event.decision.reason is not None:
+                facts["reason"] = event.decision.reason[:200]
+            return "decided", event.suspension_id, facts
+        case ev.SuspensionReminded():
+            reminded: dict[str, JsonValue] = {"number": event.number}
+            if event.to:
+                reminded["to"] = list[JsonValue](event.to)
+            return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, reminded
+        case ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() if _is_to_a_person(execution, event.suspension_id):
+            return _closed(event)
+        case ev.ToolCallIntended(grant_id=str() as grant_id):
+            call = execution.call(event.call_id)
+            return (
+                "granted",
+                None,
+                {
+                    "grant": grant_id,
+                    "call": event.call_id,
+                    "tool": call.tool_name,
+                    "arguments": digest(call.arguments)[:DIGEST_CHARS],
+                },
+            )
+        case _:
+            return None
+
+
+def _closed(event: ev.SuspensionTimedOut | ev.SuspensionWithdrawn) -> tuple[Kind, str | None, dict[str, JsonValue]]:
+    if isinstance(event, ev.SuspensionTimedOut):
+        return "timed_out", event.suspension_id, {"outcome": event.outcome}
+    return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
+
+
+def _is_to_a_person(execution: Execution, suspension_id: str) -> bool:
+    found = execution.suspensions.get(suspension_id)
+    return found is not None and found.question.addressee == "human"
+
+
+def _question(question: ev.Question) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {"tool": question.tool_name, "digest": question.digest[:DIGEST_CHARS]}
+    if question.kind == "reconcile":
+        facts["kind"] = question.kind
+    if question.needs is not None:
+        facts["needs"] = question.needs
+    if question.quorum > 1:
+        facts["quorum"] = question.quorum
+    if question.revision > 1:
+        facts["revision"] = question.revision
+    return facts
+
+
+def _who(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {
+        "assurance": event.assurance,
+        "channel": event.channel,
+        "principal": event.principal,
+        "digest": event.digest[:DIGEST_CHARS],
+    }
+    if event.rendered:
+        facts["rendered"] = event.rendered[:DIGEST_CHARS]
+    return facts
+
+
+def chained(before: bytes, sequence: int, at: float, entry: Entry) -> bytes:
+    """The row's SHA-256: over the hash of the row before it (`GENESIS` for the first) and everything in the row."""
+    body = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id, entry.facts])
+    return hashlib.sha256(before + b"\0" + body.encode()).digest()

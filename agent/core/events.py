@@ -1,0 +1,490 @@
+"""Frozen facts. An execution's log of these is the only source of truth; everything else is folded from it.
+
+Names are past tense. An event says what happened and nothing that can be derived: a step's result is the recorded
+result of its calls, an execution's summary is computed from its steps. Fields are JSON or other frozen facts, so that
+the codec can write each event as one small object. Adding an event or a field with a default is compatible;
+renaming either needs a decoder for the old form (tests keep golden logs of every released form).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from planwarden.agent.core.plan import Plan, ValidationMode
+from planwarden.agent.core.tool import Effect, OnTimeout, Risk
+
+Purpose = Literal["plan", "step", "synthesize"]
+Addressee = Literal["human", "caller", "clock"]
+SuspensionKind = Literal[
+    "confirmation", "input", "approval", "plan", "step", "synthesis", "reconcile", "delegated", "wait"
+]
+Needs = Literal["client", "human", "signed", "second"]
+Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
+ValidationStatus = Literal["passed", "failed", "skipped"]
+AlarmKind = Literal["remind", "escalate"]
+Budget = Literal["modelTokens", "toolCalls", "seconds"]
+ToolMode = Literal["strict", "flexible"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How one execution runs; call over thread over server, resolved when the execution is created."""
+
+    max_iterations: int = 5
+    """Model replies per step, enforcement not counted."""
+    taef_max_retries: int = 2
+    """Enforcement prompts per step."""
+    tool_mode: ToolMode = "strict"
+    wait_seconds: float = 25.0
+    synthesize: bool = False
+    budget_model_tokens: int | None = None
+    budget_tool_calls: int | None = None
+    budget_seconds: float | None = None
+    """Seconds during which the execution was running, waiting for answers not counted."""
+    prompt_planning: str | None = None
+    prompt_execution: str | None = None
+    prompt_synthesis: str | None = None
+    given: tuple[str, ...] = ()
+    """Fields set by the call or the thread; a later execution of the thread inherits them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedCall:
+    """A call as the plan or the model wrote it: references unresolved, defaults not filled in."""
+
+    tool_name: str
+    arguments: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveredCall:
+    """A later call that a confirmation decides together with itself, exactly these arguments."""
+
+    step_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+    definition_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """A moment at which a question that is still open is brought to mind."""
+
+    kind: AlarmKind
+    at: float
+    """Unix seconds by the store's clock."""
+    to: tuple[str, ...] = ()
+    """To whom it is escalated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One revision of what somebody is asked."""
+
+    suspension_id: str
+    kind: SuspensionKind
+    addressee: Addressee
+    message: str
+    step_id: str | None = None
+    call_id: str | None = None
+    tool_name: str | None = None
+    arguments: dict[str, JsonValue] | None = None
+    """Exactly what runs after approval: references resolved, defaults filled in."""
+    definition_digest: str = ""
+    risk: Risk | None = None
+    needs: Needs | None = None
+    digest: str = ""
+    """Approval digest over everything that was shown; changes with every revision."""
+    revision: int = 1
+    expires_at: float | None = None
+    """Unix seconds by the store's clock."""
+    on_timeout: OnTimeout = "reject"
+    form: dict[str, JsonValue] | None = None
+    """JSON Schema that the decision's `content` must satisfy."""
+    prompt: str | None = None
+    """For the caller: what to think about."""
+    offered: tuple[str, ...] = ()
+    """For the caller: tools whose full schemas go with the prompt."""
+    resume_payload: JsonValue = None
+    covers: tuple[CoveredCall, ...] = ()
+    policy: str = ""
+    """The first digits of the digest of the operator's policy under which it was asked, to notice a new one."""
+    quorum: int = 1
+    """How many different people have to approve."""
+    alarms: tuple[Alarm, ...] = ()
+    """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
+    asker: str = ""
+    """Who else really asks; the tool hands it whatever is decided, a rejection too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An answer, as it was accepted."""
+
+    approved: bool
+    reason: str | None = None
+    modified_args: dict[str, JsonValue] | None = None
+    content: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCreated:
+    """Somebody gave a goal or a plan; everything that the execution needs to run is in it."""
+
+    goal: str | None = None
+    options: Options = field(default_factory=Options)
+    plan_only: bool = False
+    """Stop at `planned` instead of running the plan."""
+    context: str | None = None
+    """What the thread's earlier executions did, for planning."""
+    client_id: str | None = None
+    """The OAuth client that asked for it; None when it came another way."""
+    chain: tuple[str, ...] = ()
+    """The executions, of other agents, that delegated it, the first one first, as the caller says."""
+    traceparent: str | None = None
+    """The span that the execution began with (https://www.w3.org/TR/trace-context/), for whoever goes on with it."""
+    tracestate: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAccepted:
+    """The plan passed the check; tools are pinned as they are now."""
+
+    plan: Plan
+    warnings: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    """Beginnings of the digests of the tools that the plan names, in the order of `pins.named_tools`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRefused:
+    """A model's plan did not pass the check; the reason goes into the one repair prompt."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRevised:
+    """The plan after a model's patch of pending steps, and the ids of the steps that are different."""
+
+    step_id: str
+    """The step whose reply carried the patch."""
+    plan: Plan
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    """As in `PlanAccepted`; a tool that was pinned before keeps its first pin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionRefused:
+    """A model's patch was not allowed or led to no plan; the plan stays as it was."""
+
+    step_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionStarted:
+    """A planned execution was told to run."""
+
+    options: Options | None = None
+    client_id: str | None = None
+    """As in `ExecutionCreated`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted:
+    """What the step depends on is there, and it began."""
+
+    step_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReplied:
+    """A model's answer, journalled before it is acted on, so that replay never asks again."""
+
+    purpose: Purpose
+    step_id: str | None = None
+    content: str | None = None
+    calls: tuple[ProposedCall, ...] = ()
+    plan: JsonValue = None
+    revise: JsonValue = None
+    """Patch of the steps that have not begun, as the model wrote it; see `planwarden.agent.core.revision`."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    source: str | None = None
+    """The model's own name for this reply; a scripted model uses it to know which entries are spent."""
+    suspension_id: str | None = None
+    """The question it answers, when the caller is the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    """The model could not be reached or did not answer usably, also after repeating."""
+
+    purpose: Purpose
+    code: str
+    message: str
+    step_id: str | None = None
+    input_tokens: int = 0
+    """Of answers that came and could not be used."""
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallIntended:
+    """Committed before the call is dispatched; an intent without a result is `outcome_unknown` after a crash."""
+
+    call_id: str
+    arguments: dict[str, JsonValue] | None = None
+    """What is dispatched; None when it is exactly what the suspension stored."""
+    effect: Effect = "effect"
+    suspension_id: str | None = None
+    """The decision that this call consumes."""
+    grant_id: str | None = None
+    """The standing grant that let it through; the store counts the use in the same transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned:
+    """The call has a result."""
+
+    call_id: str
+    value: JsonValue = None
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailed:
+    """The call has no result: it raised, timed out without effect, or was refused before dispatch."""
+
+    call_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutcomeUnknown:
+    """The call was intended and may have happened; only a person or its record can say."""
+
+    call_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """A question was asked."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionRevised:
+    """The question changed before it was answered; both forms stay in the log."""
+
+    question: Question
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionDecided:
+    """The question was answered, by a person or by the caller, with what that was worth."""
+
+    suspension_id: str
+    decision: Decision
+    assurance: Assurance
+    channel: str
+    principal: str
+    digest: str = ""
+    """Digest of the revision that was decided."""
+    rendered: str = ""
+    """SHA-256 of the text that the person saw, as far as the channel knows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionEndorsed:
+    """One of several people who have to approve did; the question stays open."""
+
+    suspension_id: str
+    assurance: Assurance
+    channel: str
+    principal: str
+    digest: str = ""
+    rendered: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionReminded:
+    """An alarm of an open question fired; see `planwarden.agent.core.alarms`."""
+
+    suspension_id: str
+    number: int
+    """The place of the newest alarm that was due, counted from 1; none up to it fires any more."""
+    kind: AlarmKind
+    to: tuple[str, ...] = ()
+    """To whom it was escalated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionTimedOut:
+    """Nobody answered in time."""
+
+    suspension_id: str
+    outcome: OnTimeout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionWithdrawn:
+    """Whoever really asks needs no answer any more, for example because it was given there."""
+
+    suspension_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationFailed:
+    """The log does not prove the step: required tools without a recorded, successful result."""
+
+    step_id: str
+    missing: tuple[str, ...]
+    mode: ValidationMode
+    enforced: bool
+    """True when an enforcement prompt follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCompleted:
+    """The log proves the step, or, for an advisory one, it went on with a warning."""
+
+    step_id: str
+    validation: ValidationStatus = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed:
+    """The step cannot be completed any more."""
+
+    step_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRejected:
+    """A person said no, or the time to say yes passed."""
+
+    step_id: str
+    suspension_id: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped:
+    """What the step depends on did not complete."""
+
+    step_id: str
+    because: str
+    """The step that this one waited for in vain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionPlanned:
+    """The plan was asked for without running it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionSuspended:
+    """Nothing can run until somebody answers; the execution has no owner from here on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """The caller wants the execution to stop."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCompleted:
+    """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRejected:
+    """It is over, and a person said no to a part of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFailed:
+    """It is over without what was asked for."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionExhausted:
+    """A budget ran out; the execution is `incomplete`."""
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCancelled:
+    """It was stopped by the caller; what was done stays done."""
+
+    reason: str | None = None
+
+
+Event: TypeAlias = (
+    ExecutionCreated
+    | PlanAccepted
+    | PlanRefused
+    | PlanRevised
+    | RevisionRefused
+    | ExecutionStarted
+    | StepStarted
+    | ModelReplied
+    | ModelFailed
+    | ToolCallIntended
+    | ToolReturned
+    | ToolFailed
+    | ToolOutcomeUnknown
+    | Suspended
+    | SuspensionRevised
+    | SuspensionDecided
+    | SuspensionEndorsed
+    | SuspensionReminded
+    | SuspensionTimedOut
+    | SuspensionWithdrawn
+    | ValidationFailed
+    | StepCompleted
+    | StepFailed
+    | StepRejected
+    | StepSkipped
+    | ExecutionPlanned
+    | ExecutionSuspended
+    | CancelRequested
+    | ExecutionCompleted
+    | ExecutionRejected
+    | ExecutionFailed
+    | ExecutionExhausted
+    | ExecutionCancelled
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event in its place in the log."""
+
+    sequence: int
+    """1 for the first event of the execution, without gaps."""
+    at: float
+    """Unix seconds by the store's clock, the same for all events of one transaction."""
+    event: Event

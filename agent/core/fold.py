@@ -1,0 +1,467 @@
+"""How the log becomes the state: `apply` one event, `fold` many.
+
+`apply` is pure and total over the tables of `planwarden.agent.core.state`. Each event type has at most one effect function
+below that gives the fields it changes; an event without one changes the status only.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.pins import by_tool
+from planwarden.agent.core.plan import Step
+from planwarden.agent.core.state import (
+    CALL_TRANSITIONS,
+    STEP_TRANSITIONS,
+    TRANSITIONS,
+    Call,
+    CallStatus,
+    Endorsement,
+    Execution,
+    StepState,
+    SuspensionState,
+    Turn,
+    Usage,
+    evolve,
+)
+
+
+def fold(execution: Execution, recorded: Iterable[ev.Recorded]) -> Execution:
+    """`apply` over several recorded events, oldest first."""
+    for entry in recorded:
+        execution = apply(execution, entry.event, entry.at)
+    return execution
+
+
+def apply(execution: Execution, event: ev.Event, at: float) -> Execution:
+    """The execution after `event`, which happened at `at` (Unix seconds).
+
+    Raises:
+        IllegalTransition: the event cannot follow; nothing has changed.
+    """
+    kind = type(event)
+    status = TRANSITIONS[execution.status].get(kind)
+    if status is None:
+        raise IllegalTransition(
+            f"{kind.__name__} cannot follow: execution {execution.execution_id!r} is {execution.status}"
+        )
+    effect = _EFFECTS.get(kind)
+    changes = effect(execution, event, at) if effect is not None else {}
+    if execution.status == "running" and at > execution.updated_at:
+        changes["active_s"] = execution.active_s + (at - execution.updated_at)
+    return evolve(execution, status=status, version=execution.version + 1, updated_at=at, **changes)
+
+
+# Each effect gives the fields of the execution that an event changes, or raises IllegalTransition.
+Changes = dict[str, Any]
+
+
+def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Changes:
+    return {
+        "goal": event.goal,
+        "options": event.options,
+        "plan_only": event.plan_only,
+        "context": event.context,
+        "chain": event.chain,
+        "created_at": at,
+        "traceparent": event.traceparent,
+        "tracestate": event.tracestate,
+        **_started_by(execution, event.client_id),
+    }
+
+
+def _started(execution: Execution, event: ev.ExecutionStarted, at: float) -> Changes:
+    options = event.options or execution.options
+    return {"plan_only": False, "options": options, "exhausted": None, **_started_by(execution, event.client_id)}
+
+
+def _started_by(execution: Execution, client_id: str | None) -> Changes:
+    return {} if client_id is None else {"client_ids": execution.client_ids | {client_id}}
+
+
+def _plan_accepted(execution: Execution, event: ev.PlanAccepted, at: float) -> Changes:
+    if execution.plan is not None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
+    steps = {step.step_id: StepState(step=step, calls=_planned_calls(step)) for step in event.plan.steps}
+    warnings = execution.warnings + event.warnings
+    return {"plan": event.plan, "steps": steps, "warnings": warnings, "pins": by_tool(event.plan, event.pins)}
+
+
+def _planned_calls(step: Step) -> tuple[Call, ...]:
+    return tuple(
+        Call(
+            call_id=f"{step.step_id}:{number}",
+            step_id=step.step_id,
+            tool_name=planned.tool_name,
+            proposed=planned.arguments,
+            by_model=False,
+        )
+        for number, planned in enumerate(step.tool_calls, 1)
+    )
+
+
+def _plan_refused(execution: Execution, event: ev.PlanRefused, at: float) -> Changes:
+    if execution.plan is not None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
+    return {"refusals": (*execution.refusals, event.message)}
+
+
+def _plan_revised(execution: Execution, event: ev.PlanRevised, at: float) -> Changes:
+    steps: dict[str, StepState] = {}
+    for step in event.plan.steps:
+        known = execution.steps.get(step.step_id)
+        if known is not None and known.step == step:
+            steps[step.step_id] = known
+        elif known is None or known.status == "pending":
+            steps[step.step_id] = StepState(step=step, calls=_planned_calls(step))
+        else:
+            raise IllegalTransition(f"step {step.step_id!r} has begun and cannot be revised")
+    lost = [name for name, state in execution.steps.items() if name not in steps and state.status != "pending"]
+    if lost or execution.plan is None:
+        raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
+    pins = {**by_tool(event.plan, event.pins), **execution.pins}
+    return {"plan": event.plan, "steps": steps, "pins": pins, "revisions": execution.revisions[1:]}
+
+
+def _revision_refused(execution: Execution, event: ev.RevisionRefused, at: float) -> Changes:
+    state = execution.steps.get(event.step_id)
+    if state is None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has no step {event.step_id!r}")
+    noted = evolve(state, notes=(*state.notes, event.message))
+    return {"steps": _with_step(execution, noted), "revisions": execution.revisions[1:]}
+
+
+def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> Changes:
+    usage = _with_tokens(execution.usage, event)
+    changes: Changes = {"usage": evolve(usage, model_calls=usage.model_calls + 1)}
+    if event.source is not None:
+        changes["sources"] = execution.sources | {event.source}
+    if event.revise is not None and event.step_id is not None:
+        changes["revisions"] = (*execution.revisions, (event.step_id, event.revise))
+    if event.purpose == "synthesize":
+        changes["synthesis"] = event.content or ""
+    elif event.purpose == "step":
+        state = _step_after(execution, event.step_id or "", event)
+        first = len(state.calls) + 1
+        calls = tuple(
+            Call(
+                call_id=f"{state.step.step_id}:{number}",
+                step_id=state.step.step_id,
+                tool_name=proposed.tool_name,
+                proposed=proposed.arguments,
+                by_model=True,
+            )
+            for number, proposed in enumerate(event.calls, first)
+        )
+        turn = Turn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
+        state = evolve(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
+        changes["steps"] = _with_step(execution, state)
+    return changes
+
+
+def _model_failed(execution: Execution, event: ev.ModelFailed, at: float) -> Changes:
+    changes: Changes = {"usage": _with_tokens(execution.usage, event)}
+    if event.purpose != "step":
+        return {**changes, "model_error": (event.code, event.message)}
+    state = evolve(
+        _step_after(execution, event.step_id or "", event), error_code=event.code, error_message=event.message
+    )
+    return {**changes, "steps": _with_step(execution, state)}
+
+
+def _with_tokens(usage: Usage, event: ev.ModelReplied | ev.ModelFailed) -> Usage:
+    return evolve(
+        usage,
+        input_tokens=usage.input_tokens + event.input_tokens,
+        output_tokens=usage.output_tokens + event.output_tokens,
+    )
+
+
+def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) -> Changes:
+    call = execution.call(event.call_id)
+    arguments = event.arguments
+    if arguments is None:
+        suspension = execution.suspensions.get(event.suspension_id or "")
+        if suspension is None or suspension.question.call_id != event.call_id:
+            raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
+        arguments = suspension.question.arguments
+    steps = _with_call(
+        execution,
+        call,
+        event,
+        arguments=arguments,
+        effect=event.effect,
+        suspension_id=event.suspension_id or call.suspension_id,
+        consumed=call.consumed if event.suspension_id is None else (*call.consumed, event.suspension_id),
+        attempts=call.attempts + 1,
+        intended_at=at,
+        grant_id=event.grant_id,
+    )
+    asked = execution.suspensions.get(event.suspension_id or "")
+    is_same = asked is not None and (asked.question.asker or asked.question.kind == "wait")
+    if is_same and call.status == "decided":
+        # The call goes on with what its server or agent was told, or looks again at what it waits for.
+        return {"steps": steps}
+    return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
+
+
+def _returned(execution: Execution, event: ev.ToolReturned, at: float) -> Changes:
+    call = execution.call(event.call_id)
+    return {"steps": _with_call(execution, call, event, value=event.value, artifact=event.artifact)}
+
+
+def _call_failed(execution: Execution, event: ev.ToolFailed, at: float) -> Changes:
+    call = execution.call(event.call_id)
+    return {"steps": _with_call(execution, call, event, error_code=event.code, error_message=event.message)}
+
+
+def _outcome_unknown(execution: Execution, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
+    call = execution.call(event.call_id)
+    return {"steps": _with_call(execution, call, event, error_code="outcome_unknown", error_message=event.message)}
+
+
+def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
+    question = event.question
+    if question.suspension_id in execution.suspensions:
+        raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
+    changes: Changes = {}
+    if question.call_id is not None:
+        call = execution.call(question.call_id)
+        arguments = call.arguments if question.arguments is None else question.arguments
+        changes["steps"] = _with_call(execution, call, event, arguments=arguments, suspension_id=question.suspension_id)
+    elif question.step_id is not None:
+        changes["steps"] = _with_step(execution, _step_after(execution, question.step_id, event))
+    opened = SuspensionState(question=question, created_at=at, asked_at=(at,))
+    return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
+
+
+def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Changes:
+    current = _open(execution, event.question.suspension_id)
+    if event.question.revision != current.question.revision + 1 or event.question.call_id != current.question.call_id:
+        raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
+    changes = _answered_step(execution, event, event.question)
+    if event.question.call_id is not None:
+        call = execution.call(event.question.call_id)
+        changes = {"steps": _with_call(execution, call, event, arguments=event.question.arguments)}
+    # Whoever approved the earlier form has not seen this one.
+    revised = evolve(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
+    return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
+
+
+def _decided(execution: Execution, event: ev.SuspensionDecided, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    answered = evolve(
+        current,
+        status="decided",
+        decision=event.decision,
+        assurance=event.assurance,
+        channel=event.channel,
+        principal=event.principal,
+        decided_at=at,
+        decided_digest=event.digest,
+    )
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: answered},
+    }
+
+
+def _endorsed(execution: Execution, event: ev.SuspensionEndorsed, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    if any(earlier.principal == event.principal for earlier in current.endorsements):
+        raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
+    endorsement = Endorsement(principal=event.principal, assurance=event.assurance, channel=event.channel, at=at)
+    endorsed = evolve(current, endorsements=(*current.endorsements, endorsement))
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: endorsed},
+    }
+
+
+def _reminded(execution: Execution, event: ev.SuspensionReminded, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    if not current.alarmed < event.number <= len(current.question.alarms):
+        raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
+    reminded = evolve(current, alarmed=event.number)
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: reminded},
+    }
+
+
+def _timed_out(execution: Execution, event: ev.SuspensionTimedOut, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    answered = evolve(
+        current,
+        status="timed_out",
+        decision=ev.Decision(approved=event.outcome == "approve", reason="nobody answered in time"),
+        assurance="timeout",
+        decided_at=at,
+    )
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: answered},
+    }
+
+
+def _withdrawn_question(execution: Execution, event: ev.SuspensionWithdrawn, at: float) -> Changes:
+    current = _open(execution, event.suspension_id)
+    if not current.question.asker:
+        raise IllegalTransition(f"suspension {event.suspension_id!r} is our own and cannot be withdrawn")
+    decision = ev.Decision(approved=False, reason=event.reason)
+    withdrawn = evolve(
+        current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
+    )
+    return {
+        **_answered_step(execution, event, current.question),
+        "suspensions": {**execution.suspensions, event.suspension_id: withdrawn},
+    }
+
+
+def _answered_step(execution: Execution, event: ev.Event, question: ev.Question) -> Changes:
+    """The step and call of a question move on when it is answered."""
+    if question.call_id is not None:
+        return {"steps": _with_call(execution, execution.call(question.call_id), event)}
+    if question.step_id is not None:
+        return {"steps": _with_step(execution, _step_after(execution, question.step_id, event))}
+    return {}
+
+
+def _validation_failed(execution: Execution, event: ev.ValidationFailed, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event)
+    retries = state.retries + 1 if event.enforced else state.retries
+    warned = state.warned or not event.enforced
+    changed = evolve(state, retries=retries, enforcing=event.enforced, warned=warned)
+    return {"steps": _with_step(execution, changed)}
+
+
+def _step_started(execution: Execution, event: ev.StepStarted | ev.StepSkipped, at: float) -> Changes:
+    return {"steps": _with_step(execution, _step_after(execution, event.step_id, event))}
+
+
+def _step_completed(execution: Execution, event: ev.StepCompleted, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event, validation=event.validation)
+    return {"steps": _with_step(execution, state)}
+
+
+def _step_failed(execution: Execution, event: ev.StepFailed, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event)
+    failed = evolve(state, validation="failed", error_code=event.code, error_message=event.message)
+    return {"steps": _with_step(execution, failed)}
+
+
+def _step_rejected(execution: Execution, event: ev.StepRejected, at: float) -> Changes:
+    state = _step_after(execution, event.step_id, event)
+    calls = tuple(
+        evolve(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
+        for call in state.calls
+    )
+    rejected = evolve(
+        state,
+        calls=calls,
+        rejected_by=event.suspension_id,
+        error_code="rejected",
+        error_message=event.reason,
+    )
+    return {"steps": _with_step(execution, rejected)}
+
+
+def _cancel_requested(execution: Execution, event: ev.CancelRequested, at: float) -> Changes:
+    return {"cancel_requested": True, "cancel_reason": event.reason}
+
+
+def _failed(execution: Execution, event: ev.ExecutionFailed, at: float) -> Changes:
+    return {"error_code": event.code, "error_message": event.message, **_withdrawn(execution, at)}
+
+
+def _exhausted(execution: Execution, event: ev.ExecutionExhausted, at: float) -> Changes:
+    if execution.open_suspensions:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may go on")
+    return {"exhausted": event.budget}
+
+
+def _finished(execution: Execution, event: ev.Event, at: float) -> Changes:
+    return _withdrawn(execution, at)
+
+
+def _withdrawn(execution: Execution, at: float) -> Changes:
+    if not execution.open_suspensions:
+        return {}
+    return {
+        "suspensions": {
+            suspension_id: evolve(found, status="withdrawn", decided_at=at) if found.is_open else found
+            for suspension_id, found in execution.suspensions.items()
+        }
+    }
+
+
+_EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
+    ev.ExecutionCreated: _created,
+    ev.ExecutionStarted: _started,
+    ev.PlanAccepted: _plan_accepted,
+    ev.PlanRefused: _plan_refused,
+    ev.PlanRevised: _plan_revised,
+    ev.RevisionRefused: _revision_refused,
+    ev.ModelReplied: _model_replied,
+    ev.ModelFailed: _model_failed,
+    ev.ToolCallIntended: _call_intended,
+    ev.ToolReturned: _returned,
+    ev.ToolFailed: _call_failed,
+    ev.ToolOutcomeUnknown: _outcome_unknown,
+    ev.Suspended: _suspended,
+    ev.SuspensionRevised: _revised,
+    ev.SuspensionDecided: _decided,
+    ev.SuspensionEndorsed: _endorsed,
+    ev.SuspensionReminded: _reminded,
+    ev.SuspensionTimedOut: _timed_out,
+    ev.SuspensionWithdrawn: _withdrawn_question,
+    ev.ValidationFailed: _validation_failed,
+    ev.StepStarted: _step_started,
+    ev.StepSkipped: _step_started,
+    ev.StepCompleted: _step_completed,
+    ev.StepFailed: _step_failed,
+    ev.StepRejected: _step_rejected,
+    ev.CancelRequested: _cancel_requested,
+    ev.ExecutionCompleted: _finished,
+    ev.ExecutionRejected: _finished,
+    ev.ExecutionFailed: _failed,
+    ev.ExecutionExhausted: _exhausted,
+    ev.ExecutionCancelled: _finished,
+}
+
+
+def _open(execution: Execution, suspension_id: str) -> SuspensionState:
+    found = execution.suspensions.get(suspension_id)
+    if found is None or not found.is_open:
+        raise IllegalTransition(f"suspension {suspension_id!r} is not open")
+    return found
+
+
+def _step_after(execution: Execution, step_id: str, event: ev.Event, **changes: Any) -> StepState:
+    """The step after `event` moved it and changed some of its fields."""
+    state = execution.steps.get(step_id)
+    if state is None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
+    status = STEP_TRANSITIONS[state.status].get(type(event))
+    if status is None:
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
+    return state if status == state.status and not changes else evolve(state, status=status, **changes)
+
+
+def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
+    status = CALL_TRANSITIONS[call.status].get(type(event))
+    if status is None:
+        raise IllegalTransition(f"{type(event).__name__} cannot follow: call {call.call_id!r} is {call.status}")
+    return status
+
+
+def _with_step(execution: Execution, state: StepState) -> Mapping[str, StepState]:
+    return {**execution.steps, state.step.step_id: state}
+
+
+def _with_call(execution: Execution, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
+    """The steps after `event` moved `call` and its step, and changed some fields of the call."""
+    moved = evolve(call, status=_next_call_status(call, event), **changes)
+    calls = tuple([moved if other is call else other for other in execution.steps[call.step_id].calls])
+    return _with_step(execution, _step_after(execution, call.step_id, event, calls=calls))

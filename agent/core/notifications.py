@@ -1,0 +1,67 @@
+"""Notices: what somebody outside is told about a question to a person, by push or webhook.
+
+A notice is stored in the transaction of the event that it tells, so that none is lost and none tells what did not happen.
+It holds ids and names only: no arguments, nothing that the agent wrote, and nothing that would let anybody decide.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Execution, SuspensionState
+
+NoticeKind = Literal["asked", "reminded", "escalated", "decided", "timed_out", "test"]
+"""What happened; `test` is only ever sent by hand."""
+TOLD: tuple[NoticeKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
+"""What a channel may ask for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One message for one channel."""
+
+    notice_id: str
+    """The same for every attempt to deliver it; letters, digits and `_` only."""
+    channel: str
+    """The name of the channel in the operator's file."""
+    kind: NoticeKind
+    execution_id: str
+    suspension_id: str
+    facts: dict[str, JsonValue]
+    created_at: float
+    """When it happened, in Unix seconds."""
+    attempts: int = 0
+    """How often it was claimed to be delivered; tells one claim from the next."""
+
+
+def told(
+    recorded: Sequence[ev.Recorded], execution: Execution
+) -> Iterator[tuple[ev.Recorded, NoticeKind, SuspensionState]]:
+    """The events that a notice may tell, each with the question to a person that it is about.
+
+    `execution` is the state after them.
+    """
+    for entry in recorded:
+        found = _kind(entry.event)
+        if found is not None:
+            kind, suspension_id = found
+            suspension = execution.suspensions[suspension_id]
+            if suspension.question.addressee == "human":
+                yield entry, kind, suspension
+
+
+def _kind(event: ev.Event) -> tuple[NoticeKind, str] | None:
+    match event:
+        case ev.Suspended(question=question):
+            return "asked", question.suspension_id
+        case ev.SuspensionReminded(suspension_id=suspension_id, kind=kind):
+            return "reminded" if kind == "remind" else "escalated", suspension_id
+        case ev.SuspensionDecided(suspension_id=suspension_id):
+            return "decided", suspension_id
+        case ev.SuspensionTimedOut(suspension_id=suspension_id):
+            return "timed_out", suspension_id
+        case _:
+            return None

@@ -1,0 +1,121 @@
+"""Pins: which definitions a plan was accepted with, and how a definition differs from the one of before.
+
+A tool that changes after somebody relied on it is not run as if nothing had happened: it is asked about again, with the
+difference in words. Pins are kept as beginnings of digests, which is a tenth of what the names and digests would need.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+from pydantic import JsonValue
+
+from planwarden.agent.core.plan import Plan, ToolFacts
+from planwarden.agent.core.tool import ToolDefinition
+
+PIN_CHARS = 32
+"""128 bits of the digest."""
+DIFFERENCE_CHARS = 360
+_EXCERPT_CHARS = 60
+_BEFORE_CHARS = 15
+_NAMES = 5
+
+
+def named_tools(plan: Plan) -> tuple[str, ...]:
+    """The tools that the plan requires or calls, each once, sorted."""
+    required = (name for step in plan.steps for name in step.required_tools)
+    called = (call.tool_name for step in plan.steps for call in step.tool_calls)
+    return tuple(sorted({*required, *called}))
+
+
+def pins_of(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
+    """A pin for each of `named_tools`; empty text for a tool that is not there."""
+    return tuple(tools[name].digest[:PIN_CHARS] if name in tools else "" for name in named_tools(plan))
+
+
+def by_tool(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
+    """Pins by the name of their tool."""
+    return {name: pin for name, pin in zip(named_tools(plan), pins, strict=False) if pin}
+
+
+def difference(before: ToolDefinition | None, after: ToolDefinition) -> str:
+    """What changed, as one line of at most `DIFFERENCE_CHARS` characters; texts of the tool are quoted and escaped."""
+    if before is None:
+        return "what it was before is not known here any more"
+    found = "; ".join(_changes(before, after)) or "it is not the same tool, although it describes itself alike"
+    return found if len(found) <= DIFFERENCE_CHARS else f"{found[: DIFFERENCE_CHARS - 3]}..."
+
+
+def _changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str]:
+    for word, old, new in (
+        ("risk", before.risk, after.risk),
+        ("effect", before.effect, after.effect),
+        ("mode", before.execution_mode, after.execution_mode),
+        ("source", before.source, after.source),
+    ):
+        if old != new:
+            yield f"{word} {old} is now {new}"
+    yield from _of_schema("argument", before.input_schema, after.input_schema)
+    if before.output_schema != after.output_schema:
+        yield from _of_schema("result field", before.output_schema or {}, after.output_schema or {})
+    if before.description != after.description:
+        yield f"description {_excerpts(before.description, after.description)}"
+    if before.annotations != after.annotations:
+        names = sorted(
+            name
+            for name in before.annotations.keys() | after.annotations.keys()
+            if before.annotations.get(name) != after.annotations.get(name)
+        )
+        yield f"annotations changed: {_listed(names)}"
+    if before.capabilities != after.capabilities:
+        yield "capabilities changed"
+
+
+def _of_schema(word: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> Iterator[str]:
+    if before == after:
+        return
+    old, new = _properties(before), _properties(after)
+    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    needed = sorted(_required(after) - _required(before))
+    free = sorted(_required(before) - _required(after))
+    for text, names in (
+        ("added", sorted(new.keys() - old.keys())),
+        ("removed", sorted(old.keys() - new.keys())),
+        ("changed", changed),
+        ("now required", needed),
+        ("no longer required", free),
+    ):
+        if names:
+            yield f"{word}s {text}: {_listed(names)}"
+    if old == new and _required(before) == _required(after):
+        yield f"schema of the {word}s changed"
+
+
+def _properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _required(schema: Mapping[str, JsonValue]) -> set[str]:
+    found = schema.get("required")
+    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(_quoted(name[:40]) for name in names[:_NAMES]) + more
+
+
+def _excerpts(before: str, after: str) -> str:
+    """Both texts around the first place where they differ."""
+    place = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    start = max(0, (min(len(before), len(after)) if place is None else place) - _BEFORE_CHARS)
+    return f"{_quoted(_cut(before, start))} is now {_quoted(_cut(after, start))}"
+
+
+def _cut(text: str, start: int) -> str:
+    head, tail = ("..." if start else ""), ("..." if len(text) > start + _EXCERPT_CHARS else "")
+    return f"{head}{text[start : start + _EXCERPT_CHARS]}{tail}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)

@@ -1,0 +1,367 @@
+"""Plans: what a step is, and the check that refuses a bad plan before anything happens.
+
+A plan is ordered steps forming a directed acyclic graph. `parse_plan` turns JSON from a caller or a model into `Plan`
+with every default filled in and every dependency explicit, or raises `InvalidPlan` naming each fault and what is
+available instead. It does no I/O and knows tools only by the facts handed to it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planwarden.agent.common.canonical import check_depth, has_json_form
+from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
+
+StepType = Literal["tool", "reasoning"]
+ValidationMode = Literal["strict", "advisory"]
+OnReject = Literal["skip", "stop", "continue"]
+Author = Literal["caller", "model"]
+
+MAX_STEPS = 50
+MAX_CALLS_PER_STEP = 50
+MAX_ID_CHARS = 64
+MAX_TEXT_CHARS = 20_000
+MAX_LISTED = 50
+MAX_NAMED = 100_000
+
+PLAN_KEYS = frozenset({"todoList", "steps"})
+STEP_KEYS = frozenset(
+    {
+        "id",
+        "description",
+        "stepType",
+        "requiredTools",
+        "expectedOutcome",
+        "toolValidationMode",
+        "dependencies",
+        "toolCalls",
+        "confirms",
+        "onReject",
+    }
+)
+ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
+"""Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""
+ACCEPTED_KEYS = STEP_KEYS | ENGINE_KEYS
+CALL_KEYS = frozenset({"toolName", "arguments"})
+REFERENCE_KEYS = frozenset({"$from", "pointer"})
+
+_POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFacts:
+    """What a plan's check needs to know of a tool."""
+
+    is_blocking: bool
+    digest: str = ""
+    """Of the tool's definition, to be pinned when the plan is accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    tool_name: str
+    arguments: dict[str, JsonValue]
+    """May contain references: `{"$from": STEP_ID, "pointer": RFC 6901}`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    step_id: str
+    description: str
+    step_type: StepType
+    required_tools: tuple[str, ...] = ()
+    """Tools that must each have a recorded, successful result before the step counts as completed."""
+    expected_outcome: str | None = None
+    tool_validation_mode: ValidationMode = "strict"
+    dependencies: tuple[str, ...] = ()
+    """Every step that must be finished first, references and confirmations included."""
+    tool_calls: tuple[PlannedCall, ...] = ()
+    confirms: tuple[str, ...] = ()
+    on_reject: OnReject = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    steps: tuple[Step, ...]
+
+    def step(self, step_id: str) -> Step:
+        return next(step for step in self.steps if step.step_id == step_id)
+
+
+class _CallIn(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    toolName: Annotated[str, Field(min_length=1, max_length=128)]
+    """Name in the catalogue."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    """Values, or `{"$from": STEP, "pointer": "/json/pointer"}` for a part of an earlier result."""
+
+
+class _StepIn(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
+    """How other steps name it; no spaces, colons or slashes."""
+    description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    """What is to be done."""
+    stepType: StepType | None = None
+    """`tool` or `reasoning`; `requiredTools` make it a tool step whatever it says."""
+    requiredTools: list[str] = Field(default_factory=list)
+    """Tools that must each have a recorded, successful result; default: those of `toolCalls`."""
+    expectedOutcome: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
+    """Told to the model."""
+    toolValidationMode: ValidationMode | None = None
+    """`strict` fails a step without its required calls, `advisory` warns; default `strict`."""
+    dependencies: list[str] | None = None
+    """Ids. Absent: the step before; `[]`: nothing. A `$from` is a dependency by itself."""
+    toolCalls: Annotated[list[_CallIn], Field(max_length=MAX_CALLS_PER_STEP)] = Field(default_factory=list[_CallIn])
+    """Explicit calls; no model is needed for them."""
+    confirms: list[str] = Field(default_factory=list)
+    """Later steps that this step's confirmation covers."""
+    onReject: OnReject | None = None
+    """After a rejection: `skip` (default) what depends on it, `stop` everything that has not begun, or `continue`."""
+
+
+def parse_plan(
+    document: JsonValue,
+    *,
+    author: Author,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int = MAX_STEPS,
+) -> tuple[Plan, tuple[str, ...]]:
+    """The checked plan and the warnings about what was dropped from it (only ever for a model's plan).
+
+    Raises:
+        LimitExceeded: more than `max_steps` steps, or nested too deeply.
+        InvalidPlan: anything else; `details.problems` lists every fault, `details.unknownTools` and
+            `details.availableTools` are set when a name is wrong.
+    """
+    entries = _entries(document, max_steps)
+    check_depth(document)
+    if not has_json_form(document):
+        raise InvalidPlan(
+            "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
+        )
+    warnings: list[str] = []
+    problems: list[str] = []
+    _unknown_keys(document, PLAN_KEYS, "plan", author, problems, warnings)
+    parsed: list[_StepIn] = []
+    for index, entry in enumerate(entries):
+        where = f"todoList[{index}]"
+        _unknown_keys(entry, ACCEPTED_KEYS, where, author, problems, warnings)
+        calls = entry.get("toolCalls") if isinstance(entry, dict) else None
+        for number, call in enumerate(calls if isinstance(calls, list) else []):
+            _unknown_keys(call, CALL_KEYS, f"{where}.toolCalls[{number}]", author, problems, warnings)
+        try:
+            parsed.append(_StepIn.model_validate(entry))
+        except ValidationError as error:
+            problems.extend(_faults(error, where))
+    if problems:
+        raise InvalidPlan(
+            f"the plan has {len(problems)} fault(s): {'; '.join(problems[:5])}",
+            details={"problems": list[JsonValue](problems[:MAX_LISTED])},
+        )
+    steps = _resolve(parsed)
+    _check_graph(steps)
+    _check_tools(steps, tools)
+    return Plan(steps=steps), tuple(warnings)
+
+
+def references(value: JsonValue) -> Iterator[tuple[str, str]]:
+    """Every `(step id, JSON pointer)` that the arguments take from another step."""
+    if isinstance(value, dict):
+        if "$from" in value:
+            yield str(value["$from"]), str(value.get("pointer", ""))
+            return
+        for child in value.values():
+            yield from references(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from references(child)
+
+
+def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
+    """The plan as JSON; parsing it again gives the same plan. Defaults are left out."""
+    return {"todoList": [_step_to_json(step) for step in plan.steps]}
+
+
+def _step_to_json(step: Step) -> dict[str, JsonValue]:
+    found: dict[str, JsonValue] = {"id": step.step_id, "description": step.description, "stepType": step.step_type}
+    if step.required_tools:
+        found["requiredTools"] = list(step.required_tools)
+    if step.expected_outcome is not None:
+        found["expectedOutcome"] = step.expected_outcome
+    if step.tool_validation_mode != "strict":
+        found["toolValidationMode"] = step.tool_validation_mode
+    found["dependencies"] = list(step.dependencies)
+    if step.tool_calls:
+        found["toolCalls"] = [{"toolName": call.tool_name, "arguments": call.arguments} for call in step.tool_calls]
+    if step.confirms:
+        found["confirms"] = list(step.confirms)
+    if step.on_reject != "skip":
+        found["onReject"] = step.on_reject
+    return found
+
+
+def _entries(document: JsonValue, max_steps: int) -> list[JsonValue]:
+    if not isinstance(document, dict):
+        raise InvalidPlan('the plan is not an object; send {"todoList": [{"id": ..., "description": ...}]}')
+    found = document.get("todoList", document.get("steps"))
+    if "todoList" in document and "steps" in document:
+        raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
+    if not isinstance(found, list):
+        raise InvalidPlan('the plan has no list \'todoList\'; send {"todoList": [{"id": ..., "description": ...}]}')
+    if not found:
+        raise InvalidPlan("the plan has no steps: 'todoList' is empty")
+    if len(found) > max_steps:
+        raise LimitExceeded(
+            f"the plan has {len(found)} steps, the limit is {max_steps}; split the goal or raise [execution] maxSteps",
+            details={"steps": len(found), "maxSteps": max_steps},
+        )
+    return found
+
+
+def _unknown_keys(
+    node: JsonValue, known: frozenset[str], where: str, author: Author, problems: list[str], warnings: list[str]
+) -> None:
+    if not isinstance(node, dict) or node.keys() <= known:
+        return
+    unknown = sorted(str(key)[:64] for key in node.keys() - known)
+    if unknown and author == "caller":
+        problems.append(f"{where} has unknown key(s) {', '.join(map(repr, unknown))}")
+    elif unknown:
+        warnings.append(f"{where}: dropped unknown key(s) {', '.join(map(repr, unknown))}")
+
+
+def _faults(error: ValidationError, where: str) -> Iterator[str]:
+    for fault in error.errors(include_url=False, include_input=False):
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
+        yield f"{where}{path}: {fault['msg']}"
+
+
+def _resolve(parsed: list[_StepIn]) -> tuple[Step, ...]:
+    """Steps with every default and dependency made explicit."""
+    confirmed_by: dict[str, list[str]] = {}
+    for entry in parsed:
+        for covered in entry.confirms:
+            confirmed_by.setdefault(covered, []).append(entry.id)
+    steps: list[Step] = []
+    for index, entry in enumerate(parsed):
+        calls = tuple(PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls)
+        required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
+        if entry.dependencies is not None:
+            declared = entry.dependencies
+        else:
+            declared = [parsed[index - 1].id] if index else []
+        taken = [step_id for call in calls for step_id, _ in references(dict(call.arguments))]
+        steps.append(
+            Step(
+                step_id=entry.id,
+                description=entry.description,
+                step_type="tool" if required else entry.stepType or "reasoning",
+                required_tools=required,
+                expected_outcome=entry.expectedOutcome,
+                tool_validation_mode=entry.toolValidationMode or "strict",
+                dependencies=tuple(dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, [])])),
+                tool_calls=calls,
+                confirms=tuple(dict.fromkeys(entry.confirms)),
+                on_reject=entry.onReject or "skip",
+            )
+        )
+    return tuple(steps)
+
+
+def _check_graph(steps: tuple[Step, ...]) -> None:
+    ids = [step.step_id for step in steps]
+    known = set(ids)
+    problems: list[str] = []
+    if len(known) != len(ids):
+        twice = sorted({step_id for step_id in ids if ids.count(step_id) > 1})
+        problems.append(f"duplicate step id(s) {', '.join(map(repr, twice))}")
+    for step in steps:
+        dangling = [name for name in (*step.dependencies, *step.confirms) if name not in known]
+        if dangling:
+            names = ", ".join(repr(name[:MAX_ID_CHARS]) for name in dict.fromkeys(dangling))
+            problems.append(f"step {step.step_id!r} refers to unknown step(s) {names}")
+        for call in step.tool_calls:
+            problems.extend(_reference_faults(step.step_id, dict(call.arguments)))
+    if problems:
+        listed: list[JsonValue] = [*problems[:MAX_LISTED]]
+        available: list[JsonValue] = [*ids[:MAX_LISTED]]
+        raise InvalidPlan(
+            f"the plan's steps do not fit together: {'; '.join(problems[:5])}",
+            details={"problems": listed, "availableSteps": available},
+        )
+    place = {step_id: index for index, step_id in enumerate(ids)}
+    if all(place[name] < index for index, step in enumerate(steps) for name in step.dependencies):
+        return
+    try:
+        TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        raise InvalidPlan(
+            f"the steps wait for each other in a circle: {' -> '.join(cycle)}",
+            details={"problems": ["cycle"], "cycle": list[JsonValue](cycle)},
+        ) from None
+
+
+def _reference_faults(step_id: str, value: JsonValue) -> Iterator[str]:
+    """Faults of the `$from` objects inside `value`: stray keys, wrong types, a pointer that is not RFC 6901."""
+    if isinstance(value, list):
+        for child in value:
+            yield from _reference_faults(step_id, child)
+    elif isinstance(value, dict) and "$from" not in value:
+        for child in value.values():
+            yield from _reference_faults(step_id, child)
+    elif isinstance(value, dict):
+        pointer = value.get("pointer", "")
+        if value.keys() - REFERENCE_KEYS:
+            stray = sorted(value.keys() - REFERENCE_KEYS)
+            yield f"step {step_id!r}: a '$from' object has unknown key(s) {', '.join(map(repr, stray))}"
+        if not isinstance(value["$from"], str):
+            yield f"step {step_id!r}: '$from' must be a step id"
+        if not isinstance(pointer, str) or not _POINTER.match(pointer):
+            yield f"step {step_id!r}: pointer {pointer!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+
+
+def _check_tools(steps: tuple[Step, ...], tools: Mapping[str, ToolFacts]) -> None:
+    unknown: dict[str, list[str]] = {}
+    problems: list[str] = []
+    for step in steps:
+        named = dict.fromkeys([*step.required_tools, *(call.tool_name for call in step.tool_calls)])
+        for name in named:
+            if name not in tools:
+                unknown.setdefault(name[:128], []).append(step.step_id)
+        if step.confirms and not any(name in tools and tools[name].is_blocking for name in named):
+            problems.append(f"step {step.step_id!r} confirms other steps but names no tool that asks a person")
+    if unknown:
+        names = ", ".join(f"{name!r} (in {', '.join(ids)})" for name, ids in list(unknown.items())[:10])
+        available = sorted(tools)
+        raise InvalidPlan(
+            f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"
+            + (f" and {len(available) - 20} more (search_tools finds them)" if len(available) > 20 else ""),
+            details={
+                "unknownTools": list[JsonValue](list(unknown)[:MAX_LISTED]),
+                "availableTools": list[JsonValue](available[:MAX_LISTED]),
+            },
+        )
+    if problems:
+        listed: list[JsonValue] = [*problems[:MAX_LISTED]]
+        raise InvalidPlan("; ".join(problems[:5]), details={"problems": listed})
+
+
+def tool_names(document: JsonValue) -> frozenset[str]:
+    """Names of tools in a plan that was not checked yet; whatever else is wrong with it is for the check to say."""
+    steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
+    found: set[str] = set()
+    for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():
+        if isinstance(step, dict):
+            required, calls = step.get("requiredTools"), step.get("toolCalls")
+            found.update(name for name in (required if isinstance(required, list) else ()) if isinstance(name, str))
+            named = (
+                call.get("toolName") for call in (calls if isinstance(calls, list) else ()) if isinstance(call, dict)
+            )
+            found.update(name for name in named if isinstance(name, str))
+    return frozenset(found)

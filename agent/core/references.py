@@ -1,0 +1,154 @@
+"""References in arguments: `{"$from": STEP_ID, "pointer": POINTER}` becomes the value that step returned.
+
+Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
+Where the log holds only a stand-in, the pointer leads into the whole: `resolve` raises `PartsNeeded`, and whoever may
+read the store calls it again with those parts.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from jsonpointer import EndOfList, JsonPointer, JsonPointerException
+from pydantic import JsonValue
+
+from planwarden.agent.common.artifact import JSON_TYPE, Artifact
+from planwarden.agent.common.canonical import is_larger
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.plan import references
+from planwarden.agent.core.state import Call, StepState
+
+MAX_ARGUMENT_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Where a part of an artifact is."""
+
+    artifact_id: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was found there."""
+
+    value: JsonValue = None
+    fault: str | None = None
+    """Why there is no value, as the end of a sentence about the pointer."""
+
+
+class PartsNeeded(Exception):
+    """Not an error: the parts have to be read before the references can be resolved."""
+
+    def __init__(self, wanted: frozenset[Wanted]) -> None:
+        super().__init__(f"{len(wanted)} part(s) of artifacts")
+        self.wanted = wanted
+
+
+_NONE: Mapping[Wanted, Part] = {}
+
+
+def resolve(
+    arguments: dict[str, JsonValue], steps: Mapping[str, StepState], parts: Mapping[Wanted, Part] = _NONE
+) -> dict[str, JsonValue]:
+    """The arguments with every reference replaced; the same object when there is none.
+
+    Raises:
+        InvalidArguments: a step is unknown or unfinished, or its result has nothing usable at the pointer.
+        PartsNeeded: they lead into artifacts, and `parts` does not have what is there.
+    """
+    found = tuple(references(arguments))
+    if not found:
+        return arguments
+    wanted = (_wanted(steps[step_id], pointer) for step_id, pointer in found if step_id in steps)
+    if missing := frozenset(part for part in wanted if part is not None and part not in parts):
+        raise PartsNeeded(missing)
+    return {key: _resolved(value, steps, parts) for key, value in arguments.items()}
+
+
+def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[Wanted, Part]:
+    """What the artifact has at each pointer."""
+    if artifact.media_type != JSON_TYPE:
+        fault = f"leads into {artifact.media_type}, which is not JSON"
+        return {Wanted(artifact.artifact_id, pointer): Part(fault=fault) for pointer in pointers}
+    document = cast("JsonValue", json.loads(artifact.data))
+    return {Wanted(artifact.artifact_id, pointer): _part(document, pointer) for pointer in pointers}
+
+
+def _part(document: JsonValue, pointer: str) -> Part:
+    try:
+        value = _at(document, pointer)
+    except JsonPointerException:
+        return Part(fault="has nothing there")
+    if is_larger(value, MAX_ARGUMENT_BYTES):
+        return Part(fault=f"leads to more than {MAX_ARGUMENT_BYTES} bytes; point to the part that is needed")
+    return Part(value)
+
+
+def _at(document: JsonValue, pointer: str) -> JsonValue:
+    """Raises `JsonPointerException` when nothing is there."""
+    found = JsonPointer(pointer).resolve(document)
+    if isinstance(found, EndOfList):
+        raise JsonPointerException("'-' is behind the last element")
+    return cast("JsonValue", found)
+
+
+def _resolved(value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[Wanted, Part]) -> JsonValue:
+    if isinstance(value, list):
+        return [_resolved(child, steps, parts) for child in value]
+    if not isinstance(value, dict):
+        return value
+    if "$from" not in value:
+        return {key: _resolved(child, steps, parts) for key, child in value.items()}
+    step_id, pointer = str(value["$from"]), str(value.get("pointer", ""))
+    state = steps.get(step_id)
+    if state is None:
+        raise InvalidArguments(f"'$from' names step {step_id!r}, which is not in the plan")
+    if state.status != "completed":
+        raise InvalidArguments(f"'$from' names step {step_id!r}, which has no result: it is {state.status}")
+    wanted = _wanted(state, pointer)
+    if wanted is not None:
+        part = parts[wanted]
+        if part.fault is not None:
+            raise InvalidArguments(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
+        return part.value
+    if too_large := _stand_ins(state, pointer):
+        sizes = ", ".join(f"{call.tool_name} returned {_size(call)} bytes" for call in too_large)
+        raise InvalidArguments(
+            f"the whole result of step {step_id!r} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
+            f"bytes ({sizes}); add a 'pointer' to the part that is needed"
+        )
+    try:
+        return _at(state.result, pointer)
+    except JsonPointerException:
+        raise InvalidArguments(f"the result of step {step_id!r} has nothing at {pointer[:200]!r}") from None
+
+
+def _wanted(state: StepState, pointer: str) -> Wanted | None:
+    """The part of an artifact that the pointer leads to; None when what the log holds is all there is to look at."""
+    calls = _returned(state)
+    if not pointer or state.status != "completed" or all(call.artifact is None for call in calls):
+        return None
+    if len(calls) == 1:
+        return Wanted(calls[0].artifact or "", pointer)
+    # The result of several calls is the list of theirs.
+    first, _, rest = pointer.removeprefix("/").partition("/")
+    call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
+    return Wanted(call.artifact, f"/{rest}") if rest and call is not None and call.artifact is not None else None
+
+
+def _stand_ins(state: StepState, pointer: str) -> list[Call]:
+    """The calls whose stand-ins would be taken for their results."""
+    calls = _returned(state)
+    taken = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
+    return [call for call in taken if call.artifact is not None]
+
+
+def _returned(state: StepState) -> list[Call]:
+    return [call for call in state.calls if call.status == "succeeded"]
+
+
+def _size(call: Call) -> JsonValue:
+    return call.value.get("sizeBytes") if isinstance(call.value, dict) else None

@@ -1,0 +1,129 @@
+"""From a model's reply to events, whoever the model is.
+
+Structured fields win; where there are none, JSON in the text is looked for: between the markers, in a fence, or bare.
+Everything is bounded, and nothing a model writes can set a status.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import check_depth, finite_float, refuse_constant
+from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.pins import pins_of
+from planwarden.agent.core.plan import MAX_STEPS, ToolFacts, parse_plan
+
+MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
+MAX_CONTENT_CHARS = 100_000
+MAX_CALLS = 50
+PLAN_KEYS, CALLS_KEY, REVISE_KEY = ("todoList", "steps"), "toolCalls", "revise"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer before it is journalled."""
+
+    content: str | None = None
+    calls: tuple[ev.ProposedCall, ...] = ()
+    plan: JsonValue = None
+    revise: JsonValue = None
+    """Patch of pending steps, in a reply to a step prompt."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    source: str | None = None
+
+
+def reply_events(
+    reply: Reply,
+    *,
+    purpose: ev.Purpose,
+    step_id: str | None,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int = MAX_STEPS,
+    suspension_id: str | None = None,
+) -> tuple[ev.Event, ...]:
+    """The reply journalled, followed for a plan by its acceptance or the reason for its refusal."""
+    content = reply.content if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
+    plan, calls, patch = reply.plan, reply.calls, reply.revise
+    if purpose == "plan" and plan is None and content:
+        plan = embedded_json(content, *PLAN_KEYS)
+    if purpose == "step" and not calls and content:
+        calls = embedded_calls(content)
+    if purpose == "step" and patch is None and content and REVISE_KEY in content:
+        patch = (embedded_json(content, REVISE_KEY) or {}).get(REVISE_KEY)
+    journalled = ev.ModelReplied(
+        purpose=purpose,
+        step_id=step_id,
+        content=content,
+        calls=tuple(_bounded(call) for call in calls[:MAX_CALLS]) if purpose == "step" else (),
+        revise=patch if purpose == "step" else None,
+        input_tokens=reply.input_tokens,
+        output_tokens=reply.output_tokens,
+        source=reply.source,
+        suspension_id=suspension_id,
+    )
+    if purpose != "plan":
+        return (journalled,)
+    try:
+        accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps)
+    except (InvalidPlan, LimitExceeded) as error:
+        return (journalled, ev.PlanRefused(code=error.code, message=error.message))
+    return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins_of(accepted, tools)))
+
+
+def embedded_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
+    """The first JSON object in a model's text that has one of the keys; else the first one at all, or None."""
+    start = text.find(MARKER_START)
+    if start >= 0:
+        end = text.find(MARKER_END, start)
+        text = text[start + len(MARKER_START) : end if end >= 0 else len(text)]
+    decoder = json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite_float)
+    position, attempts = text.find("{"), 0
+    first: dict[str, JsonValue] | None = None
+    while position >= 0 and attempts < 50:
+        attempts += 1
+        end = position + 1
+        try:
+            found, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            found = None
+        if found is not None and _is_shallow(found):
+            if not keys or any(key in found for key in keys):
+                return found
+            first = found if first is None else first
+        position = text.find("{", end)
+    return first
+
+
+def embedded_calls(content: str) -> tuple[ev.ProposedCall, ...]:
+    """The calls that a model wrote into its text."""
+    found = embedded_json(content, CALLS_KEY)
+    listed = found.get(CALLS_KEY) if found is not None else None
+    return proposed_calls(listed) if isinstance(listed, list) else ()
+
+
+def proposed_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
+    """The well-formed entries of a `toolCalls` list; anything else is dropped and so proves nothing."""
+    calls: list[ev.ProposedCall] = []
+    for entry in listed[:MAX_CALLS]:
+        if not isinstance(entry, dict):
+            continue
+        name, arguments = entry.get("toolName"), entry.get("arguments", {})
+        if isinstance(name, str) and isinstance(arguments, dict):
+            calls.append(ev.ProposedCall(tool_name=name[:128], arguments=arguments))
+    return tuple(calls)
+
+
+def _bounded(call: ev.ProposedCall) -> ev.ProposedCall:
+    return ev.ProposedCall(tool_name=call.tool_name[:128], arguments=call.arguments)
+
+
+def _is_shallow(value: JsonValue) -> bool:
+    try:
+        check_depth(value)
+    except PlanwardenError:
+        return False
+    return True

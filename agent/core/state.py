@@ -1,0 +1,370 @@
+"""The state of an execution: the tables of legal transitions, and the values that a log folds into.
+
+Rules:
+* Three tables below say which event may follow in which status of an execution, a step and a call. Terminal statuses
+  have an empty row. Nothing else changes a status.
+* `planwarden.agent.core.fold.apply` is total over the tables: a legal event gives a new `Execution`, any other raises
+  `IllegalTransition` and changes nothing. No clock, no ids, no I/O: time comes with the event.
+
+    execution   running <-> suspended        step   pending -> in_progress <-> suspended
+                running  -> planned -> running       |            |-> completed | failed | rejected
+                running <-> incomplete               '-> skipped
+                running  -> completed | rejected
+                            | failed | cancelled    proposed -> running -> succeeded | failed | outcome_unknown
+                                                    proposed -> suspended -> decided -> running | succeeded
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import Plan, Step
+
+ExecutionStatus = Literal[
+    "new", "running", "planned", "suspended", "completed", "rejected", "failed", "incomplete", "cancelled"
+]
+StepStatus = Literal["pending", "in_progress", "suspended", "completed", "rejected", "failed", "skipped"]
+CallStatus = Literal[
+    "proposed", "running", "suspended", "decided", "succeeded", "failed", "rejected", "outcome_unknown"
+]
+
+_WORK: tuple[type[ev.Event], ...] = (
+    ev.PlanAccepted,
+    ev.PlanRefused,
+    ev.PlanRevised,
+    ev.RevisionRefused,
+    ev.StepStarted,
+    ev.ModelReplied,
+    ev.ModelFailed,
+    ev.ToolCallIntended,
+    ev.ToolReturned,
+    ev.ToolFailed,
+    ev.ToolOutcomeUnknown,
+    ev.Suspended,
+    ev.SuspensionRevised,
+    ev.SuspensionDecided,
+    ev.SuspensionEndorsed,
+    ev.SuspensionReminded,
+    ev.SuspensionTimedOut,
+    ev.SuspensionWithdrawn,
+    ev.ValidationFailed,
+    ev.StepCompleted,
+    ev.StepFailed,
+    ev.StepRejected,
+    ev.StepSkipped,
+    ev.CancelRequested,
+)
+
+TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
+    "new": {ev.ExecutionCreated: "running"},
+    "running": {
+        **{work: "running" for work in _WORK},
+        ev.ExecutionPlanned: "planned",
+        ev.ExecutionSuspended: "suspended",
+        ev.ExecutionCompleted: "completed",
+        ev.ExecutionRejected: "rejected",
+        ev.ExecutionFailed: "failed",
+        ev.ExecutionExhausted: "incomplete",
+        ev.ExecutionCancelled: "cancelled",
+    },
+    "planned": {ev.ExecutionStarted: "running", ev.CancelRequested: "running"},
+    "suspended": {
+        ev.SuspensionDecided: "running",
+        ev.SuspensionTimedOut: "running",
+        ev.SuspensionWithdrawn: "running",
+        ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
+        ev.CancelRequested: "running",
+    },
+    "completed": {},
+    "rejected": {},
+    "failed": {},
+    "incomplete": {ev.ExecutionStarted: "running"},
+    "cancelled": {},
+}
+
+STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
+    "pending": {ev.StepStarted: "in_progress", ev.StepSkipped: "skipped"},
+    "in_progress": {
+        ev.ModelReplied: "in_progress",
+        ev.ModelFailed: "in_progress",
+        ev.ToolCallIntended: "in_progress",
+        ev.ToolReturned: "in_progress",
+        ev.ToolFailed: "in_progress",
+        ev.ToolOutcomeUnknown: "in_progress",
+        ev.ValidationFailed: "in_progress",
+        ev.Suspended: "suspended",
+        ev.StepCompleted: "completed",
+        ev.StepFailed: "failed",
+        ev.StepRejected: "rejected",
+    },
+    "suspended": {
+        ev.SuspensionDecided: "in_progress",
+        ev.SuspensionTimedOut: "in_progress",
+        ev.SuspensionWithdrawn: "in_progress",
+        ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
+    },
+    "completed": {},
+    "rejected": {},
+    "failed": {},
+    "skipped": {},
+}
+
+CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
+    "proposed": {
+        ev.ToolCallIntended: "running",
+        ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
+        ev.Suspended: "suspended",
+    },
+    "running": {
+        ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
+        ev.ToolOutcomeUnknown: "outcome_unknown",
+        ev.Suspended: "suspended",
+    },
+    "suspended": {
+        ev.SuspensionRevised: "suspended",
+        ev.SuspensionEndorsed: "suspended",
+        ev.SuspensionReminded: "suspended",
+        ev.SuspensionDecided: "decided",
+        ev.SuspensionTimedOut: "decided",
+        ev.SuspensionWithdrawn: "decided",
+    },
+    "decided": {
+        ev.ToolCallIntended: "running",
+        ev.ToolReturned: "succeeded",
+        ev.ToolFailed: "failed",
+        ev.Suspended: "suspended",
+        ev.StepRejected: "rejected",
+    },
+    "outcome_unknown": {
+        ev.Suspended: "outcome_unknown",
+        ev.SuspensionRevised: "outcome_unknown",
+        ev.SuspensionEndorsed: "outcome_unknown",
+        ev.SuspensionReminded: "outcome_unknown",
+        ev.SuspensionDecided: "outcome_unknown",
+        ev.SuspensionTimedOut: "outcome_unknown",
+        ev.ToolCallIntended: "running",
+        ev.ToolReturned: "succeeded",
+    },
+    "succeeded": {},
+    "failed": {},
+    "rejected": {},
+}
+
+FINISHED: frozenset[ExecutionStatus] = frozenset({"completed", "rejected", "failed", "incomplete", "cancelled"})
+"""Nothing runs and nobody is asked. Only `incomplete` can be left again, with a larger budget."""
+STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_TRANSITIONS.items() if not row)
+CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
+
+
+State = TypeVar("State")
+
+
+def evolve(value: State, /, **changes: Any) -> State:
+    """A copy of a frozen state value with some fields changed, as `dataclasses.replace`.
+
+    Every event makes three of these. `replace` calls `__init__` and sets each field in Python; merging the instance
+    dictionary does the same in C, in a tenth of the time. It is why the values in this module have no slots.
+    """
+    made = object.__new__(type(value))
+    # Past the frozen `__setattr__`, and without the empty dictionary that `made.__dict__` would make first.
+    object.__setattr__(made, "__dict__", {**value.__dict__, **changes})
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One tool call of a step, from proposal to result."""
+
+    call_id: str
+    """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
+    step_id: str
+    tool_name: str
+    proposed: dict[str, JsonValue]
+    by_model: bool
+    status: CallStatus = "proposed"
+    arguments: dict[str, JsonValue] | None = None
+    """What was shown or dispatched; None before that."""
+    value: JsonValue = None
+    error_code: str | None = None
+    error_message: str | None = None
+    suspension_id: str | None = None
+    """The latest question about this call."""
+    consumed: tuple[str, ...] = ()
+    """Questions whose answers it was dispatched on; each counts for one dispatch."""
+    effect: ev.Effect = "effect"
+    """What may be repeated, as pinned when it was dispatched."""
+    attempts: int = 0
+    """Times that it was dispatched."""
+    intended_at: float | None = None
+    """When it was last dispatched, Unix seconds by the store's clock."""
+    grant_id: str | None = None
+    """The standing grant that let it through."""
+    artifact: str | None = None
+    """The artifact that holds the whole result; `value` is its stand-in then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One model reply within a step."""
+
+    content: str | None
+    call_ids: tuple[str, ...]
+    enforced: bool
+    """True when the reply answered an enforcement prompt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepState:
+    step: Step
+    status: StepStatus = "pending"
+    calls: tuple[Call, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    retries: int = 0
+    """Enforcement prompts spent."""
+    enforcing: bool = False
+    """The next prompt is an enforcement prompt."""
+    notes: tuple[str, ...] = ()
+    """What the engine has to tell the model besides: refused revisions of the plan."""
+    warned: bool = False
+    """An advisory step's missing tools were recorded."""
+    validation: ev.ValidationStatus | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    rejected_by: str | None = None
+    """The suspension whose answer rejected the step."""
+
+    @property
+    def iterations(self) -> int:
+        return sum(1 for turn in self.turns if not turn.enforced)
+
+    @property
+    def result(self) -> JsonValue:
+        """What other steps may take: the one call's value, the list of several, or the model's text."""
+        values = [call.value for call in self.calls if call.status == "succeeded"]
+        if values:
+            return values[0] if len(values) == 1 else values
+        return self.turns[-1].content if self.turns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endorsement:
+    """One approval of several."""
+
+    principal: str
+    assurance: ev.Assurance
+    channel: str
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspensionState:
+    question: ev.Question
+    created_at: float
+    asked_at: tuple[float, ...] = ()
+    """When each revision was asked, the first one first."""
+    status: Literal["pending", "decided", "timed_out", "withdrawn"] = "pending"
+    decision: ev.Decision | None = None
+    assurance: ev.Assurance | None = None
+    channel: str | None = None
+    principal: str | None = None
+    decided_at: float | None = None
+    decided_digest: str = ""
+    """Digest of the revision that the decision was about."""
+    endorsements: tuple[Endorsement, ...] = ()
+    """Approvals of this revision so far, one for each person."""
+    alarmed: int = 0
+    """How many alarms of the question are over: fired, or missed while no process was there."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.status == "pending"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    tool_calls: int = 0
+    """Calls that were dispatched."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """The fold of a log; immutable."""
+
+    execution_id: str
+    thread_id: str
+    status: ExecutionStatus = "new"
+    version: int = 0
+    """Number of events folded."""
+    goal: str | None = None
+    options: ev.Options = field(default_factory=ev.Options)
+    plan_only: bool = False
+    context: str | None = None
+    plan: Plan | None = None
+    warnings: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For each tool that the plan names, the beginning of its digest when the plan was accepted."""
+    refusals: tuple[str, ...] = ()
+    """Why plans of the model were refused, oldest first."""
+    steps: Mapping[str, StepState] = field(default_factory=dict[str, StepState])
+    """In plan order."""
+    suspensions: Mapping[str, SuspensionState] = field(default_factory=dict[str, SuspensionState])
+    """In the order in which they were opened."""
+    revisions: tuple[tuple[str, JsonValue], ...] = ()
+    """Patches of the plan that are still to be judged, with the step whose reply carried each."""
+    synthesis: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    sources: frozenset[str] = frozenset()
+    """Names of the model replies already used."""
+    cancel_requested: bool = False
+    cancel_reason: str | None = None
+    exhausted: str | None = None
+    """The budget that ran out."""
+    error_code: str | None = None
+    error_message: str | None = None
+    model_error: tuple[str, str] | None = None
+    """Code and message of a failed plan or synthesis prompt."""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    active_s: float = 0.0
+    """Seconds spent in status `running`, as far as the log shows."""
+    chain: tuple[str, ...] = ()
+    """Executions of other agents that delegated it, the first one first."""
+    client_ids: frozenset[str] = frozenset()
+    """OAuth clients that created or started it; none of them can vouch for a person who decides."""
+    traceparent: str | None = None
+    """As in `ExecutionCreated`; None when the process that created it was not observed."""
+    tracestate: str | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status in FINISHED
+
+    @property
+    def open_suspensions(self) -> tuple[SuspensionState, ...]:
+        return tuple(found for found in self.suspensions.values() if found.is_open)
+
+    def call(self, call_id: str) -> Call:
+        """The call with that id; raises `IllegalTransition` when there is none."""
+        step = self.steps.get(call_id.rpartition(":")[0])
+        for call in step.calls if step else ():
+            if call.call_id == call_id:
+                return call
+        raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
+
+
+def new_execution(execution_id: str, thread_id: str) -> Execution:
+    """The state before the first event."""
+    return Execution(execution_id=execution_id, thread_id=thread_id)

@@ -1,0 +1,64 @@
+"""TAEF: what the log proves about a step, and which arguments are no arguments at all.
+
+Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool is never
+looked at. The names and rules are those of the Tool-Aware Execution Framework described in docs/concepts.md.
+"""
+
+import re
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from planwarden.agent.core.state import StepState
+
+_EXAMPLE_ADDRESS = re.compile(
+    r"(?:https?://)?(?:[\w.-]+\.)?example\.(?:com|org|net)(?::\d+)?(?:[/?#].*)?|[^@\s]+@(?:[\w-]+\.)*example\.(?:com|org|net)",
+    re.IGNORECASE | re.DOTALL,
+)
+_ANGLE_BRACKETS = re.compile(r"<[^<>]{1,200}>")
+_MARKER = re.compile(r"(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?", re.DOTALL)
+
+
+def missing_tools(step: StepState) -> tuple[str, ...]:
+    """Required tools, in the plan's order, without a recorded, successful result in this step."""
+    proven = {call.tool_name for call in step.calls if call.status == "succeeded"}
+    return tuple(name for name in step.step.required_tools if name not in proven)
+
+
+def placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
+    """One sentence for every value that stands for something the writer did not have.
+
+    Only whole values are judged: a sentence that mentions example.com is text, a URL on example.com is a placeholder.
+    Values taken by reference are not in here; they came out of a tool.
+    """
+    if isinstance(arguments, dict):
+        if "$from" in arguments:
+            return
+        for key, value in arguments.items():
+            yield from placeholders(value, f"{path}/{key}")
+    elif isinstance(arguments, list):
+        for index, value in enumerate(arguments):
+            yield from placeholders(value, f"{path}/{index}")
+    elif isinstance(arguments, str):
+        text = arguments.strip()
+        if _EXAMPLE_ADDRESS.fullmatch(text):
+            yield f"{path} is {text[:80]!r}, an example address, not a real one"
+        elif _ANGLE_BRACKETS.fullmatch(text):
+            yield f"{path} is the placeholder {text[:80]!r}"
+        elif _MARKER.fullmatch(text):
+            yield f"{path} is {text[:80]!r}, not a value"
+
+
+def empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
+    """One sentence for every empty list at the top level while an earlier step returned a list with entries."""
+    if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
+        return
+    for key, value in arguments.items():
+        if value == []:
+            yield f"/{key} is empty although earlier steps returned data for it"
+
+
+def _has_entries(result: JsonValue) -> bool:
+    if isinstance(result, dict):
+        return any(isinstance(value, list) and value for value in result.values())
+    return isinstance(result, list) and bool(result)

@@ -1,0 +1,160 @@
+"""From a provider's response to a reply: bounded, with nothing in it that is not JSON.
+
+A call whose arguments are no JSON object is not a call with other arguments: it and everything after it are dropped,
+because what comes later may depend on it. When nothing usable is left, the answer has a fault, said in words that the
+model can act on, and is asked for once more.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import cast
+
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+
+from planwarden.agent.common.canonical import canonical_json, check_depth, read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.replies import (
+    CALLS_KEY,
+    MARKER_START,
+    MAX_CALLS,
+    MAX_CONTENT_CHARS,
+    PLAN_KEYS,
+    Reply,
+    embedded_calls,
+    embedded_json,
+)
+from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, Question
+
+_DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
+"""What the end of a response says about everything in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    reply: Reply
+    fault: str | None = None
+    """Why it is of no use, or None."""
+    is_refusal: bool = False
+    """The provider stopped it; asking again would not help."""
+
+    def spent(self, earlier: "Answer") -> "Answer":
+        """This answer, with the tokens of an earlier one added, and its revision of the plan unless there is a new one."""
+        tokens = replace(
+            self.reply,
+            revise=self.reply.revise if self.reply.revise is not None else earlier.reply.revise,
+            input_tokens=self.reply.input_tokens + earlier.reply.input_tokens,
+            output_tokens=self.reply.output_tokens + earlier.reply.output_tokens,
+        )
+        return replace(self, reply=tokens)
+
+
+def read_answer(response: ModelResponse, question: Question) -> Answer:
+    """The reply, and what is wrong with it, if anything is."""
+    text = _text(response)
+    usage = response.usage
+    content = text[:MAX_CONTENT_CHARS] or None
+    reply = Reply(content=content, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    parts = list(islice((part for part in response.parts if isinstance(part, ToolCallPart)), MAX_CALLS))
+    if response.finish_reason == "content_filter" and not parts:
+        return Answer(reply=reply, fault="its content filter stopped it", is_refusal=True)
+    damage = _DAMAGE.get(response.finish_reason or "")
+    if question.may_revise:
+        try:
+            reply = replace(reply, revise=_revision(parts))
+        except PlanwardenError as error:
+            return Answer(reply=reply, fault=f"the arguments of {REVISE_TOOL}: {damage or error.message[:200]}")
+        parts = [part for part in parts if part.tool_name != REVISE_TOOL]
+    if question.prompt.purpose == "plan":
+        return _plan(reply, parts, text, damage)
+    if question.prompt.purpose == "step":
+        calls: list[tuple[str, object]] = [
+            (question.names.get(part.tool_name, part.tool_name), part.args) for part in parts
+        ]
+        calls = calls or [(call.tool_name, call.arguments) for call in embedded_calls(text)]
+        if calls:
+            return _step(reply, calls, damage)
+    if question.wants_json:
+        return Answer(reply=reply, fault=_fault_in_text(text, damage, CALLS_KEY))
+    silent = "it was empty" if reply.revise is None else "it revised the plan, but did not answer the step in text"
+    return Answer(reply=reply, fault=None if text else damage or silent)
+
+
+def _revision(parts: list[ToolCallPart]) -> JsonValue:
+    """The operations of all calls that revise the plan, or None. Raises `PlanwardenError` when they are no list."""
+    operations: list[JsonValue] = []
+    revising = [part for part in parts if part.tool_name == REVISE_TOOL]
+    for part in revising:
+        given = _arguments(part.args).get("operations")
+        if not isinstance(given, list):
+            raise InvalidArguments("'operations' is not a list")
+        operations.extend(given)
+    return operations or None
+
+
+def _plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> Answer:
+    given = next((part.args for part in parts if part.tool_name == PLAN_TOOL), None)
+    if given is None:
+        given = embedded_json(text, *PLAN_KEYS)
+        if given is None or not given.keys() & set(PLAN_KEYS):
+            return Answer(reply=reply, fault=_fault_in_text(text, damage, *PLAN_KEYS))
+    try:
+        return Answer(reply=replace(reply, plan=_arguments(given)))
+    except PlanwardenError as error:
+        return Answer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
+
+
+def _step(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> Answer:
+    calls: list[ev.ProposedCall] = []
+    for own_name, arguments in given:
+        name = _clean(own_name)
+        try:
+            calls.append(ev.ProposedCall(tool_name=name, arguments=_arguments(arguments)))
+        except PlanwardenError as error:
+            if calls:
+                break
+            fault = f"the arguments of {name[:64]}: {damage or error.message[:200]}"
+            note = f"[a call was dropped: {fault}]"
+            content = f"{reply.content}\n{note}" if reply.content else note
+            return Answer(reply=replace(reply, content=content), fault=fault)
+    return Answer(reply=replace(reply, calls=tuple(calls)))
+
+
+def _text(response: ModelResponse) -> str:
+    """What the model wrote for others to read; its private reasoning is not part of it."""
+    return _clean("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
+
+
+def _arguments(given: object) -> dict[str, JsonValue]:
+    """Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
+    if not given:
+        return {}
+    if isinstance(given, str):
+        value = read_json(given)
+    else:
+        parsed = cast(JsonValue, given)
+        check_depth(parsed)
+        value = read_json(canonical_json(parsed))
+    if not isinstance(value, dict):
+        raise InvalidArguments("not a JSON object")
+    try:
+        # Escapes can spell halves of characters, which neither a store nor a tool could encode.
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidArguments("a string in it is not valid Unicode") from None
+    return value
+
+
+def _fault_in_text(text: str, damage: str | None, *keys: str) -> str | None:
+    """A JSON object that was begun but cannot be read; prose is no fault but an answer that does not count."""
+    if not text:
+        return damage
+    is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)
+    return (damage or "its JSON is not valid") if is_begun else None
+
+
+def _clean(text: str) -> str:
+    """Halves of characters replaced: nothing could encode them."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,225 @@
+"""Which provider's model a setting names, where it is and with which key: read, checked, nothing imported yet.
+
+`PLANWARDEN_MODEL` (or `--model`) is `PROVIDER:MODEL`:
+
+* `anthropic:MODEL`: the Messages API;
+* `openai:MODEL`: the Responses API of OpenAI, Chat Completions at any other address, because that is what compatible
+  servers speak; `openai-responses:MODEL` and `openai-chat:MODEL` say which;
+* `google:MODEL`: the Gemini API;
+* `ollama:MODEL` and `vllm:MODEL`: Chat Completions at the address where these servers listen by default.
+
+Keys come from the variables that the providers' own clients read (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`,
+`GOOGLE_API_KEY` or `GEMINI_API_KEY`, `OLLAMA_API_KEY`, `VLLM_API_KEY`). Further settings, all optional:
+
+* `PLANWARDEN_MODEL_URL`: another address than the provider's own. It wins over the provider's variable
+  (`ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL`, `GOOGLE_GEMINI_BASE_URL`, `OLLAMA_BASE_URL`, `VLLM_BASE_URL`). A key is then
+  sent if there is one, but none is needed.
+* `PLANWARDEN_MODEL_MODE`: `tools` (the default) uses the provider's tool calling; `text` is for models without it and
+  asks for JSON between two markers instead.
+* `PLANWARDEN_MODEL_TIMEOUT_S`: seconds that one request may take, 120 unless set.
+
+The key stands in no representation and no message. Not promised: that a model of that name exists; only the provider
+knows, and says so on the first prompt.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from planwarden.agent.common.errors import InvalidArguments
+
+Wire = Literal["anthropic", "openai-responses", "openai-chat", "google"]
+"""The wire format that an endpoint speaks."""
+
+Mode = Literal["tools", "text"]
+
+URL_VARIABLE = "PLANWARDEN_MODEL_URL"
+"""Another address than the provider's own, for anything that speaks a provider's format."""
+MODE_VARIABLE = "PLANWARDEN_MODEL_MODE"
+"""`tools` (default), or `text` for models without tool calling: JSON between markers."""
+TIMEOUT_VARIABLE = "PLANWARDEN_MODEL_TIMEOUT_S"
+"""Seconds that one request to a provider may take; default 120."""
+TIMEOUT_S = 120.0
+MAX_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Provider:
+    wire: Wire
+    extra: str
+    """The optional dependency that brings its client."""
+    sdk: str
+    """The module of that client."""
+    keys: tuple[str, ...]
+    """Variables that may hold the key, the first one named in messages."""
+    url: str
+    url_variable: str
+    is_local: bool = False
+    """Runs at the operator's own address and needs no key."""
+
+
+_OPENAI_URL = "https://api.openai.com/v1"
+
+PROVIDERS: dict[str, _Provider] = {
+    "anthropic": _Provider(
+        wire="anthropic",
+        extra="anthropic",
+        sdk="anthropic",
+        keys=("ANTHROPIC_API_KEY",),
+        url="https://api.anthropic.com",
+        url_variable="ANTHROPIC_BASE_URL",
+    ),
+    **{
+        name: _Provider(
+            wire="openai-chat" if name == "openai-chat" else "openai-responses",
+            extra="openai",
+            sdk="openai",
+            keys=("OPENAI_API_KEY",),
+            url=_OPENAI_URL,
+            url_variable="OPENAI_BASE_URL",
+        )
+        for name in ("openai", "openai-responses", "openai-chat")
+    },
+    "google": _Provider(
+        wire="google",
+        extra="google",
+        sdk="google.genai",
+        keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        url="https://generativelanguage.googleapis.com",
+        url_variable="GOOGLE_GEMINI_BASE_URL",
+    ),
+    "ollama": _Provider(
+        wire="openai-chat",
+        extra="openai",
+        sdk="openai",
+        keys=("OLLAMA_API_KEY",),
+        url="http://localhost:11434/v1",
+        url_variable="OLLAMA_BASE_URL",
+        is_local=True,
+    ),
+    "vllm": _Provider(
+        wire="openai-chat",
+        extra="openai",
+        sdk="openai",
+        keys=("VLLM_API_KEY",),
+        url="http://localhost:8000/v1",
+        url_variable="VLLM_BASE_URL",
+        is_local=True,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One model at one address."""
+
+    provider: str
+    """As the setting names it."""
+    wire: Wire
+    model: str
+    url: str
+    key: str = field(repr=False)
+    """Empty when there is none."""
+    key_variable: str
+    extra: str
+    sdk: str
+    is_own: bool
+    """The address is the provider's own one."""
+    mode: Mode = "tools"
+    timeout_s: float = TIMEOUT_S
+
+    @property
+    def name(self) -> str:
+        """`PROVIDER:MODEL`, as in the setting."""
+        return f"{self.provider}:{self.model}"
+
+
+def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
+    """The endpoint that `name` and the environment describe.
+
+    Raises:
+        InvalidArguments: unknown provider, no model, no key where one is needed, or an unusable setting.
+    """
+    prefix, _, model = name.partition(":")
+    provider = PROVIDERS.get(prefix)
+    if provider is None:
+        raise InvalidArguments(f"unknown model {name[:80]!r}; use {known_models()} (PLANWARDEN_MODEL or --model)")
+    if not model or len(model) > 200 or not model.isprintable() or " " in model:
+        raise InvalidArguments(f"{name[:80]!r} names no model; write {prefix}:MODEL (PLANWARDEN_MODEL or --model)")
+    url, is_own = _url(provider, environment)
+    key = _key(provider, environment)
+    if not key and is_own and not provider.is_local:
+        raise InvalidArguments(f"the model {name!r} needs a key; set {' or '.join(provider.keys)}")
+    return Endpoint(
+        provider=prefix,
+        wire="openai-chat" if prefix == "openai" and not is_own else provider.wire,
+        model=model,
+        url=url,
+        key=key,
+        key_variable=provider.keys[0],
+        extra=provider.extra,
+        sdk=provider.sdk,
+        is_own=is_own,
+        mode=_mode(environment),
+        timeout_s=_timeout_s(environment),
+    )
+
+
+def known_models() -> str:
+    """What a setting may say, for messages."""
+    named = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
+    return f"'caller', 'scripted:FILE', or one of {named}"
+
+
+def _url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool]:
+    """The address without a trailing slash, and whether it is the provider's own."""
+    variable = next((name for name in (URL_VARIABLE, provider.url_variable) if environment.get(name, "").strip()), None)
+    if variable is None:
+        return provider.url, True
+    # The value is not repeated in messages: an address may hold a password or a token.
+    try:
+        parts = urlsplit(environment[variable].strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidArguments(f"{variable} is not an address; write http(s)://HOST[:PORT]/PATH") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidArguments(f"{variable} is not an address; write http(s)://HOST[:PORT]/PATH")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise InvalidArguments(f"{variable} must hold neither a password nor a query; a key goes into its own variable")
+    path = parts.path.rstrip("/") or ("/v1" if provider.is_local else "")
+    url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+    return url, url == provider.url
+
+
+def _key(provider: _Provider, environment: Mapping[str, str]) -> str:
+    for variable in provider.keys:
+        key = environment.get(variable, "").strip()
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise InvalidArguments(f"{variable} holds no key: it has characters that cannot be sent in a header")
+        if key:
+            return key
+    return ""
+
+
+def _mode(environment: Mapping[str, str]) -> Mode:
+    match environment.get(MODE_VARIABLE, "").strip() or "tools":
+        case "tools":
+            return "tools"
+        case "text":
+            return "text"
+        case other:
+            raise InvalidArguments(f"{MODE_VARIABLE} is {other[:40]!r}; use 'tools' or 'text'")
+
+
+def _timeout_s(environment: Mapping[str, str]) -> float:
+    text = environment.get(TIMEOUT_VARIABLE, "").strip()
+    try:
+        seconds = float(text) if text else TIMEOUT_S
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise InvalidArguments(
+            f"{TIMEOUT_VARIABLE} is {text[:40]!r}; use seconds, more than 0, at most {MAX_TIMEOUT_S:g}"
+        )
+    return seconds

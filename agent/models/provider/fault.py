@@ -1,0 +1,131 @@
+"""What went wrong at a provider, as one sentence for a person: what happened, to which model, what to do next.
+
+A provider's own words are quoted only where they help (a request that it refused), one line of them, cut, and with the
+key taken out wherever it appears. Answers to a wrong key are never quoted. Exceptions of the clients hold requests and
+headers, so nothing of them but these sentences leaves.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import cast
+
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+
+from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, Endpoint
+from planwarden.agent.models.provider.retry import Fault
+from planwarden.agent.models.provider.transport import AnswerTooLarge
+
+MAX_QUOTE_CHARS = 240
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|hf|xai)[-_][\w*.-]{8,}|\bAIza[\w*-]{8,}|\bBearer\s+\S+", re.IGNORECASE)
+_FORCING = re.compile(r"tool[_ ]?choice|function[_ ]?calling|forc", re.IGNORECASE)
+_TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
+
+_FINAL: tuple[tuple[type[Exception], str], ...] = (
+    (ModelAuthenticationError, ": the key was refused{status}; check {endpoint.key_variable}"),
+    (ModelNotFoundError, " was not found at {endpoint.url}{status}; check the model's name and the address"),
+    (ModelQuotaExceededError, ": the account's quota or credit is used up{status}"),
+    (ModelContextWindowExceededError, ": the prompt is longer than the model's context window"),
+    (ContentFilterError, " refused to answer: its content filter stopped it"),
+)
+"""What another attempt would not change."""
+
+
+class CannotForce(Exception):
+    """The provider refused a request in which a tool was forced, and may take it without that. Internal."""
+
+
+def refuses_forcing(error: Exception) -> bool:
+    """The model cannot be made to call a tool, or its provider says so."""
+    if isinstance(error, UserError):
+        return "tool_choice" in str(error)
+    return isinstance(error, ModelHTTPError) and error.status_code in (400, 422) and bool(_FORCING.search(_said(error)))
+
+
+def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
+    """The sentence for an exception, and whether the same request may succeed later."""
+    if any(isinstance(cause, AnswerTooLarge) for cause in _causes(error)):
+        return Fault(f"{endpoint.name} sent an answer that is too large")
+    status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""
+    for kind, sentence in _FINAL:
+        if isinstance(error, kind):
+            return Fault(f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}")
+    match error:
+        case ModelRequestTimeout() | ModelTimeoutError():
+            text = f"{endpoint.name} gave no answer within {endpoint.timeout_s:g} s ({TIMEOUT_VARIABLE})"
+            return Fault(text, is_transient=True)
+        case ModelConnectionError(phase="read" | "write"):
+            return Fault(f"{endpoint.name}: the connection broke off before the answer was complete", is_transient=True)
+        case ModelConnectionError():
+            return Fault(f"{endpoint.name} cannot be reached at {endpoint.url}", is_transient=True)
+        case ModelHTTPError():
+            return _refused(error, endpoint, status)
+        case ModelAPIError() | UnexpectedModelBehavior():
+            text = f"{endpoint.name}: what {endpoint.url} sent is not an answer of its API; check {URL_VARIABLE}"
+            return Fault(text, is_transient=True)
+        case UserError():
+            return Fault(f"{endpoint.name} cannot be asked this: {_line(str(error), endpoint)}")
+        case _:
+            return Fault(f"{endpoint.name} gave an answer that cannot be read ({type(error).__name__})")
+
+
+def _refused(error: ModelHTTPError, endpoint: Endpoint, status: str) -> Fault:
+    """An HTTP error: of the moment, or for good."""
+    is_busy = isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError)
+    if is_busy or error.status_code in _TRANSIENT_STATUS or error.status_code >= 500:
+        what = "is rate limited" if isinstance(error, ModelRateLimitError) else "is not available now"
+        may_repeat = error.provider_retry_hint is not False
+        return Fault(f"{endpoint.name} {what}{status}", is_transient=may_repeat, retry_after_s=error.retry_after)
+    said = _said(error)
+    quote = f": {_line(said, endpoint)}" if said else ""
+    hint = f"; a model without tool calling needs {MODE_VARIABLE}=text" if _FORCING.search(said) else ""
+    return Fault(f"{endpoint.name} refused the request{status}{quote}{hint}")
+
+
+def _line(text: str, endpoint: Endpoint) -> str:
+    return scrub(" ".join(text.split()), endpoint)[:MAX_QUOTE_CHARS]
+
+
+def scrub(text: str, endpoint: Endpoint) -> str:
+    """The text without the key and without anything that looks like one, masked keys included."""
+    if endpoint.key:
+        text = text.replace(endpoint.key, "***")
+    return _KEY_LIKE.sub("***", text)
+
+
+def _said(error: Exception) -> str:
+    """The message in an error's body, wherever this provider puts it: bare, as an object, in a list of one."""
+    found: object = error.body if isinstance(error, ModelAPIError) else None
+    for _ in range(3):
+        if isinstance(found, list):
+            found = next(iter(cast("list[object]", found)), None)
+        if not isinstance(found, dict):
+            break
+        body = cast("dict[str, object]", found)
+        found = body.get("message") or body.get("error")
+    return found[:2000] if isinstance(found, str) else ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what led to it, at most ten of them."""
+    current: BaseException | None = error
+    for _ in range(10):
+        if current is None:
+            return
+        yield current
+        current = current.__cause__ or current.__context__

@@ -1,0 +1,185 @@
+"""From a prompt to what a provider is sent: instructions, text, tools, and which of them must be called.
+
+With tool calling, a step's missing tools are forced, so that a model cannot answer in prose where a call is due, and a
+plan is the argument of one forced tool. Schemas are sent unchanged and not in a provider's strict mode, which forbids
+the open objects that a plan's arguments are. In text mode the schemas stand in the user's part, and the answer is asked
+for between two markers.
+
+Instructions are the system part and nothing else is; goals, results and schemas are data and go into the user's part.
+A model that refuses to be forced gets the same tools and a free choice; whether it called them is judged by the log.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic_ai import ModelRequest, UserPromptPart
+from pydantic_ai import ToolDefinition as SentTool
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+
+from planwarden.agent.core.prompts import Prompt, data_block
+from planwarden.agent.core.replies import MARKER_END, MARKER_START
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.models.provider.endpoint import Endpoint
+
+PLAN_TOOL = "submit_plan"
+REVISE_TOOL = "revise_plan"
+_REVISE = SentTool(
+    name=REVISE_TOOL,
+    description="Change steps of the plan that have not begun, if the data shows that they are wrong; answer in text too.",
+    parameters_json_schema={
+        "type": "object",
+        "required": ["operations"],
+        "properties": {
+            "operations": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["op"],
+                    "properties": {
+                        "op": {"type": "string", "enum": ["add", "change", "remove", "move"]},
+                        "id": {"type": "string", "description": "of the step to change, remove or move"},
+                        "step": {"type": "object", "description": "the step to add, as in the plan"},
+                        "set": {"type": "object", "description": "keys to change"},
+                        "after": {"type": "string", "description": "id; without it at the end"},
+                    },
+                },
+            }
+        },
+    },
+    strict=False,
+)
+"""Not a tool: a call of it is the `revise` of the reply, in a form that models with tool calling know."""
+MAX_OUTPUT_TOKENS = 16_000
+"""For the one API that has no default; a plan of fifty steps needs less than half of it."""
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+
+TEXT_MODE = f"""You call tools in text. Write exactly one JSON object, complete, between two lines:
+{MARKER_START}
+{{...}}
+{MARKER_END}"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One request, independent of the provider's wire format."""
+
+    prompt: Prompt
+    system: str
+    text: str
+    tools: tuple[SentTool, ...] = ()
+    forced: tuple[str, ...] = ()
+    """Names as sent; one of them has to be called."""
+    names: Mapping[str, str]
+    """From the names as sent to the tools' own."""
+    may_revise: bool = False
+    """`REVISE_TOOL` is among the tools."""
+
+    @property
+    def wants_json(self) -> bool:
+        """Only an object will do: a plan or calls."""
+        return self.prompt.purpose == "plan" or bool(self.prompt.required)
+
+    def again(self, fault: str) -> "Question":
+        """The same question after an answer that could not be used."""
+        note = f"Your last answer could not be used: {fault}. Answer again, completely."
+        return replace(self, text=f"{self.text}\n\n{note}")
+
+    def messages(self) -> list[ModelMessage]:
+        return [ModelRequest(parts=[UserPromptPart(self.text)], instructions=self.system)]
+
+    def parameters(self, *, force: bool) -> ModelRequestParameters:
+        """Without `force` only the tools that would have been forced are offered, to the same effect if it works."""
+        tools = self.tools if force or not self.forced else tuple(t for t in self.tools if t.name in self.forced)
+        return ModelRequestParameters(function_tools=list(tools))
+
+    def settings(self, endpoint: Endpoint, *, force: bool, timeout_s: float) -> ModelSettings:
+        settings = ModelSettings(request_timeout=timeout_s, max_retries=0)
+        if endpoint.wire == "anthropic":
+            settings["max_tokens"] = MAX_OUTPUT_TOKENS
+        if self.forced and force:
+            settings["tool_choice"] = list(self.forced)
+        return settings
+
+
+def question(prompt: Prompt, tools: Sequence[ToolDefinition], endpoint: Endpoint) -> Question:
+    """What to ask for a prompt. `tools` are the full definitions of the offered tools."""
+    return _in_text(prompt, tools) if endpoint.mode == "text" else _with_tools(prompt, tools)
+
+
+def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
+    if prompt.purpose == "plan":
+        plan = SentTool(
+            name=PLAN_TOOL, description="Hand in the plan.", parameters_json_schema=prompt.answer_schema, strict=False
+        )
+        return Question(
+            prompt=prompt,
+            system=prompt.system,
+            text=prompt.text,
+            tools=(plan,),
+            forced=(PLAN_TOOL,),
+            names={PLAN_TOOL: PLAN_TOOL},
+        )
+    names = _sent_names(tool.name for tool in tools)
+    sent = tuple(
+        SentTool(
+            name=names[tool.name],
+            description=tool.description,
+            parameters_json_schema=dict(tool.input_schema),
+            strict=False,
+        )
+        for tool in tools
+    )
+    has_form = bool(prompt.optional and not prompt.required)
+    # A tool of that name keeps it, and revising is left to the text.
+    may_revise = bool(prompt.revision) and REVISE_TOOL not in {*names, *names.values(), *prompt.optional}
+    return Question(
+        prompt=prompt,
+        system=prompt.system if may_revise else _system(prompt),
+        text=f"{prompt.text}\n\n{prompt.form}" if has_form else prompt.text,
+        tools=(*sent, _REVISE) if may_revise else sent,
+        may_revise=may_revise,
+        forced=tuple(names[name] for name in prompt.required if name in names),
+        names={sent: own for own, sent in names.items()},
+    )
+
+
+def _in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
+    parts = [prompt.text]
+    if tools:
+        parts.append(data_block("tools", "\n".join(_described(tool) for tool in tools)))
+    if prompt.purpose == "plan":
+        parts.append(data_block("JSON Schema of the plan", json.dumps(prompt.answer_schema, separators=(",", ":"))))
+    speaks_json = bool(prompt.purpose == "plan" or prompt.required or tools or prompt.optional)
+    if speaks_json:
+        parts.append(prompt.form)
+    return Question(
+        prompt=prompt,
+        system=f"{_system(prompt)}\n\n{TEXT_MODE}" if speaks_json else _system(prompt),
+        text="\n\n".join(parts),
+        names={},
+    )
+
+
+def _system(prompt: Prompt) -> str:
+    return f"{prompt.system}\n{prompt.revision}" if prompt.revision else prompt.system
+
+
+def _described(tool: ToolDefinition) -> str:
+    facts = {"toolName": tool.name, "description": tool.description, "arguments": tool.input_schema}
+    return json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
+
+
+def _sent_names(own: Iterable[str]) -> dict[str, str]:
+    """Names that every provider accepts, by the tools' own names; a dot is legal only here."""
+    names: dict[str, str] = {}
+    for name in own:
+        sent = _ILLEGAL.sub("_", name)
+        while sent in names.values():
+            sent = f"{sent[:60]}_{len(names)}"
+        names[name] = sent
+    return names

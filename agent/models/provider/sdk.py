@@ -1,0 +1,75 @@
+"""The provider's own client for an endpoint, through pydantic-ai's model classes.
+
+Importing a client takes seconds, so each is imported where it is needed. Everything that a client would otherwise look
+up in the environment of the process, its key and its address, is passed in.
+
+Source: https://pydantic.dev/docs/ai/models/openai/#openai-compatible-models.
+"""
+
+from typing import TYPE_CHECKING, assert_never
+
+import httpx2
+
+from planwarden.agent.models.provider.endpoint import Endpoint
+from planwarden.agent.models.provider.transport import bounded_client
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models import Model
+    from pydantic_ai.providers import Provider
+
+NO_KEY = "no-key"
+"""The clients insist on one; servers that need none ignore it."""
+
+
+def build_client(endpoint: Endpoint) -> "Model":
+    """Raises `ImportError` when the extra is not installed."""
+    http = bounded_client(endpoint.timeout_s)
+    key = endpoint.key or NO_KEY
+    match endpoint.wire:
+        case "anthropic":
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            provider = AnthropicProvider(api_key=key, base_url=endpoint.url, http_client=http)
+            return AnthropicModel(endpoint.model, provider=provider)
+        case "google":
+            from pydantic_ai.models.google import GoogleModel
+            from pydantic_ai.providers.google import GoogleProvider
+
+            return GoogleModel(
+                endpoint.model, provider=GoogleProvider(api_key=key, base_url=endpoint.url, http_client=http)
+            )
+        case "openai-chat":
+            from pydantic_ai.models.openai import OpenAIChatModel
+
+            return OpenAIChatModel(endpoint.model, provider=_openai(endpoint, key, http))
+        case "openai-responses":
+            from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+
+            # Every prompt stands alone; nothing that it holds has to be kept by the provider.
+            settings = OpenAIResponsesModelSettings(openai_store=False)
+            return OpenAIResponsesModel(endpoint.model, provider=_openai(endpoint, key, http), settings=settings)
+        case _:
+            assert_never(endpoint.wire)
+
+
+def _openai(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
+    """Which features a server has beyond the common ones depends on whose it is."""
+    match endpoint.provider:
+        case "ollama":
+            from pydantic_ai.providers.ollama import OllamaProvider
+
+            return OllamaProvider(base_url=endpoint.url, api_key=key, http_client=http)
+        case "vllm":
+            from pydantic_ai.providers.vllm import VLLMProvider
+
+            return VLLMProvider(base_url=endpoint.url, api_key=key, http_client=http)
+        case _ if endpoint.is_own:
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            return OpenAIProvider(base_url=endpoint.url, api_key=key, http_client=http)
+        case _:
+            from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+            return OpenAICompatibleProvider("openai-compatible", base_url=endpoint.url, api_key=key, http_client=http)

@@ -1,0 +1,99 @@
+"""A model that answers from a script: deterministic, and without a network.
+
+The first unused entry whose `when` matches answers. Which entries an execution has used is read from its log, so a
+restart continues where the script was.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import InvalidArguments, ModelError, PlanwardenError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.model import AskCaller
+
+
+class _When(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    purpose: Literal["plan", "step", "synthesize"] | None = None
+    stepId: str | None = None
+
+
+class _Call(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    toolName: str
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class _Reply(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    content: str | None = None
+    toolCalls: list[_Call] = Field(default_factory=list[_Call])
+    plan: JsonValue = None
+    revise: JsonValue = None
+    inputTokens: Annotated[int, Field(ge=0)] = 0
+    outputTokens: Annotated[int, Field(ge=0)] = 0
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    when: _When = Field(default_factory=_When)
+    reply: _Reply
+
+
+class _Script(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    replies: list[_Entry]
+
+
+class ScriptedModel:
+    """Answers from a list of entries, each used once."""
+
+    def __init__(self, script: JsonValue) -> None:
+        """Raises `InvalidArguments` when the script does not have the documented form."""
+        try:
+            self._entries = _Script.model_validate(script).replies
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, fault["loc"]))
+            raise InvalidArguments(f"the model script is not valid at {where!r}: {fault['msg']}") from None
+        self._used: set[str] = set()
+
+    @classmethod
+    def from_file(cls, path: Path) -> "ScriptedModel":
+        """Raises `InvalidArguments` when the file cannot be read or is not a script."""
+        try:
+            return cls(read_json(path.read_bytes()))
+        except OSError as error:
+            raise InvalidArguments(f"cannot read the model script {str(path)!r}: {error.strerror}") from error
+        except PlanwardenError as error:
+            raise InvalidArguments(f"{str(path)!r}: {error.message}") from error
+
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
+        for number, entry in enumerate(self._entries):
+            source = f"entry {number}"
+            if source in self._used or source in prompt.spent or not _matches(entry.when, prompt):
+                continue
+            self._used.add(source)
+            answer = entry.reply
+            return Reply(
+                content=answer.content,
+                calls=tuple(ev.ProposedCall(tool_name=c.toolName, arguments=c.arguments) for c in answer.toolCalls),
+                plan=answer.plan,
+                revise=answer.revise,
+                input_tokens=answer.inputTokens,
+                output_tokens=answer.outputTokens,
+                source=source,
+            )
+        where = f" of step {prompt.step_id!r}" if prompt.step_id else ""
+        raise ModelError(f"the model script has no unused entry for a {prompt.purpose!r} prompt{where}")
+
+
+def _matches(when: _When, prompt: Prompt) -> bool:
+    return when.purpose in (None, prompt.purpose) and when.stepId in (None, prompt.step_id)

@@ -1,0 +1,47 @@
+"""What the engine asks of the operator's policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.alarms import Schedule
+from planwarden.agent.core.tool import Risk, ToolDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What the gate asks of one call."""
+
+    risk: Risk
+    needs: ev.Needs | None
+    """None lets the call through."""
+    quorum: int = 1
+    """How many different people have to approve."""
+
+
+class Gate(Protocol):
+    """The operator's policy. Tools, models and callers have no say in it."""
+
+    def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement: ...
+
+    def for_risk(self, risk: Risk) -> Requirement:
+        """What a call of that risk needs; used when one confirmation covers several calls."""
+        ...
+
+    def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
+        """What an approval by `principal` is worth for an execution of `owner`; None when it is not enough."""
+        ...
+
+    def person(self, principal: str) -> str:
+        """One name for each person: principals that are known to be the same person have the same."""
+        ...
+
+    def schedule(self, tool_name: str) -> Schedule:
+        """When to remind people of questions about that tool; the empty name is for questions about none."""
+        ...
+
+    @property
+    def policy_digest(self) -> str: ...

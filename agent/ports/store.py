@@ -1,0 +1,253 @@
+"""What the engine needs of a store, as a protocol. Its laws are tested over every implementation.
+
+Times are Unix seconds by the store's clock. Ids are opaque strings made by the engine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.artifact import Artifact
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditRow, Entry
+from planwarden.agent.core.notifications import Notice
+from planwarden.agent.core.state import Execution, ExecutionStatus
+from planwarden.agent.ports.environment import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the store keeps beside the log of one execution."""
+
+    execution_id: str
+    thread_id: str
+    principal: str
+    status: ExecutionStatus
+    version: int
+    created_at: float
+    updated_at: float
+    owner: str | None = None
+    """The process that holds the lease, whether or not the lease is still valid."""
+    fence: int = 0
+    leased_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write to one execution until somebody takes it over."""
+
+    execution_id: str
+    owner: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Conditions on a suspension that must hold in the transaction which answers it."""
+
+    suspension_id: str
+    digest: str
+    deadline: Literal["not passed", "passed", "any"] = "not passed"
+    """Decisions are too late after the deadline; a time-out is too early before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One transaction: all of its events or none."""
+
+    execution: Execution
+    """The state after the events; the store projects status and suspensions from it."""
+    recorded: Sequence[ev.Recorded]
+    expected_version: int
+    """0 creates the execution."""
+    lease: Lease | None
+    """The lease held by the writer; None writes an answer to an execution that somebody else owns."""
+    acquire: bool = False
+    """Take the lease in the same transaction, if nobody valid holds it."""
+    release: bool = False
+    principal: str = ""
+    """Only read when the execution is created."""
+    owner: str = ""
+    """The writer, for `acquire`."""
+    guards: Sequence[Guard] = ()
+    artifacts: Sequence[Artifact] = ()
+    """Stored with the events; one that the execution has already is not stored again."""
+    policy: str = ""
+    """Digest of the policy under which the events were decided, for the audit."""
+    notices: Sequence[Notice] = ()
+    """What is to be told about the events, stored with them and delivered later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A standing approval, as stored; see `planwarden.agent.approval.grants`."""
+
+    grant_id: str
+    tool_name: str
+    definition_digest: str
+    arguments: dict[str, JsonValue]
+    """Values that the call's arguments must have; arguments that are not named here are free."""
+    uses: int
+    used: int = 0
+    expires_at: float
+    owner: str | None
+    """Whose executions it is for; None for everybody's."""
+    created_by: str
+    assurance: ev.Assurance
+    channel: str
+    created_at: float
+    revoked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionRow:
+    """Where a suspension is to be found."""
+
+    suspension_id: str
+    execution_id: str
+    thread_id: str
+    principal: str
+    addressee: ev.Addressee
+    status: str
+    digest: str
+    created_at: float
+    expires_at: float | None
+    alarm_at: float | None = None
+    """When the next alarm is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    rows: tuple[SuspensionRow, ...]
+    total: int
+    next_cursor: str | None
+
+
+class Store(Protocol):
+    """Logs of executions, and the small table rows needed to find them.
+
+    Laws:
+    * Acknowledged means committed: a call that returned is durable, a call that raised changed nothing.
+    * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
+      lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
+    * At most one unfinished execution per thread (`ThreadBusy`).
+    * Events come back in order, without gaps, equal to what was written.
+    * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantSpent`).
+    * Notices are stored in the transaction of the events that they tell.
+    * The audit grows in the transaction of what it tells: `agent.audit.entries` of the events, chained by hash.
+    * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.
+    * Every failure of the medium is a `StoreError` that says what to do.
+    """
+
+    @property
+    def clock(self) -> Clock: ...
+
+    async def append(self, append: Append) -> Lease | None:
+        """Commit; gives the lease now held by the writer, or None when it holds none (any more)."""
+        ...
+
+    async def header(self, execution_id: str) -> Header | None: ...
+
+    async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
+        """Events with a sequence above `after`; empty for an unknown execution."""
+        ...
+
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        """An artifact of any execution of the thread. Raises `StoreError` when it is not what was written."""
+        ...
+
+    async def thread(self, thread_id: str) -> tuple[Header, ...]:
+        """Executions of the thread, oldest first; empty for an unknown thread."""
+        ...
+
+    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
+        """Newest first."""
+        ...
+
+    async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
+
+    async def suspensions(
+        self,
+        *,
+        principal: str | None = None,
+        thread_id: str | None = None,
+        addressee: ev.Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page:
+        """Pending questions to people and callers, oldest first. Raises `InvalidArguments` for a foreign cursor."""
+        ...
+
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+        """Questions to people that are no longer open, the newest first; `total` is the number of rows of this page.
+
+        Raises `InvalidArguments` for a foreign cursor.
+        """
+        ...
+
+    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
+        """Pending suspensions of which an alarm is due or the deadline has passed, earliest first."""
+        ...
+
+    async def next_deadline(self) -> float | None:
+        """The earliest alarm or deadline of a pending suspension."""
+        ...
+
+    async def claim(self, execution_id: str, owner: str) -> Lease | None:
+        """Take the lease of a running execution that nobody valid owns; None when there is nothing to take over."""
+        ...
+
+    async def orphans(self, limit: int) -> tuple[str, ...]:
+        """Ids of running executions that nobody valid owns."""
+        ...
+
+    async def renew(self, owner: str) -> None:
+        """Extend every lease of `owner` on an unfinished execution."""
+        ...
+
+    async def release(self, lease: Lease) -> None: ...
+
+    async def changes(self) -> int:
+        """A number that differs from the last one if another process may have committed since."""
+        ...
+
+    async def prune(self, before: float) -> int:
+        """Delete finished executions last changed before `before`, with all that belongs to them but the audit.
+
+        Gives their number.
+        """
+        ...
+
+    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+        """Store a standing grant and its row of the audit together."""
+        ...
+
+    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+        """End a grant now; False when there is none or it was revoked before. Stored with its row of the audit."""
+        ...
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        """Newest first; with `only_open` those that a call may still use now."""
+        ...
+
+    async def audit(self, entries: Sequence[Entry]) -> None:
+        """Append rows to the audit that belong to no execution's log."""
+        ...
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        """Rows with a number above `after`, oldest first, as stored and not verified."""
+        ...
+
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        """Rows of `TASK_KINDS` about one execution, as `audit_rows` would give them, however long the audit is."""
+        ...
+
+    async def audit_end(self) -> int:
+        """The highest number that a row of the audit ever had; 0 before the first."""
+        ...
+
+    async def close(self) -> None: ...

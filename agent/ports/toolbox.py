@@ -1,0 +1,59 @@
+"""What the engine needs of the tools that exist now."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.artifact import Attached
+from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+
+
+class Toolbox(Protocol):
+    """The tools that exist now."""
+
+    def get(self, name: str) -> ToolDefinition | None: ...
+
+    def definitions(self) -> Sequence[ToolDefinition]:
+        """All of them, sorted by name, unavailable ones included; the same object until something changes."""
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener`, which must not raise, after each change, until the function that comes back is called."""
+        ...
+
+    def earlier(self, digest: str) -> ToolDefinition | None:
+        """A definition that a tool had before it changed, by the beginning of its digest, while this process knows it."""
+        ...
+
+    def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
+        """The tools that match, best first; without a query the first by name."""
+        ...
+
+    def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
+        """The arguments with schema defaults filled in, and every fault that the schema finds in them."""
+        ...
+
+    def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
+        """The question of a tool that does nothing but ask; None for any other tool."""
+        ...
+
+    def resumes(self, name: str) -> bool:
+        """True when the tool turns the decision into its result itself."""
+        ...
+
+    async def call(
+        self, name: str, arguments: dict[str, JsonValue], context: CallContext
+    ) -> JsonValue | Attached | Suspend:
+        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is JSON of at most `INLINE_BYTES`.
+
+        Raises:
+            StaleDefinition: the tool is not the one of `context.definition_digest` any more; nothing was run.
+        """
+        ...
+
+    async def resume(
+        self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
+    ) -> JsonValue | Attached | Suspend:
+        """The result after the decision on what the call asked, or its next question."""
+        ...

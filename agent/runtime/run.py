@@ -1,0 +1,374 @@
+"""One execution at work: load, decide, append, perform.
+
+A `Run` takes facts (results, replies, answers), folds them, lets `decide` and the gate say what follows, commits all of
+it in one transaction and only then performs what it announced. The result of call k and the intent of call k+1 thereby
+share a transaction. Whoever brings a fact also carries on with what follows from it, so a linear plan is one task.
+
+Not promised: that a tool stops when it is told to; a plain function on a thread is abandoned, not killed.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup
+
+from planwarden.agent.common.errors import (
+    GrantSpent,
+    GuardFailed,
+    LeaseLost,
+    PlanwardenError,
+    StoreError,
+    UsageError,
+    VersionConflict,
+)
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.fold import fold
+from planwarden.agent.core.references import Part, PartsNeeded, Wanted
+from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.ports.store import Append, Lease, Store
+from planwarden.agent.ports.watchers import Observer, Outbox
+from planwarden.agent.runtime.artifact_reader import read_wanted
+from planwarden.agent.runtime.dispatch import Work
+from planwarden.agent.runtime.perform import Performer
+from planwarden.agent.runtime.transaction import Change, Command, Job, Outcome, Preparation, Transaction
+
+logger = logging.getLogger(__name__)
+
+MAX_RETRIES = 20
+RETRY_S = 1.0
+HEARD_S = 0.5
+"""Watchers of a model that writes are woken no more often than this."""
+HEARD_CHARS = 2_000
+
+running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
+"""Execution and thread id of the run whose task this is, for log lines that cannot know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every run of one engine shares."""
+
+    store: Store
+    preparation: Preparation
+    performer: Performer
+    tasks: TaskGroup
+    owner: str
+    policy: str
+    """Digest of the policy, for the audit."""
+    outbox: Outbox | None
+    """None when nobody outside is told anything."""
+    observer: Observer | None
+    """None when nobody looks on."""
+    refused: Callable[[str], None]
+    """Told the id of a grant that the store would not let be used."""
+    committed: Callable[["Run"], None]
+    """Told after every commit and when the run comes to rest."""
+    is_closing: Callable[[], bool]
+    heard: Callable[["Run"], None]
+    """Told when there is more to show of an answer that is being written."""
+
+
+class Run:
+    """Lives in one process while it has something to do there; the log is all that matters of it."""
+
+    def __init__(self, around: Surroundings, execution: Execution, principal: str, lease: Lease | None = None) -> None:
+        self._around = around
+        self.execution = execution
+        """The state as committed."""
+        self.principal = principal
+        self.lease = lease
+        self._waiting: list[Outcome | Command] = []
+        self._pumping = False
+        self._inflight: dict[str, anyio.CancelScope] = {}
+        """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
+        self._kept: list[Outcome] = []
+        """What could not be stored and is tried again."""
+        self._is_retrying = False
+        self._is_stale = False
+        self.heard = ""
+        """The end of the final answer while a model is writing it: progress, kept nowhere else and never a record."""
+        self._woken_at = -math.inf
+        self.is_foreign = False
+        """Another process owns the execution; only answers can be recorded through this run."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is running or waiting to be recorded here."""
+        return bool(self._pumping or self._waiting or self._inflight)
+
+    def submit(self, fact: Outcome | Command | None) -> None:
+        """Bring a fact, or None to look again. Returns at once; commands are told when they are settled."""
+        if fact is not None:
+            self._waiting.append(fact)
+        if not self._pumping:
+            self._pumping = True
+            self._around.tasks.start_soon(self._carry, None)
+
+    def refresh(self) -> None:
+        """Read what another process appended, and go on from there."""
+        self._is_stale = True
+        # A command, because an empty submission changes nothing while something is being committed.
+        self.submit(Command(lambda execution, now: Change()))
+
+    async def _carry(self, job: Job | None) -> None:
+        """Perform the job, record what came of it, go on with what follows. The outermost loop of its task."""
+        running.set((self.execution.execution_id, self.execution.thread_id))
+        try:
+            while job is not None or self._pumping:
+                if job is not None:
+                    outcome = await self._perform(job)
+                    if self.is_foreign:
+                        del self._inflight[job.key]
+                        return
+                    self._waiting.append(outcome)
+                    if self._pumping:
+                        return
+                    self._pumping = True
+                jobs = await self._pump()
+                for other in jobs[1:]:
+                    self._around.tasks.start_soon(self._carry, other)
+                job = jobs[0] if jobs else None
+                if job is None:
+                    return
+        # A fault in one execution must not take the others down with it; its log stays as committed.
+        except Exception:
+            logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
+            await self._abandon()
+
+    async def _perform(self, job: Job) -> Outcome:
+        observer = self._around.observer
+        if observer is None:
+            return await self._performed(job)
+        prompt = None if isinstance(job, Work) else job.prompt
+        with observer.performing(self.execution, job.key, prompt, self._around.store.clock.now()):
+            return await self._performed(job)
+
+    async def _performed(self, job: Job) -> Outcome:
+        scope = self._inflight[job.key]
+        if isinstance(job, Work):
+            done = await self._around.performer.call(self.execution, job, self.principal, scope)
+            return Outcome(job.key, done.events, done.artifacts)
+        events: tuple[ev.Event, ...] = ()
+        try:
+            with scope:
+                events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts, self._hear)
+        finally:
+            self.heard = ""
+        return Outcome(job.key, events)
+
+    def _hear(self, text: str) -> None:
+        self.heard = text[-HEARD_CHARS:]
+        now = anyio.current_time()
+        if now - self._woken_at >= HEARD_S:
+            self._woken_at = now
+            self._around.heard(self)
+
+    async def _pump(self) -> list[Job]:
+        """Commit everything that is waiting, until nothing is; gives the jobs to perform."""
+        try:
+            while True:
+                facts, self._waiting = self._waiting, []
+                jobs = await self._advance(facts)
+                if not self._waiting:
+                    return jobs
+                for job in jobs:
+                    self._around.tasks.start_soon(self._carry, job)
+        finally:
+            self._pumping = False
+            self._around.committed(self)
+
+    async def _advance(self, facts: list[Outcome | Command]) -> list[Job]:
+        """One transaction: the facts and what follows from them. Gives the jobs it announced."""
+        try:
+            if self.is_foreign:
+                self._give_up_outcomes(facts)
+            if self._is_stale:
+                await self._catch_up()
+            parts: dict[Wanted, Part] = {}
+            for _ in range(MAX_RETRIES):
+                jobs = await self._attempt(facts, parts)
+                if jobs is not None:
+                    return jobs
+            raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
+        except StoreError as error:
+            self._not_stored(facts, error)
+            return []
+        except Exception:
+            text = f"execution {self.execution.execution_id!r} stopped on an internal error; see the server's log"
+            self._refuse(facts, PlanwardenError(text))
+            raise
+
+    async def _attempt(self, facts: list[Outcome | Command], parts: dict[Wanted, Part]) -> list[Job] | None:
+        """The announced jobs, or None when the state has changed under the attempt and it has to be made again."""
+        arrived = {fact.key for fact in facts if isinstance(fact, Outcome)}
+        transaction = await self._built(facts, arrived, parts)
+        try:
+            if transaction.recorded:
+                await self._commit(transaction)
+            elif transaction.jobs and self.lease is None:
+                await self._claim()
+        except (VersionConflict, GuardFailed) as refusal:
+            if isinstance(refusal, GrantSpent):
+                self._around.refused(refusal.grant_id)
+            # Somebody else wrote or answered first, or a deadline passed: judge again on what the log says now.
+            await self._catch_up()
+            return None
+        except LeaseLost:
+            await self._lose_lease(facts)
+            return None if facts else []
+        except UsageError as refused:
+            # The store knows a rule that the state does not show, such as one unfinished execution per thread.
+            self._refuse(facts, refused)
+            return []
+        for key in arrived:
+            del self._inflight[key]
+        self._adopt(transaction)
+        return transaction.jobs
+
+    async def _built(self, facts: list[Outcome | Command], arrived: set[str], parts: dict[Wanted, Part]) -> Transaction:
+        """The transaction, thrown away and built again while its references lead to parts that are not in `parts` yet.
+
+        Every turn adds parts, each no larger than the arguments that it goes into, so there is an end.
+        """
+        around = self._around
+        while True:
+            transaction = Transaction(
+                around.preparation,
+                self.execution,
+                self.principal,
+                now=around.store.clock.now(),
+                inflight=self._inflight.keys() - arrived,
+                follow=not (self.is_foreign or around.is_closing()),
+                parts=parts,
+            )
+            try:
+                transaction.build(facts)
+            except PartsNeeded as needed:
+                new = {found.artifact_id: found for found in transaction.artifacts}
+                parts.update(await read_wanted(around.store, self.execution.thread_id, needed.wanted, new))
+            else:
+                return transaction
+
+    def _adopt(self, transaction: Transaction) -> None:
+        """What was committed is the state now; its jobs are announced and its commands are told."""
+        self.execution = transaction.execution
+        if self._around.observer is not None and transaction.recorded:
+            self._around.observer.committed(self.execution, transaction.recorded, owned=not self.is_foreign)
+        for job in transaction.jobs:
+            self._inflight[job.key] = self._scope(job)
+        if self.execution.cancel_requested:
+            for scope in self._inflight.values():
+                scope.cancel()
+        for command in transaction.settled:
+            command.done.set()
+
+    def _scope(self, job: Job) -> anyio.CancelScope:
+        """What stops the job; its time runs from its announcement."""
+        limit_s = self._around.performer.limit_s(job) if isinstance(job, Work) else None
+        return anyio.CancelScope(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
+
+    async def _commit(self, transaction: Transaction) -> None:
+        status, outbox = transaction.execution.status, self._around.outbox
+        append = Append(
+            execution=transaction.execution,
+            recorded=transaction.recorded,
+            expected_version=self.execution.version,
+            lease=self.lease,
+            acquire=self.lease is None and not self.is_foreign,
+            release=status != "running" and not self.is_foreign,
+            principal=self.principal,
+            owner=self._around.owner,
+            guards=transaction.guards,
+            policy=self._around.policy,
+            artifacts=transaction.artifacts,
+            notices=() if outbox is None else outbox.notices(transaction.recorded, transaction.execution),
+        )
+        self.lease = await self._around.store.append(append)
+
+    async def _claim(self) -> None:
+        """Own the execution before repeating a call that needs no new event."""
+        self.lease = await self._around.store.claim(self.execution.execution_id, self._around.owner)
+        if self.lease is None:
+            raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
+
+    async def _catch_up(self) -> None:
+        self._is_stale = False
+        try:
+            tail = await self._around.store.read(self.execution.execution_id, self.execution.version)
+        except StoreError:
+            self._is_stale = True
+            raise
+        self.execution = fold(self.execution, tail)
+
+    async def _lose_lease(self, facts: list[Outcome | Command]) -> None:
+        """Another process owns the execution: leave the work to it, keep only the commands among the facts."""
+        if self.lease is not None:
+            logger.warning("execution %s was taken over by another process", self.execution.execution_id)
+        self.lease = None
+        self.is_foreign = True
+        for scope in self._inflight.values():
+            scope.cancel()
+        self._give_up_outcomes(facts)
+        await self._catch_up()
+
+    def _give_up_outcomes(self, facts: list[Outcome | Command]) -> None:
+        """The new owner has its own account of the calls; only commands may still be recorded from here."""
+        for fact in [fact for fact in facts if isinstance(fact, Outcome)]:
+            del self._inflight[fact.key]
+            facts.remove(fact)
+
+    def _not_stored(self, facts: list[Outcome | Command], error: StoreError) -> None:
+        """Callers are told; outcomes are kept and tried again, because nobody else knows them.
+
+        What is owned is tried again also without an outcome, because nobody else will go on with it.
+        """
+        logger.error("execution %s: %s", self.execution.execution_id, error.message)
+        self._refuse(facts, error)
+        self._kept.extend(fact for fact in facts if isinstance(fact, Outcome))
+        if (self._kept or self.lease is not None) and not self._is_retrying:
+            self._is_retrying = True
+            self._around.tasks.start_soon(self._retry)
+
+    def _refuse(self, facts: list[Outcome | Command], error: PlanwardenError) -> None:
+        for fact in facts:
+            if isinstance(fact, Command):
+                fact.error = error
+                fact.done.set()
+
+    async def _abandon(self) -> None:
+        """Give the execution up, so that whoever takes it over, this process included, starts from its log."""
+        lease, self.lease, self.is_foreign = self.lease, None, True
+        for scope in self._inflight.values():
+            scope.cancel()
+        left, self._waiting = self._waiting, []
+        self._refuse(left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error"))
+        self._around.committed(self)
+        if lease is not None:
+            with suppress(StoreError):
+                await self._around.store.release(lease)
+
+    async def _retry(self) -> None:
+        await anyio.sleep(RETRY_S)
+        self._is_retrying = False
+        self._waiting.extend(self._kept)
+        self._kept.clear()
+        self.submit(None)
+
+
+async def settle(run: Run, command: Command) -> None:
+    """Submit a command and wait until it is committed or refused; cancelling the wait does not take it back."""
+    run.submit(command)
+    await command.done.wait()
+    if command.error is not None:
+        raise command.error
+
+
+async def load(store: Store, execution_id: str, thread_id: str) -> Execution:
+    """The state of a stored execution, folded from its log."""
+    return fold(new_execution(execution_id, thread_id), await store.read(execution_id))

@@ -1,0 +1,251 @@
+"""One transaction in the making: facts from outside, and everything that follows from them.
+
+A `Transaction` starts from the committed state, applies the facts, then asks `decide` and the gate until nothing more
+follows. It is thrown away when its commit is refused; nothing in it has happened before the commit.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.artifact import Artifact
+from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.decide import Ask, Dispatch, Record, Revise, decide, spent_budget
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.pins import pins_of
+from planwarden.agent.core.plan import MAX_STEPS, ToolFacts
+from planwarden.agent.core.prompts import Prompt, planning_prompt, step_prompt, synthesis_prompt
+from planwarden.agent.core.references import Part, Wanted
+from planwarden.agent.core.revision import revise
+from planwarden.agent.core.state import Execution
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.store import Guard
+from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.agent.runtime.dispatch import Dispatcher, Prepared, Work, running_calls
+
+logger = logging.getLogger(__name__)
+
+PLANNING_TOOLS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Events that somebody wants appended, with the conditions under which they may be."""
+
+    events: tuple[ev.Event, ...] = ()
+    guard: Guard | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a performed call or prompt left behind; must not be lost."""
+
+    key: str
+    """Of the job that it came from."""
+    events: tuple[ev.Event, ...]
+    artifacts: tuple[Artifact, ...] = ()
+    """What the events mention and the log does not hold."""
+
+
+@dataclass(slots=True)
+class Command:
+    """Something that a caller wants and waits for."""
+
+    build: Callable[[Execution, float], Change]
+    """What to append, given the state and the time now. Raises `PlanwardenError` to refuse."""
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    error: PlanwardenError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptWork:
+    prompt: Prompt
+
+    @property
+    def key(self) -> str:
+        return f"prompt {self.prompt.purpose} {self.prompt.step_id or ''}"
+
+
+Job = Work | PromptWork
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What decisions are turned into jobs with."""
+
+    tools: Toolbox
+    dispatcher: Dispatcher
+    facts: Callable[[], dict[str, ToolFacts]]
+    """What plans may name now."""
+    max_steps: int = MAX_STEPS
+
+
+class Transaction:
+    """Build once; then read `execution`, `recorded`, `guards`, `artifacts`, `jobs` and `settled`."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        execution: Execution,
+        principal: str,
+        *,
+        now: float,
+        inflight: Collection[str],
+        follow: bool,
+        parts: Mapping[Wanted, Part],
+    ) -> None:
+        self._preparation = preparation
+        self._dispatcher = preparation.dispatcher.knowing(parts) if parts else preparation.dispatcher
+        self._principal = principal
+        self._now = now
+        self._inflight = inflight
+        self._follow = follow
+        self.execution = execution
+        """The state after everything recorded here."""
+        self.recorded: list[ev.Recorded] = []
+        self.guards: list[Guard] = []
+        self.artifacts: list[Artifact] = []
+        self.jobs: list[Job] = []
+        """To be performed after the commit."""
+        self.settled: list[Command] = []
+        """To be told after the commit, the refused ones included."""
+
+    def build(self, facts: list[Outcome | Command]) -> None:
+        for fact in facts:
+            if isinstance(fact, Command):
+                self._command(fact)
+            else:
+                self._outcome(fact)
+        if self._follow:
+            self._recover()
+            while self._decide():
+                pass
+
+    def _command(self, command: Command) -> None:
+        before, length = self.execution, len(self.recorded)
+        command.error = None
+        try:
+            change = command.build(self.execution, self._now)
+            self._record(change.events)
+            if change.guard is not None:
+                self.guards.append(change.guard)
+        except PlanwardenError as error:
+            self.execution = before
+            del self.recorded[length:]
+            command.error = error
+        self.settled.append(command)
+
+    def _outcome(self, outcome: Outcome) -> None:
+        before, length = self.execution, len(self.recorded)
+        try:
+            self._record(outcome.events)
+            self.artifacts.extend(outcome.artifacts)
+        except PlanwardenError as error:
+            # Only after the execution was ended or taken over meanwhile; the log has its own account of the call.
+            self.execution = before
+            del self.recorded[length:]
+            logger.error("execution %s: a result came too late: %s", before.execution_id, error.message)
+
+    def _recover(self) -> None:
+        """Calls that somebody dispatched before this process owned the execution."""
+        for call in tuple(running_calls(self.execution)):
+            if call.call_id not in self._inflight:
+                self._take(self._dispatcher.recover(self.execution, call))
+
+    def _decide(self) -> bool:
+        """Record and prepare what `decide` wants; False when it wants nothing more."""
+        moved = False
+        for action in decide(self.execution):
+            match action:
+                case Record(event=event):
+                    if isinstance(event, ev.ExecutionSuspended) and self._is_prompting():
+                        continue
+                    self._record((event,))
+                    moved = True
+                case Dispatch(call=call):
+                    if spent_budget(self.execution) is None:
+                        prepared = self._dispatcher.prepare(self.execution, call, self._principal)
+                        self._take(prepared)
+                        # Nothing more follows from a call that is on its way.
+                        moved = moved or prepared.work is None
+                case Ask(purpose=purpose, step_id=step_id):
+                    self._ask(purpose, step_id)
+                case Revise(step_id=step_id, patch=patch):
+                    self._record((self._revised(step_id, patch),))
+                    moved = True
+        return moved
+
+    def _ask(self, purpose: ev.Purpose, step_id: str | None) -> None:
+        work = PromptWork(self._prompt(purpose, step_id))
+        if work.key not in self._inflight and all(work.key != job.key for job in self.jobs):
+            self.jobs.append(work)
+
+    def _revised(self, step_id: str, patch: JsonValue) -> ev.Event:
+        preparation, execution = self._preparation, self.execution
+        assert execution.plan is not None
+        pending = [name for name, state in execution.steps.items() if state.status == "pending"]
+        try:
+            plan, difference = revise(
+                execution.plan, patch, pending=pending, tools=preparation.facts(), max_steps=preparation.max_steps
+            )
+        except (InvalidPlan, LimitExceeded) as error:
+            return ev.RevisionRefused(step_id=step_id, message=error.message)
+        return ev.PlanRevised(
+            step_id=step_id,
+            plan=plan,
+            added=tuple(difference.added),
+            changed=tuple(difference.changed),
+            removed=tuple(difference.removed),
+            moved=tuple(difference.moved),
+            pins=pins_of(plan, preparation.facts()),
+        )
+
+    def _is_prompting(self) -> bool:
+        return bool(self.jobs) or any(key.startswith("prompt ") for key in self._inflight)
+
+    def _take(self, prepared: Prepared) -> None:
+        self._record(prepared.events)
+        if prepared.work is not None:
+            self.jobs.append(prepared.work)
+
+    def _record(self, events: tuple[ev.Event, ...]) -> None:
+        for event in events:
+            self.execution = apply(self.execution, event, self._now)
+            self.recorded.append(ev.Recorded(self.execution.version, self._now, event))
+
+    def _prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
+        execution = self.execution
+        if purpose == "plan":
+            total = sum(1 for found in self._preparation.tools.definitions() if not found.unavailable)
+            return planning_prompt(
+                execution,
+                [found.manifest for found in candidates(self._preparation.tools, execution.goal or "")],
+                total,
+            )
+        if purpose == "synthesize":
+            return synthesis_prompt(execution)
+        state = execution.steps[step_id or ""]
+        others: list[ToolDefinition] = []
+        if execution.options.tool_mode == "flexible":
+            others = [
+                d
+                for d in candidates(self._preparation.tools, state.step.description)
+                if d.name not in state.step.required_tools
+            ]
+        return step_prompt(execution, state, others)
+
+
+def candidates(tools: Toolbox, query: str) -> list[ToolDefinition]:
+    """Tools for a prompt's manifests: all available ones while they are few, else the best matches, filled up by name."""
+    available = [found for found in tools.definitions() if not found.unavailable]
+    if len(available) <= PLANNING_TOOLS:
+        return available
+    found = [d for d in tools.search(query, PLANNING_TOOLS) if not d.unavailable]
+    names = {definition.name for definition in found}
+    rest = (definition for definition in available if definition.name not in names)
+    return [*found, *islice(rest, PLANNING_TOOLS - len(found))]

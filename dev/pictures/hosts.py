@@ -1,0 +1,103 @@
+"""Takes the pictures of real programs for README.md and docs/: `python -m dev.pictures.hosts [FOLDER]`, or `make pictures`.
+
+Hosts run in a terminal emulator, their model is a double on this machine, and what is drawn are the cells of their screen.
+"""
+
+import sys
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import anyio
+from PIL import Image
+from tests.clients.app_host import app_host, opened, suspended, view_of
+from tests.clients.installed import Unavailable
+from tests.clients.interactive import HOSTS, REMIND, TOOLS
+from tests.clients.scenes import SCENES
+from tests.clients.stage import Stage
+from tests.server.cli.support import clean_environment, command
+from tests.support.scene import chromium, launched
+from tests.support.screen import Screen, on_screen
+
+from dev.pictures.inbox import FOLDER
+
+DEMO_COLUMNS, DEMO_LINES = 108, 60
+SCALE = 1.6
+"""A cell of the screen is then a whole number of pixels wide and high."""
+
+
+def hosts() -> dict[str, str]:
+    """Every screen of every scene as an HTML document, by the name of its picture."""
+    pages: dict[str, str] = {}
+
+    def look(name: str, screen: Screen) -> None:
+        title = next(f"{host.name} {host.version}" for host in HOSTS if name.startswith(host.picture))
+        pages[name] = screen.page(title)
+
+    for scene in SCENES:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                scene(Stage(Path(folder), tools=TOOLS, kills=False), look)
+            except Unavailable as error:
+                print(f"{scene.__name__}: {error}", file=sys.stderr)
+    return pages
+
+
+def demo() -> dict[str, str]:
+    """What `make demo` leaves on a terminal of somebody who says yes."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = clean_environment({"HOME": folder, "LOGNAME": "ann"})
+        with on_screen(command("demo"), cwd=Path(folder), env=env, columns=DEMO_COLUMNS, lines=DEMO_LINES) as screen:
+            screen.expect("Approve?")
+            screen.press("y", "enter")
+            assert screen.finish() == 0, screen.text
+            return {"demo": screen.page("make demo")}
+
+
+async def draw(pages: dict[str, str], browser_path: str, folder: Path) -> None:
+    """One PNG for each document."""
+    async with launched(browser_path) as browser:
+        context = await browser.new_context(device_scale_factor=SCALE, viewport={"width": 1000, "height": 800})
+        page = await context.new_page()
+        for name, document in pages.items():
+            await page.set_content(document)
+            keep(await page.locator("main").screenshot(omit_background=True), folder / f"{name}.png")
+
+
+async def draw_app(browser_path: str, folder: Path) -> None:
+    """The view of the MCP App in the Inspector's page."""
+    with tempfile.TemporaryDirectory() as place:
+        stage = Stage(Path(place), tools=TOOLS, kills=False)
+        thread_id = suspended(stage, REMIND)
+        with app_host(stage) as host:
+            async with opened(host, browser_path, "get_execution", {"threadId": thread_id}) as page:
+                view = await view_of(page)
+                keep(await page.screenshot(), folder / "host-inspector-app.png")
+                await view.get_by_role("button", name="Approve").click()
+                await view.wait_for_selector("text=You approved it here")
+                keep(await page.screenshot(), folder / "host-inspector-app-approved.png")
+
+
+def keep(picture: bytes, path: Path) -> None:
+    """Write it with 256 colours: a third of the bytes, and nothing that the eye would miss."""
+    image = Image.open(BytesIO(picture)).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    image.save(path, optimize=True)
+
+
+def main() -> int:
+    path = chromium()
+    if path is None:
+        print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
+        return 1
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(exist_ok=True)
+    anyio.run(draw, demo() | hosts(), path, folder)
+    try:
+        anyio.run(draw_app, path, folder)
+    except Unavailable as error:
+        print(f"the MCP Inspector: {error}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Writes the generated parts of the documentation."""
+
+from dev.reference.pages import main
+
+main()

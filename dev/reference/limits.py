@@ -1,0 +1,59 @@
+"""What can grow and how far, from the constants that stop it."""
+
+from dev.reference.code import table
+from planwarden.agent.approval import answers
+from planwarden.agent.common import artifact, canonical
+from planwarden.agent.core import plan, references, replies
+from planwarden.server.api import service
+from planwarden.server.auth import failures as access_failures
+from planwarden.server.inbox import security as inbox_shield
+from planwarden.server.mcp import results as mcp_results
+from planwarden.server.mcp import text as mcp_text
+from planwarden.server.settings import options
+from planwarden.server.transports import http
+
+_KIB, _MIB = 1024, 1024 * 1024
+
+
+def _size(count: int) -> str:
+    return f"{count // _MIB} MiB" if count % _MIB == 0 else f"{count // _KIB} KiB"
+
+
+def limits() -> str:
+    """One row for each kind of input."""
+    # Told here and nowhere else.
+    prompt_chars = options._PROMPT_CHARS  # pyright: ignore[reportPrivateUsage]
+    assert plan.MAX_CALLS_PER_STEP == replies.MAX_CALLS
+    assert plan.MAX_TEXT_CHARS == service.MAX_GOAL_CHARS == prompt_chars
+    in_minutes = f"in {service.ATTEMPTS_S / 60:g} minutes"
+    rows = (
+        ("steps of a plan", f"{plan.MAX_STEPS} (`[execution] maxSteps`)"),
+        ("calls of one reply or step", f"{plan.MAX_CALLS_PER_STEP}"),
+        ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
+        (
+            "result of a call",
+            f"{_size(artifact.INLINE_BYTES)} in the log; then an artifact, {_size(artifact.MAX_ARTIFACT_BYTES)}; then a preview",
+        ),
+        ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
+        ("goal, description, prompt override", f"{plan.MAX_TEXT_CHARS:,} characters"),
+        ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
+        ("text of a model", f"{replies.MAX_CONTENT_CHARS:,} characters"),
+        ("nesting of JSON", f"{canonical.MAX_DEPTH}"),
+        (
+            "result of an MCP call",
+            f"{mcp_results.MAX_STRUCTURED:,} characters of data and {mcp_text.MAX_TEXT:,} of text; long values are cut",
+        ),
+        (
+            "approvals without a person, per question",
+            f"{service.ATTEMPTS} {in_minutes}, then `rate_limited`; as many forms or pages without a decision",
+        ),
+        ("body of an HTTP request", f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_shield.MAX_BODY_BYTES)}"),
+        (
+            "bearer tokens refused, per address",
+            f"{access_failures.FAILURES} in {access_failures.WINDOW_S:g} s, then 429",
+        ),
+    )
+    return table(("input", "limit"), rows)
+
+
+BLOCKS = {"limits": limits}

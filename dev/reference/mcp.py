@@ -1,0 +1,140 @@
+"""The MCP surface, from a live server: tools, prompts, resources."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import anyio
+from mcp import Client
+from mcp.types import ListToolsResult, Prompt, Resource, ResourceTemplate, Tool, ToolAnnotations
+from tests.server.mcp.support import served
+
+from dev.reference.code import kind_of, table
+from dev.reference.settings import model_table
+from planwarden.server.mcp.server import INSTRUCTIONS
+from planwarden.server.mcp.tools import APP_VERBS
+from planwarden.server.settings.options import Budgets, OptionsIn, Prompts
+
+MEANINGS: Mapping[str, str] = {
+    "query": "Words to look for; without it all tools by name",
+    "limit": "Entries of a page; 20",
+    "cursor": "`nextCursor` of the page before",
+    "names": "Names of tools",
+    "goal": "What is wanted, in prose",
+    "threadId": "The thread; to start something, the one to go on in, else a new one",
+    "options": "How it runs, see [options](#options)",
+    "plan": "The [plan](plans.md); without it the one that `create_plan` made on this thread",
+    "observationsAfter": "Also what happened after this place in the log; 0 for all",
+    "addressee": "Only questions to people (`human`) or to the caller",
+    "suspensionId": "The question",
+    "content": "The answer, as the question's `answerSchema` says",
+    "waitSeconds": "How long the call waits before it answers `running`; 25",
+    "decision": "What a person decided, see [decision](#decision)",
+    "reason": "Why, in words",
+    "nonce": "From the `_meta` of the result that the view shows",
+}
+"""Descriptions in schemas cost every conversation tokens, so most arguments speak for themselves there, and here."""
+
+
+@cache
+def _live() -> tuple[list[Tool], list[Prompt], list[Resource], list[ResourceTemplate]]:
+    return anyio.run(_listed)
+
+
+async def _listed() -> tuple[list[Tool], list[Prompt], list[Resource], list[ResourceTemplate]]:
+    with tempfile.TemporaryDirectory() as home:
+        async with served(Path(home)) as found, Client(found.server) as client:
+            tools: ListToolsResult = await client.list_tools()
+            prompts = (await client.list_prompts()).prompts
+            resources = (await client.list_resources()).resources
+            templates = (await client.list_resource_templates()).resource_templates
+    return list(tools.tools), list(prompts), list(resources), list(templates)
+
+
+def tools() -> str:
+    """A section for each tool."""
+    live, *_ = _live()
+    used: set[str] = {name for tool in (*live, *_app()) for name in tool.input_schema["properties"]}
+    if used != set(MEANINGS):
+        raise ValueError(f"meanings and arguments differ: {sorted(used ^ set(MEANINGS))}")
+    return "\n\n".join(map(_section, live))
+
+
+def app_tools() -> str:
+    """Tools of the view in hosts that draw apps."""
+    return "\n\n".join(map(_section, _app()))
+
+
+def _app() -> Iterator[Tool]:
+    return (verb.listed for verb in APP_VERBS)
+
+
+def _section(tool: Tool) -> str:
+    schema = tool.input_schema
+    required = schema.get("required", ())
+    rows = (
+        (f"`{name}`", kind_of(found, schema), "yes" if name in required else "", MEANINGS[name])
+        for name, found in schema["properties"].items()
+    )
+    parts = [
+        f"### {tool.name}",
+        str(tool.description),
+        table(("argument", "value", "required", "meaning"), rows),
+        f"Hints: {_hints(tool.annotations)}.",
+    ]
+    return "\n\n".join(parts)
+
+
+def _hints(hints: ToolAnnotations | None) -> str:
+    assert hints is not None
+    told = {
+        "read-only": hints.read_only_hint,
+        "destructive": hints.destructive_hint,
+        "idempotent": hints.idempotent_hint,
+        "open world": hints.open_world_hint,
+    }
+    return ", ".join(word if holds else f"not {word}" for word, holds in told.items())
+
+
+def options() -> str:
+    """What `options` takes."""
+    parts = [model_table(OptionsIn), "`budgets`:", model_table(Budgets), "`prompts`:", model_table(Prompts)]
+    return "\n\n".join(parts)
+
+
+def prompts() -> str:
+    """The prompts with their arguments."""
+    _, found, *_ = _live()
+    rows: list[tuple[str, str, str]] = []
+    for prompt in found:
+        arguments = (
+            f"`{a.name}`{'' if a.required else ' (optional)'}: {a.description}" for a in prompt.arguments or ()
+        )
+        rows.append((f"`{prompt.name}`", "; ".join(arguments), str(prompt.description)))
+    return table(("prompt", "arguments", "what it does"), rows)
+
+
+def resources() -> str:
+    """Resources and templates."""
+    _, _, whole, named = _live()
+    rows = [
+        *((f"`{found.uri}`", str(found.title), str(found.description)) for found in whole),
+        *((f"`{found.uri_template}`", str(found.title), str(found.description)) for found in named),
+    ]
+    return table(("address", "what", "more"), rows)
+
+
+def instructions() -> str:
+    """What every host is told about the server."""
+    return "\n".join(f"> {line}".rstrip() for line in INSTRUCTIONS.splitlines())
+
+
+BLOCKS = {
+    "tools": tools,
+    "app tools": app_tools,
+    "options": options,
+    "prompts": prompts,
+    "resources": resources,
+    "instructions": instructions,
+}

@@ -1,0 +1,46 @@
+"""The generated parts of the documentation: whatever the code decides stands in it once, and is written from there.
+
+Pages below `docs/` hold blocks between `<!-- generated: NAME -->` and `<!-- end -->`; the rest is written by hand. Run as
+`python -m dev.reference` (a part of `make docs`) it fills them in; a test fails when a block says something else.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.support.paths import DOCS
+
+from dev.reference import commands, hosts, limits, mcp, python, settings, values
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    **commands.BLOCKS,
+    **hosts.BLOCKS,
+    **limits.BLOCKS,
+    **mcp.BLOCKS,
+    **python.BLOCKS,
+    **settings.BLOCKS,
+    **values.BLOCKS,
+}
+_BLOCK = re.compile(r"<!-- generated: ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Every page of the documentation, in the order of their paths."""
+    return sorted(DOCS.rglob("*.md"))
+
+
+def named(text: str) -> list[str]:
+    """The blocks of a page, in order."""
+    return [found[1] for found in _BLOCK.finditer(text)]
+
+
+def filled(text: str) -> str:
+    """The page with every block as the code has it now. Raises `KeyError` for a name that nothing generates."""
+    return _BLOCK.sub(lambda found: f"<!-- generated: {found[1]} -->\n{BLOCKS[found[1]]().strip()}\n<!-- end -->", text)
+
+
+def main() -> None:
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if filled(text) != text:
+            page.write_text(filled(text), encoding="utf-8")

@@ -1,0 +1,149 @@
+"""Settings: the operator's two files, the environment, and the names of models."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from pydantic import BaseModel
+
+import planwarden
+from dev.reference.code import described, kind_of, sentence, strings_below, table
+from planwarden.agent.core import events as ev
+from planwarden.agent.models.provider.endpoint import PROVIDERS
+from planwarden.server.settings import configuration
+from planwarden.tools.downstream import config as downstream_config
+
+# The models of the file are nobody else's business; the reference tells of exactly what they take.
+FILE = configuration._File  # pyright: ignore[reportPrivateUsage]
+ENTRY = downstream_config._Entry  # pyright: ignore[reportPrivateUsage]
+PREFIX = "PLANWARDEN_"
+
+
+def toml() -> str:
+    """A section for each table of `planwarden.toml`."""
+    schema = FILE.model_json_schema()
+    sections = [_section("Top level", FILE, only=("model",))]
+    tables: dict[str, str] = {
+        "tools": '[tools."NAME"]',
+        "servers": "[servers.NAME]",
+        "notify": "[[notify]]",
+    }
+    for name in schema["properties"]:
+        if name == "model":
+            continue
+        model = configuration.ToolSettings if name == "tools" else _model(name)
+        title = tables.get(name, f"[{name}]")
+        sections.append(_section(f"`{title}`", model))
+        for key, found in model.model_fields.items():
+            if isinstance(found.annotation, type) and issubclass(found.annotation, BaseModel):
+                sections.append(_section(f"`{title.removesuffix(']')}.{key}]`", found.annotation))
+    return "\n\n".join(sections)
+
+
+def _model(name: str) -> type[BaseModel]:
+    found = FILE.model_fields[name]
+    candidates = [found.annotation, *getattr(found.annotation, "__args__", ())]
+    [model] = [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return model
+
+
+def _section(title: str, model: type[BaseModel], only: tuple[str, ...] = ()) -> str:
+    return f"### {title}\n\n{model_table(model, only)}"
+
+
+def model_table(model: type[BaseModel], only: tuple[str, ...] = ()) -> str:
+    """The keys of a model: kind, default, meaning."""
+    schema, said = model.model_json_schema(by_alias=True), described(model)
+    names = only or tuple(model.model_fields)
+    rows = ((f"`{n}`", kind_of(schema["properties"][n], schema), _default(model, n), sentence(said[n])) for n in names)
+    return table(("key", "value", "default", "meaning"), rows)
+
+
+def _default(model: type[BaseModel], name: str) -> str:
+    found = model.model_fields[name]
+    if found.is_required():
+        return "required"
+    value = found.get_default(call_default_factory=True)
+    if value is None:
+        value = _engine_default(name)
+    if value is None or value == [] or value == () or value == {} or isinstance(value, BaseModel):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else f'{value:g}' if isinstance(value, float) else value}`"
+
+
+def _engine_default(name: str) -> object:
+    """What holds when neither file nor call says anything."""
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    known = {entry.name: getattr(ev.Options(), entry.name) for entry in fields(ev.Options)}
+    return known.get(snake)
+
+
+def servers() -> str:
+    """The keys of a server in `planwarden.json`."""
+    return model_table(ENTRY)
+
+
+def variables() -> dict[str, str]:
+    """Our environment variables with what stands below the constant that names each.
+
+    Raises:
+        ValueError: a name is used without such a constant.
+    """
+    known: dict[str, str] = {}
+    used: set[str] = set()
+    for module in _modules():
+        said = strings_below(module.body)
+        for node in ast.walk(module):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))) if _is_ours(text):
+                    known[text] = said.get(name, "")
+                case ast.Constant(value=str(text)) if _is_ours(text):
+                    used.add(text)
+                case _:
+                    pass
+    if missing := sorted(name for name in used if not known.get(name)):
+        raise ValueError(f"nothing is said of {', '.join(missing)}")
+    return known
+
+
+def _is_ours(text: str) -> bool:
+    return text.startswith(PREFIX) and len(text) > len(PREFIX) and text.replace("_", "A").isalpha() and text.isupper()
+
+
+def _modules() -> Iterator[ast.Module]:
+    [root] = planwarden.__path__
+    for folder in ("agent", "server", "storage", "tools"):
+        for path in sorted((Path(root) / folder).rglob("*.py")):
+            yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def environment() -> str:
+    """The table of our variables."""
+    found = variables()
+    first = ("PLANWARDEN_HOME", "PLANWARDEN_MODEL")
+    names = (*first, *sorted(name for name in found if name not in first))
+    return table(("variable", "meaning"), ((f"`{name}`", found[name]) for name in names))
+
+
+def providers() -> str:
+    """Which models a setting can name."""
+    rows = (
+        (
+            f"`{name}:MODEL`",
+            f"`planwarden[{found.extra}]`",
+            " or ".join(f"`{key}`" for key in found.keys) + (" (not needed)" if found.is_local else ""),
+            f"`{found.url}`",
+            f"`{found.url_variable}`",
+        )
+        for name, found in PROVIDERS.items()
+    )
+    return table(("model", "extra", "key", "address", "another address"), rows)
+
+
+BLOCKS = {
+    "planwarden.toml": toml,
+    "planwarden.json": servers,
+    "environment": environment,
+    "providers": providers,
+}

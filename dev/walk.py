@@ -1,0 +1,201 @@
+"""The walk of docs/walk.md: a model tries to approve itself, a person edits and approves, the audit proves it.
+
+Run as `python -m dev.walk` (`make walk`) it writes the page. What it says is what happened in that run: a real store on a
+disk, a real MCP client in the place of the host, the real pages of the inbox in the place of the person's browser.
+"""
+
+import re
+import sqlite3
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp.client import Client, ClientRequestContext
+from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
+from tests.server.inbox.support import HOST, Inbox
+from tests.support.paths import DOCS
+
+import planwarden
+from planwarden.server.api.audit import Audit
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.site import Site
+from planwarden.server.mcp.lazy_service import opening
+from planwarden.server.mcp.server import build_server
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.sqlite.store import SqliteStore
+
+PAGE = DOCS / "walk.md"
+PLAN: dict[str, Any] = {
+    "todoList": [
+        {
+            "id": "erase",
+            "description": "Erase the stale records",
+            "requiredTools": ["erase"],
+            "toolCalls": [{"toolName": "erase", "arguments": {"ids": [7, 9, 11]}}],
+        }
+    ]
+}
+INTRODUCTION = """# A walk: nobody approves for you
+
+Written by `make walk`, from a run of it: a store on a disk, an MCP client in the place of an assistant's host that says yes to
+everything, and the pages of the inbox in the place of a person's browser. Ids are replaced by their
+names in capitals.
+
+| what is done | what comes of it | lines in the ledger of effects |
+|---|---|---|
+"""
+
+
+@dataclass
+class Walk:
+    """What was done and what came of it."""
+
+    home: Path
+    rows: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
+    hidden: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def ledger(self) -> list[str]:
+        path = self.home / "ledger"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def note(self, done: str, came: str) -> None:
+        for text, name in self.hidden.items():
+            came = came.replace(text, name)
+        self.rows.append((done, came.replace("|", "\\|"), len(self.ledger)))
+
+    @property
+    def page(self) -> str:
+        return INTRODUCTION + "".join(f"| {done} | {came} | {count} |\n" for done, came, count in self.rows)
+
+
+async def says_yes(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    """A host that answers every question by itself."""
+    content: dict[str, Any] | None = {"decision": "approve"} if params.mode == "form" else None
+    return ElicitResult(action="accept", content=content)
+
+
+async def walk(home: Path) -> Walk:
+    """Go the whole way once."""
+    taken = Walk(home)
+
+    @planwarden.tool
+    async def erase(ids: list[int]) -> str:
+        """Delete records for good."""
+        with (home / "ledger").open("a") as ledger:
+            ledger.write(f"erase {ids}\n")
+        return "gone"
+
+    warden = planwarden.Warden(settings=Settings(home=home), tools=[erase])
+    server = build_server(opening(warden), home)
+    async with Client(server, elicitation_callback=says_yes) as client:
+        asked = await called(client, "execute_plan", plan=PLAN)
+        [question] = asked["suspensions"]
+        place = {"threadId": asked["threadId"], "suspensionId": question["suspensionId"]}
+        taken.hidden = {
+            place["threadId"]: "THREAD",
+            place["suspensionId"]: "QUESTION",
+            asked["executionId"]: "EXECUTION",
+        }
+        taken.note(
+            "The model runs a plan that erases records 7, 9 and 11", f"`{asked['status']}`, needs `{question['needs']}`"
+        )
+        await tries(taken, client, warden, place)
+        await person(taken, warden, home, place["suspensionId"])
+        done = await called(client, "get_execution", threadId=place["threadId"])
+        taken.note("The model looks again", f"`{done['status']}`")
+    await proves(taken)
+    return taken
+
+
+async def tries(taken: Walk, client: Client, warden: planwarden.Warden, place: dict[str, str]) -> None:
+    """Five ways for a model to approve its own call."""
+    yes: dict[str, Any] = {"approved": True}
+    answer = await called(client, "resume_execution", **place, decision=yes)
+    taken.note("1. `resume_execution` with `approved: true`", said(answer))
+    answer = await called(client, "resume_execution", **place, decision={**yes, "modifiedArgs": {"ids": [7]}})
+    taken.note("2. The same with `modifiedArgs`, as if somebody had looked", said(answer))
+    answer = await called(client, "submit_answer", **place, content={"approved": True})
+    taken.note("3. `submit_answer`, which hosts allow without asking", said(answer))
+    warden.service.inbox = f"http://{HOST}/inbox"
+    answer = await called(client, "resume_execution", **place, decision=yes, waitSeconds=0)
+    taken.note("4. The host accepts the question to open the inbox, and opens nothing", said(answer))
+    forged: dict[str, Any] = {"todoList": [{**PLAN["todoList"][0], "status": "completed", "result": "gone"}]}
+    answer = await called(client, "execute_plan", plan=forged, threadId=place["threadId"])
+    taken.note("5. A plan on the same thread that says the step was completed", said(answer))
+
+
+async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_id: str) -> None:
+    """Somebody opens the inbox, edits the records, looks at the difference, and approves."""
+    site = Site(service=lambda: warden.service, home=home)
+    browser = Inbox(warden, site, inbox_app(site, lambda: {HOST})).browser()
+    await browser.come_in("ann")
+    page = await browser.open(f"/inbox/suspensions/{suspension_id}")
+    form = page.form("/decision")
+    named = re.search(r'<label for="([^"]+)">ids[ <]', page.text)
+    assert named is not None
+    changed = await browser.submit(form, press="approve", **{named[1]: "[9]"})
+    taken.note(
+        "A person opens the inbox and edits the records to 9 alone",
+        "the page shows: " + sentence(changed.words, "You changed 1 argument"),
+    )
+    done = await browser.submit(changed.form("/decision"), press="approve")
+    row = await warden.service.engine.store.find_suspension(suspension_id)
+    assert row is not None
+    execution, _ = await warden.service.engine.current(row.execution_id)
+    await warden.service.engine.wait(execution, 20)
+    taken.note("… looks at the difference, and approves", f"page {done.status}; the ledger says `{taken.ledger[-1]}`")
+    again = await browser.submit(changed.form("/decision"), press="approve")
+    taken.note("… and presses it again", f"page {again.status}")
+
+
+async def proves(taken: Walk) -> None:
+    """The audit is whole until somebody edits it."""
+    database = taken.home / "planwarden.db"
+    taken.note("`planwarden audit verify`", await verdict(database))
+    connection = sqlite3.connect(database)
+    connection.execute("UPDATE audit SET facts = replace(facts, 'ann', 'eve') WHERE kind = 'decided'")
+    connection.commit()
+    connection.close()
+    taken.note(
+        "Somebody writes another name into the row of the decision; `planwarden audit verify`", await verdict(database)
+    )
+
+
+async def verdict(database: Path) -> str:
+    store = SqliteStore.open(database)
+    try:
+        found = await Audit(store).verify()
+    finally:
+        await store.close()
+    return f"{found.rows} rows, whole" if found.is_whole else "; ".join(found.problems)
+
+
+async def called(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(name, arguments)
+    return result.structured_content or {}
+
+
+def said(answer: dict[str, Any]) -> str:
+    """The status, or the error's code, and the sentence that the model is given."""
+    if "status" not in answer:
+        return f"`{answer['error']['code']}`: {answer['error']['message']}"
+    return f"still `{answer['status']}`: {answer['nextAction']}"
+
+
+def sentence(words: str, start: str) -> str:
+    found = " ".join(words[words.index(start) :].split())
+    return found[:110].rsplit(" ", 1)[0]
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        taken = await walk(Path(folder))
+    PAGE.write_text(taken.page, encoding="utf-8")
+    print(taken.page)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,179 @@
+"""Making, showing and ending standing grants: `planwarden.agent.approval.grants` says what they are worth.
+
+Only a person or an embedding program makes one, never MCP: none of the verbs here is a tool. Ending one needs no more
+than being able to see it.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.approval.grants import MAKERS, MAX_LIFE_S, MAX_USES, is_open
+from planwarden.agent.common.canonical import check_depth, digest, is_larger
+from planwarden.agent.common.errors import InvalidArguments, UnknownGrant, UnknownTool
+from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.store import Grant
+
+# A view of a grant is known to edges before there is an engine.
+if TYPE_CHECKING:
+    from planwarden.agent.runtime.engine import Engine
+
+MAX_ARGUMENT_BYTES = 64 * 1024
+SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantRequest:
+    """What a person wants to allow beforehand."""
+
+    tool_name: str
+    arguments: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """Values that the call must have; arguments that are not named may be anything."""
+    uses: int
+    expires_in_s: float
+    """At most 8 hours."""
+    owner: str | None = None
+    """Whose executions may use it; None for everybody's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantView:
+    """One grant as people see it."""
+
+    grant_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+    uses: int
+    uses_left: int
+    expires_at: datetime
+    owner: str | None
+    created_by: str
+    assurance: str
+    channel: str
+    created_at: datetime
+    revoked_at: datetime | None
+    definition_digest: str
+    is_open: bool
+    """A call may still use it now, unless the tool has changed."""
+    is_stale: bool
+    """The tool is no longer the one that it was made for."""
+
+
+class Grants:
+    """The verbs about standing grants of one engine."""
+
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+
+    async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:
+        """Newest first, at most 200."""
+        found = await self._engine.store.grants(only_open=only_open, limit=SHOWN)
+        return tuple(map(self._view, found))
+
+    async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
+        """A new grant, in force when this returns.
+
+        Raises:
+            InvalidArguments: the authority is less than a person, or a number, a name or a value is not usable.
+            UnknownTool: there is no such tool.
+        """
+        if authority.assurance not in MAKERS:
+            raise InvalidArguments(
+                "only a person can allow calls beforehand: in the inbox, or with `planwarden grant add`"
+            )
+        definition = self._checked(request)
+        now = self._engine.store.clock.now()
+        grant = Grant(
+            grant_id=self._engine.ids.new(),
+            tool_name=definition.name,
+            definition_digest=definition.digest,
+            arguments=request.arguments,
+            uses=request.uses,
+            expires_at=now + request.expires_in_s,
+            owner=request.owner,
+            created_by=authority.principal,
+            assurance=authority.assurance,
+            channel=authority.channel,
+            created_at=now,
+        )
+        facts: dict[str, JsonValue] = {
+            "grant": grant.grant_id,
+            "tool": grant.tool_name,
+            "definition": grant.definition_digest,
+            "arguments": digest(grant.arguments),
+            "uses": grant.uses,
+            "expires": grant.expires_at,
+            "assurance": grant.assurance,
+            "channel": grant.channel,
+            "principal": grant.created_by,
+        }
+        await self._engine.store.add_grant(grant, Entry(kind="grant_made", facts=facts))
+        await self._engine.look_at_grants()
+        return self._view(grant)
+
+    async def revoke(self, grant_id: str, authority: Authority) -> None:
+        """End a grant now; ending it again changes nothing.
+
+        Raises:
+            UnknownGrant: there is none with that id.
+        """
+        facts: dict[str, JsonValue] = {
+            "grant": grant_id[:64],
+            "channel": authority.channel,
+            "principal": authority.principal,
+        }
+        is_revoked = await self._engine.store.revoke_grant(grant_id, Entry(kind="grant_revoked", facts=facts))
+        await self._engine.look_at_grants()
+        if not is_revoked and all(g.grant_id != grant_id for g in await self._engine.store.grants(only_open=False)):
+            raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
+
+    def _checked(self, request: GrantRequest) -> ToolDefinition:
+        definition = self._engine.tools.get(request.tool_name)
+        if definition is None:
+            raise UnknownTool(f"there is no tool {request.tool_name[:128]!r}; `planwarden tools` lists them")
+        if definition.is_blocking:
+            raise InvalidArguments(f"{definition.name} asks a person; there is nothing to allow beforehand")
+        if definition.risk not in ("dangerous", "critical"):
+            raise InvalidArguments(
+                f"{definition.name} has the risk {definition.risk!r}; it runs without being approved"
+            )
+        if not 1 <= request.uses <= MAX_USES:
+            raise InvalidArguments(f"uses is {request.uses}; it must be between 1 and {MAX_USES}")
+        if not 0 < request.expires_in_s <= MAX_LIFE_S:
+            raise InvalidArguments(f"a grant lasts at most {MAX_LIFE_S / 3600:.0f} hours")
+        check_depth(request.arguments)
+        if is_larger(request.arguments, MAX_ARGUMENT_BYTES):
+            raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+        known = definition.input_schema.get("properties")
+        unknown = sorted(request.arguments.keys() - known.keys()) if isinstance(known, dict) else []
+        if unknown:
+            raise InvalidArguments(f"{definition.name} has no argument {', '.join(map(repr, unknown))}")
+        return definition
+
+    def _view(self, grant: Grant) -> GrantView:
+        definition = self._engine.tools.get(grant.tool_name)
+        return GrantView(
+            grant_id=grant.grant_id,
+            tool_name=grant.tool_name,
+            arguments=grant.arguments,
+            uses=grant.uses,
+            uses_left=max(0, grant.uses - grant.used),
+            expires_at=_time(grant.expires_at),
+            owner=grant.owner,
+            created_by=grant.created_by,
+            assurance=grant.assurance,
+            channel=grant.channel,
+            created_at=_time(grant.created_at),
+            revoked_at=None if grant.revoked_at is None else _time(grant.revoked_at),
+            definition_digest=grant.definition_digest,
+            is_open=is_open(grant, self._engine.store.clock.now()),
+            is_stale=definition is None or definition.digest != grant.definition_digest,
+        )
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,334 @@
+"""The Python API: planwarden inside a program, without MCP.
+
+The program is the operator: its decisions carry the assurance `embedder` and the `principal` that it passes.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio.to_thread
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core import events as ev
+from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.service import Service
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.settings.catalogue import build_downstream, build_registry
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.models import build_model
+from planwarden.server.telemetry.observers import observer_of
+from planwarden.server.views import execution as views
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from planwarden.server.telemetry.telemetry import Telemetry
+    from planwarden.tools.downstream.servers import Downstream
+
+
+class Warden:
+    """Plans, runs, suspends and resumes; use as an async context manager.
+
+    ```python
+    async with planwarden.Warden(home=path, tools=[crm_find]) as warden:
+        execution = await warden.execute_plan(plan, wait_seconds=30)
+    ```
+    """
+
+    def __init__(
+        self,
+        home: Path | str | None = None,
+        *,
+        model: str | Model | None = None,
+        tools: Sequence[object] = (),
+        settings: Settings | None = None,
+        store: Store | None = None,
+        tracer_provider: "TracerProvider | None" = None,
+        meter_provider: "MeterProvider | None" = None,
+        whole_process: bool = False,
+    ) -> None:
+        """`home` holds the database and `planwarden.toml`; `tools` are functions decorated with `@planwarden.tool`.
+
+        Spans and metrics go to the given providers; without any, `[otel]` and OpenTelemetry's variables decide. With
+        `whole_process` what they decide holds for everything in the process, as befits one that only serves.
+
+        Raises:
+            UsageError: a setting, a tool or the model is not usable.
+        """
+        folder = Path(home) if home is not None else None
+        named = model if isinstance(model, str) else None
+        self.settings = settings or load_settings(home=folder, model=named)
+        self.tools = build_registry(self.settings, tools)
+        self._model = self._chosen(model)
+        if self.settings.servers.configs:
+            # Their tools are in the catalogue, and their settings are refused, before anything opens.
+            _ = self.downstream
+        self._given = store
+        self._model_name = named or (self.settings.model if model is None else f"custom:{type(model).__name__}")
+        self._tracer_provider = tracer_provider
+        self._meter_provider = meter_provider
+        self._whole_process = whole_process
+        # A server answers its first request while it opens, and that request has a span as well.
+        self.observer = self._observed() if whole_process else None
+        """Who looks on at the whole process, for whoever serves; None when nobody does, or only at the engine."""
+        self._stack = AsyncExitStack()
+        self._service: Service | None = None
+
+    @cached_property
+    def downstream(self) -> "Downstream":
+        """The downstream servers."""
+        return build_downstream(self.settings, self.tools)
+
+    def _observed(self) -> "Telemetry | None":
+        return observer_of(
+            self.settings.observation,
+            self._model_name,
+            tracer_provider=self._tracer_provider,
+            meter_provider=self._meter_provider,
+            whole_process=self._whole_process,
+        )
+
+    def _chosen(self, model: str | Model | None) -> Model:
+        if model is None or isinstance(model, str):
+            return build_model(model or self.settings.model, self.settings.environment)
+        return model
+
+    async def __aenter__(self) -> Self:
+        """Open the store and take over what a dead process left running. Raises `StoreError`."""
+        try:
+            return await self._opened()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _opened(self) -> Self:
+        # On another thread, so that a server that opens goes on answering.
+        opening = await anyio.to_thread.run_sync(_opening)
+        store = self._given
+        if store is None:
+            store = await opening.open_store(self._stack, self.settings)
+        self._service = await opening.open_service(
+            self._stack,
+            self.settings,
+            store=store,
+            tools=self.tools,
+            downstream=self.downstream,
+            model=self._model,
+            observer=self.observer or self._observed(),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._service = None
+        await self._stack.__aexit__(kind, error, traceback)
+
+    @property
+    def service(self) -> Service:
+        """The verbs with explicit authority, for edges other than this one."""
+        if self._service is None:
+            raise StoreError("the warden is not open; use `async with planwarden.Warden(...) as warden`")
+        return self._service
+
+    async def run_goal(
+        self,
+        goal: str,
+        *,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Plan for a goal and run the plan; the execution as it stands when it ends, waits, or after `wait_seconds`.
+
+        `options` are those of the MCP tool. Without `thread_id` a new thread begins; with it, the thread's options hold.
+
+        Raises:
+            InvalidArguments: the goal or an option is not usable.
+            UnknownThread: the principal has no such thread.
+            ThreadBusy: the thread has an unfinished execution.
+        """
+        return await self.service.run_goal(
+            goal, thread_id=thread_id, options=options, wait_seconds=wait_seconds, principal=principal
+        )
+
+    async def create_plan(
+        self,
+        goal: str,
+        *,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Plan for a goal and stop at `planned`; `execute_plan` with its `thread_id` and no plan runs it.
+
+        Raises:
+            InvalidArguments: the goal or an option is not usable.
+            UnknownThread: the principal has no such thread.
+            ThreadBusy: the thread has an unfinished execution.
+        """
+        return await self.service.run_goal(
+            goal,
+            thread_id=thread_id,
+            options=options,
+            wait_seconds=wait_seconds,
+            principal=principal,
+            plan_only=True,
+        )
+
+    async def execute_plan(
+        self,
+        plan: Mapping[str, JsonValue] | None = None,
+        *,
+        goal: str | None = None,
+        thread_id: str | None = None,
+        options: Mapping[str, JsonValue] | None = None,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Run a plan, or without one the planned one of the thread; the execution as with `run_goal`.
+
+        Raises:
+            InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
+            LimitExceeded: it has too many steps or is nested too deeply.
+            InvalidArguments: an option is not usable, or there is nothing to run.
+            UnknownThread: the principal has no such thread.
+            ThreadBusy: the thread has an unfinished execution.
+        """
+        return await self.service.execute_plan(
+            dict(plan) if plan is not None else None,
+            goal=goal,
+            thread_id=thread_id,
+            options=options,
+            wait_seconds=wait_seconds,
+            principal=principal,
+        )
+
+    async def get_execution(
+        self, thread_id: str, *, observations_after: int | None = None, principal: str = LOCAL
+    ) -> views.Execution:
+        """The thread's newest execution; with `observations_after` also what happened after that place in its log.
+
+        Raises:
+            UnknownThread: the principal has no such thread.
+        """
+        return await self.service.get_execution(thread_id, observations_after=observations_after, principal=principal)
+
+    async def list_suspensions(
+        self,
+        *,
+        thread_id: str | None = None,
+        addressee: ev.Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        principal: str = LOCAL,
+    ) -> views.SuspensionPage:
+        """Open questions, oldest first, at most `limit` (1 to 100) from `cursor` on.
+
+        Raises:
+            InvalidArguments: the limit or the cursor is not usable.
+            UnknownThread: the principal has no such thread.
+        """
+        return await self.service.list_suspensions(
+            thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor, principal=principal
+        )
+
+    async def submit_answer(
+        self,
+        thread_id: str,
+        suspension_id: str,
+        content: JsonValue,
+        *,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Answer a question addressed to the caller with `content` that fits its `answer_schema`, and go on.
+
+        Raises:
+            UnknownSuspension: the thread has no such question.
+            InvalidArguments: the content does not fit, or the question is addressed to a person.
+            AlreadyDecided: it was answered differently before.
+        """
+        return await self.service.answer(
+            thread_id,
+            suspension_id,
+            Decision(content=content),
+            Authority(assurance="caller", channel="python", principal=principal),
+            wait_seconds=wait_seconds,
+            principal=principal,
+            caller_only=True,
+        )
+
+    async def resume_execution(
+        self,
+        thread_id: str,
+        suspension_id: str,
+        decision: Decision,
+        *,
+        wait_seconds: float | None = None,
+        principal: str = LOCAL,
+    ) -> views.Execution:
+        """Decide a question and go on; the program is the operator, so its word always suffices.
+
+        Raises:
+            UnknownSuspension: the thread has no such question.
+            InvalidArguments: content or arguments do not fit.
+            AlreadyDecided: it was decided differently before; the first answer stands.
+            Expired: the time to answer has passed.
+            StaleDefinition: the tool or the policy changed; the question was revised and has to be looked at again.
+        """
+        return await self.service.answer(
+            thread_id,
+            suspension_id,
+            decision,
+            Authority(assurance="embedder", channel="python", principal=principal),
+            wait_seconds=wait_seconds,
+            principal=principal,
+        )
+
+    async def cancel_execution(
+        self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL
+    ) -> views.Execution:
+        """Stop the thread's execution; what was done stays done. A finished one is given back as it is.
+
+        Raises:
+            UnknownThread: the principal has no such thread.
+        """
+        return await self.service.cancel_execution(thread_id, reason=reason, principal=principal)
+
+    async def search_tools(
+        self, query: str | None = None, *, limit: int = 20, cursor: str | None = None
+    ) -> views.ToolPage:
+        """Lines of the catalogue, best matches first; without a query all of them by name.
+
+        Raises:
+            InvalidArguments: the limit or the cursor is not usable.
+        """
+        await self.service.catalogue_known()
+        return self.service.search_tools(query, limit=limit, cursor=cursor)
+
+    async def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
+        """Full definitions of the named tools, and which names no tool has.
+
+        Raises:
+            InvalidArguments: there is no name.
+            LimitExceeded: there are more than 100.
+        """
+        await self.service.tools_known(names)
+        return self.service.get_tool_schemas(names)
+
+
+def _opening():
+    from planwarden.server.api import opening
+
+    return opening

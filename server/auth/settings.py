@@ -1,0 +1,92 @@
+"""`[http]` of the operator's file: under which names the server answers, and whose tokens it accepts.
+
+Everything is checked when the file is read, so that a server that starts can be reached by exactly who was named.
+"""
+
+import ipaddress
+import re
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+LOCAL = "local"
+"""The principal of every request that is not authenticated: someone who can read the home directory."""
+
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
+"""RFC 6749, section 3.3."""
+
+
+def is_loopback(host: str) -> bool:
+    """True for `localhost` and for addresses that only this machine can reach."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked_host(entry: str) -> str:
+    if not _HOST.fullmatch(entry):
+        raise ValueError(f"{entry!r} is not NAME or NAME:PORT (no scheme, no path, no wildcard)")
+    return entry.lower()
+
+
+def _checked_url(text: str) -> str:
+    """Plain http is for this machine only: keys and tokens must not travel in the clear."""
+    parts = urlsplit(text)
+    is_secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    if not is_secure or not parts.hostname or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError(f"{text!r} is not an https URL without query and fragment (http only on this machine)")
+    return text
+
+
+def _checked_public(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"{text!r} is not an http or https URL without query and fragment")
+    if parts.path not in ("", "/"):
+        raise ValueError(f"{text!r} has a path; the server answers at the root of its name")
+    return text.rstrip("/")
+
+
+def _checked_scope(scope: str) -> str:
+    if not _SCOPE.fullmatch(scope):
+        raise ValueError(f"{scope!r} is not a scope")
+    return scope
+
+
+class HttpSettings(BaseModel):
+    """`[http]`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    auth: Literal["auto", "required"] = "auto"
+    """`auto` asks for a token off loopback addresses, with an `issuer`, and as soon as there ever was a token;
+    `required` always."""
+    allowed_hosts: tuple[Annotated[str, AfterValidator(_checked_host)], ...] = Field(default=(), strict=False)
+    """Names under which clients reach the server, as `NAME` or `NAME:PORT`; loopback names are always allowed."""
+    public_url: Annotated[str, AfterValidator(_checked_public)] | None = None
+    """What links and metadata say when a proxy stands before the server; `X-Forwarded-*` are never read."""
+    issuer: Annotated[str, AfterValidator(_checked_url)] | None = None
+    """OAuth authorization server whose JWT access tokens are accepted, exactly as it stands in `iss`; needs
+    `planwarden[oauth]`."""
+    audience: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
+    """What must stand in `aud`; default the address of `/mcp` under `public_url`."""
+    jwks_url: Annotated[str, AfterValidator(_checked_url)] | None = None
+    """Where the issuer's keys are; default what its metadata says."""
+    required_scopes: tuple[Annotated[str, AfterValidator(_checked_scope)], ...] = Field(default=(), strict=False)
+    """Scopes that every OAuth token must carry."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "HttpSettings":
+        if self.issuer is None and (self.audience or self.jwks_url or self.required_scopes):
+            raise ValueError("audience, jwks_url and required_scopes need an issuer")
+        if self.issuer is not None and self.audience is None and self.public_url is None:
+            raise ValueError("an issuer needs an audience, or a public_url from which it follows")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`allowed_hosts` with the host of `public_url`."""
+        public = urlsplit(self.public_url or "").netloc.lower()
+        return tuple(dict.fromkeys((*self.allowed_hosts, *((public,) if public else ()))))

@@ -1,0 +1,103 @@
+"""The commands `audit show`, `audit verify` and `audit export`."""
+
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.server.api.audit import Audit, AuditLine, AuditPage, Verdict, line
+from planwarden.server.cli.terminal.lines import Line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.signatures.signature import EXTRA
+from planwarden.server.views.execution import to_json
+from planwarden.server.views.facts import escape_text
+from planwarden.storage.sqlite.store import SqliteStore
+
+
+def show(settings: Settings, *, thread_id: str | None, limit: int, cursor: str | None) -> AuditPage:
+    async def work() -> AuditPage:
+        async with AsyncExitStack() as stack:
+            return await (await _opened(settings, stack)).page(thread_id=thread_id, limit=limit, cursor=cursor)
+
+    return anyio.run(work)
+
+
+def verify(settings: Settings, head: str | None) -> Verdict:
+    async def work() -> Verdict:
+        async with AsyncExitStack() as stack:
+            return await (await _opened(settings, stack)).verify(head)
+
+    return anyio.run(work)
+
+
+def export(settings: Settings, write: Callable[[str], object]) -> Verdict:
+    """Every row as one JSON object a line, oldest first; gives the verdict on what was written."""
+
+    async def work() -> Verdict:
+        async with AsyncExitStack() as stack:
+            audit = await _opened(settings, stack)
+            async for row in audit.rows():
+                write(json.dumps(to_json(line(row)), ensure_ascii=True) + "\n")
+            return await audit.verify()
+
+    return anyio.run(work)
+
+
+def export_to(settings: Settings, target: Path) -> Verdict:
+    """As `export`, into a new file. Raises `StoreError` when it exists or cannot be written."""
+    try:
+        with target.open("x", encoding="ascii") as file:
+            return export(settings, file.write)
+    except FileExistsError:
+        raise StoreError(f"{str(target)!r} exists already; choose another name") from None
+    except OSError as error:
+        raise StoreError(f"cannot write {str(target)!r}: {error.strerror}") from error
+
+
+def draw_rows(terminal: Terminal, page: AuditPage) -> None:
+    if not page.rows:
+        terminal.say("The audit is empty.")
+    for row in page.rows:
+        at = row.at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        terminal.say(
+            Line(((f"{row.sequence:>6}  {at}  ", "dim"), (row.kind.replace("_", " ").ljust(14), "bold"), _told(row)))
+        )
+    if page.next_cursor is not None:
+        terminal.say(Line(((f"more: --cursor {page.next_cursor}", "dim"),)))
+
+
+def draw_verdict(terminal: Terminal, verdict: Verdict) -> None:
+    for problem in verdict.problems:
+        terminal.say(Line(((escape_text(problem), "bad"),), "failed"))
+    if verdict.signatures:
+        terminal.say(Line(((f"{verdict.signatures} signature(s) verified", "good"),), "done"))
+    if verdict.unverified:
+        terminal.say(Line(((f"{verdict.unverified} signature(s) not verified: {EXTRA}", "warn"),), "asks"))
+    if verdict.is_whole:
+        terminal.say(Line(((f"{verdict.rows} rows, whole; head {verdict.head}", "good"),), "done"))
+    else:
+        terminal.say(Line(((f"{verdict.rows} rows, {len(verdict.problems)} problem(s)", "bad"),), "failed"))
+
+
+def _told(row: AuditLine) -> str:
+    facts: list[str] = [] if row.suspension_id is None else [f"suspension={row.suspension_id}"]
+    facts += [f"{name}={_short(value)}" for name, value in row.facts.items()]
+    return "  ".join(map(escape_text, facts))
+
+
+def _short(value: JsonValue) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text[:16] + "…" if len(text) == 64 and text.isalnum() else text[:80]
+
+
+async def _opened(settings: Settings, stack: AsyncExitStack) -> Audit:
+    if not settings.database.exists():
+        raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
+    store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
+    stack.push_async_callback(store.close)
+    return Audit(store)

@@ -1,0 +1,156 @@
+"""A question in the terminal: the facts first, then what the agent says, then the keyboard.
+
+Nothing is agreed to by accident: only a typed `y` or `yes` approves, an empty line leaves the question open. The caller
+passes the digest of what was shown together with the decision, so that a question which changed meanwhile is refused.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Decision
+from planwarden.server.cli.terminal.editor import edit_json
+from planwarden.server.cli.terminal.form import fill_in, type_json
+from planwarden.server.cli.terminal.lines import Line, Style
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.execution import Suspension
+from planwarden.server.views.facts import agent_lines, escape_text, facts_lines, is_shown_whole
+
+YES, NO = ("y", "yes"), ("n", "no")
+
+_NEEDS = {
+    "client": "a person, asked by the client",
+    "human": "a person, here or in the inbox",
+    "signed": "a signature in the inbox, or a person other than the owner",
+    "second": "a person other than the owner",
+}
+_RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
+
+
+def show(terminal: Terminal, suspension: Suspension) -> None:
+    """The question in a frame."""
+    heading, *facts = facts_lines(suspension)
+    lines = [Line((fact,)) for fact in facts]
+    if suspension.needs is not None:
+        lines.append(Line((f"Needs: {_NEEDS.get(suspension.needs, suspension.needs)}",)))
+    lines.append(Line(((f"Step: {escape_text(suspension.step_id or '')}", "dim"),)))
+    lines += [Line(((text, "dim"),)) for text in agent_lines(suspension)]
+    terminal.panel(f"{heading} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn"))
+
+
+def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
+    """The decision that was typed; None when the question stays open."""
+    if suspension.kind == "reconcile":
+        return _ask_what_happened(terminal)
+    if suspension.answer_schema is not None:
+        return _ask_for_form(terminal, suspension.answer_schema)
+    return _ask_for_consent(terminal, suspension)
+
+
+def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | None:
+    call = suspension.tool_call
+    is_cut = call is not None and not all(map(is_shown_whole, _shown_values(suspension)))
+    may_edit = call is not None and suspension.asker is None
+    choices = [
+        "y yes",
+        "n no, reject it",
+        *(["e edit the arguments"] if may_edit else []),
+        *(["v view all"] if is_cut else []),
+    ]
+    prompt = f"Approve? [{' · '.join(choices)} · Enter leaves it open] "
+    edited: dict[str, JsonValue] | None = None
+    while True:
+        typed = terminal.ask(prompt)
+        key = (typed or "").lower()
+        if key in YES:
+            return Decision(approved=True, modified_args=edited)
+        if key in NO:
+            return _rejected(terminal)
+        if key == "v" and is_cut:
+            _show_whole(terminal, suspension)
+        elif key == "e" and call is not None and may_edit:
+            edited = _edited(terminal, call.arguments if edited is None else edited)
+            if edited is not None:
+                terminal.say(
+                    Line((("It would run with ", "warn"), escape_text(json.dumps(edited, ensure_ascii=False))))
+                )
+        elif key == "":
+            return None
+        else:
+            terminal.say(Line((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
+
+
+def _rejected(terminal: Terminal) -> Decision | None:
+    reason = terminal.ask("Why not? (Enter: no reason given) ")
+    return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
+
+
+def _edited(terminal: Terminal, arguments: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """The edited arguments; None when they are as they were."""
+    found = edit_json(terminal, arguments)
+    if found is None or found == arguments:
+        terminal.say("The arguments are as they were.")
+        return None
+    if not isinstance(found, dict):
+        terminal.say(Line((("Arguments are a JSON object; they are as they were.", "warn"),)))
+        return None
+    return found
+
+
+def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | None:
+    content = fill_in(terminal, form)
+    if content is None:
+        return None
+    while True:
+        terminal.say(Line((("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False)))))
+        key = (terminal.ask("Send it? [y yes · r reject the question · Enter leaves it open] ") or "").lower()
+        if key in YES:
+            return Decision(content=content)
+        if key in ("r", "reject"):
+            return _rejected(terminal)
+        if key in ("", *NO):
+            return None
+
+
+def _ask_what_happened(terminal: Terminal) -> Decision | None:
+    terminal.say(
+        "y  it happened: the step goes on with the result you give",
+        "n  it did not happen: the call is run again",
+        "g  give up: the step fails",
+    )
+    while True:
+        key = (terminal.ask("Did it happen? [y · n · g · Enter leaves it open] ") or "").lower()
+        if key in YES:
+            known, result = type_json(terminal, "Its result as JSON (Enter: none): ")
+            if not known:
+                continue
+            return Decision(content={"happened": True} if result is None else {"happened": True, "result": result})
+        if key in NO:
+            return Decision(content={"happened": False})
+        if key in ("g", "give up"):
+            return replace(found, approved=False) if (found := _rejected(terminal)) is not None else None
+        if key == "":
+            return None
+
+
+def _shown_values(suspension: Suspension) -> list[JsonValue]:
+    values = list(suspension.tool_call.arguments.values()) if suspension.tool_call is not None else []
+    for covered in suspension.confirms:
+        values += covered.arguments.values()
+    return values
+
+
+def _show_whole(terminal: Terminal, suspension: Suspension) -> None:
+    calls: list[tuple[str, dict[str, JsonValue]]] = []
+    if suspension.tool_call is not None:
+        calls.append((suspension.tool_call.tool_name, suspension.tool_call.arguments))
+    calls += [(covered.tool_name, covered.arguments) for covered in suspension.confirms]
+    for name, arguments in calls:
+        terminal.say(Line(((escape_text(name), "bold"),)))
+        terminal.say(*map(escape_text, json.dumps(arguments, ensure_ascii=False, indent=2).splitlines()))
+
+
+Asker = Callable[[Suspension], Decision | None]
+"""Gives the decision on a question that was shown, or None to leave it open."""

@@ -1,0 +1,82 @@
+"""The terminal of a person: lines, a frame, a live list of steps, and questions typed at the keyboard.
+
+`Terminal` decides once how to draw. On a terminal the drawing is rich's (imported only then); in a pipe, a log or a
+dumb terminal it is plain lines that appear as things settle. Questions are asked only where somebody can both read and
+type; what was typed before the question appeared is thrown away, so that nobody agrees to what they have not seen.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import TextIO
+
+from planwarden.server.cli.terminal.lines import Line, Style
+from planwarden.server.cli.terminal.screen import PlainScreen, Screen, Update
+
+
+class Terminal:
+    """What a person reads on `out` and types on `keyboard`."""
+
+    def __init__(self, out: TextIO | None = None, keyboard: TextIO | None = None) -> None:
+        self.out = out or sys.stdout
+        self.keyboard = keyboard or sys.stdin
+        self._screen: Screen | None = None
+
+    @property
+    def can_ask(self) -> bool:
+        """Somebody can read the question and type an answer."""
+        return _is_terminal(self.out) and _is_terminal(self.keyboard)
+
+    @property
+    def screen(self) -> Screen:
+        if self._screen is None:
+            if _is_terminal(self.out) and os.environ.get("TERM") != "dumb":
+                # Costs a twentieth of a second, and nothing that is piped needs it.
+                from planwarden.server.cli.terminal.rich import RichScreen
+
+                self._screen = RichScreen(self.out)
+            else:
+                self._screen = PlainScreen(self.out)
+        return self._screen
+
+    def say(self, *lines: Line | str) -> None:
+        self.screen.lines([Line((line,)) if isinstance(line, str) else line for line in lines])
+
+    def panel(self, title: str, lines: Sequence[Line], style: Style = "plain") -> None:
+        self.screen.panel(title, lines, style)
+
+    def live(self) -> AbstractContextManager[Update]:
+        return self.screen.live()
+
+    def ask(self, prompt: str) -> str | None:
+        """What was typed after the prompt, without surrounding spaces; None at the end of input."""
+        self._forget_what_was_typed()
+        self.screen.prompt(prompt)
+        try:
+            typed = self.keyboard.readline()
+        except UnicodeDecodeError:
+            return ""
+        if not typed:
+            self.out.write("\n")
+            return None
+        return typed.strip()
+
+    def _forget_what_was_typed(self) -> None:
+        with suppress(ImportError, OSError, ValueError):
+            if sys.platform == "win32":
+                import msvcrt
+
+                while msvcrt.kbhit():
+                    msvcrt.getwch()
+            else:
+                import termios
+
+                termios.tcflush(self.keyboard.fileno(), termios.TCIFLUSH)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    # A closed standard stream is None or raises.
+    with suppress(ValueError, AttributeError):
+        return stream.isatty()
+    return False

@@ -1,0 +1,76 @@
+"""Where the inbox listens so that browsers let keys be used there.
+
+Keys are bound to the name of a host and to secure pages: of this machine's own addresses that is `localhost` alone, not
+127.0.0.1 (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). A browser goes to
+either of the addresses behind that name, so the name is used only where both are ours: whoever else listened on the other
+one would be given the one-time codes of our links.
+"""
+
+import errno
+import socket
+from dataclasses import dataclass
+
+BASE = "/inbox"
+"""The path below which every page of the inbox is."""
+BACKLOG = 64
+ATTEMPTS = 10
+_OTHERS = {"127.0.0.1": "::1", "::1": "127.0.0.1"}
+_ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
+"""There is no such address on this machine, so nobody can listen on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Loopback sockets of one port."""
+
+    sockets: tuple[socket.socket, ...]
+    is_whole: bool
+    """Every address of `localhost` at this port is ours."""
+
+    @property
+    def port(self) -> int:
+        return int(self.sockets[0].getsockname()[1])
+
+    @property
+    def origin(self) -> str | None:
+        """Where keys can be used; None where they cannot."""
+        return f"http://localhost:{self.port}" if self.is_whole else None
+
+    @property
+    def base_url(self) -> str:
+        """For links."""
+        return self.origin or f"http://127.0.0.1:{self.port}"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The `Host` headers that are ours."""
+        return tuple(f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+
+    def close(self) -> None:
+        for listener in self.sockets:
+            listener.close()
+
+
+def listen() -> Listening:
+    """A free port, if possible one that is ours at every address. Raises `OSError` when there is none."""
+    for _ in range(ATTEMPTS):
+        found = joined(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+        if found.is_whole:
+            return found
+        found.close()
+    return joined(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+
+
+def joined(listener: socket.socket) -> Listening:
+    """The socket together with one on the other loopback address, if that can be had at the same port."""
+    address, port = listener.getsockname()[:2]
+    other = _OTHERS.get(address)
+    if other is None:
+        return Listening(sockets=(listener,), is_whole=False)
+    try:
+        family = socket.AF_INET6 if ":" in other else socket.AF_INET
+        return Listening(
+            sockets=(listener, socket.create_server((other, port), family=family, backlog=BACKLOG)), is_whole=True
+        )
+    except OSError as error:
+        return Listening(sockets=(listener,), is_whole=error.errno in _ABSENT)

@@ -1,0 +1,179 @@
+"""The inbox of a process that has no port of its own: opened on a free loopback port when a person is first needed.
+
+Nothing is listened on and nothing of the web is imported before. Several processes of one home may each have one; all of
+them show all open questions of the database, and a decision counts whichever takes it.
+"""
+
+import logging
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from urllib.parse import urlencode
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.ports.watchers import Commit
+from planwarden.server.api.service import Service
+from planwarden.server.inbox.address import BASE, Listening, listen
+from planwarden.server.inbox.browser import has_display, open_page
+from planwarden.server.inbox.serving import until_cancelled
+from planwarden.server.settings.configuration import Settings, operator
+from planwarden.storage.ports.sessions import sessions_of
+
+logger = logging.getLogger(__name__)
+
+CLOSING_S = 1
+QUIET_S = 60.0
+"""A browser is not opened again so soon, nor while somebody looks at the inbox."""
+
+Opener = Callable[[str], bool]
+
+
+class InboxDoor:
+    """Opens the inbox of one service; implements `Door`."""
+
+    def __init__(self, settings: Settings, service: Service, tasks: TaskGroup, *, opener: Opener = open_page) -> None:
+        self._settings = settings
+        self._service = service
+        self._tasks = tasks
+        self._opener = opener if settings.opens_inbox and has_display(settings.environment) else None
+        self._url: str | None = None
+        self._called = set[str]()
+        self._called_at = float("-inf")
+        self._seen_at = float("-inf")
+
+    def address(self) -> str | None:
+        if self._url is None:
+            try:
+                listening = listen()
+            except OSError as error:
+                logger.warning("cannot open the inbox: %s; `planwarden approve` works in a terminal", error)
+                return None
+            self._url = f"{listening.base_url}{BASE}"
+            self._tasks.start_soon(self._serve, listening, self._url)
+        return self._url
+
+    def heard(self, commit: Commit | None) -> None:
+        """While an execution of this process waits for a person, the inbox is open."""
+        if commit is None or commit.is_foreign:
+            return
+        execution = commit.execution
+        waiting = [found.question for found in execution.open_suspensions if found.question.addressee == "human"]
+        if not waiting:
+            return
+        self._service.address(execution)
+        asked = next((question for question in waiting if question.needs not in (None, "client")), None)
+        if asked is not None:
+            self.call_person(asked.suspension_id)
+
+    def call_person(self, suspension_id: str) -> None:
+        """Open the browser with a one-time code, once for each question, unless somebody looks at the inbox anyway."""
+        now = anyio.current_time()
+        if self._opener is None or suspension_id in self._called or now - max(self._called_at, self._seen_at) < QUIET_S:
+            return
+        url = self.address()
+        if url is not None:
+            self._called_at = now
+            self._called.add(suspension_id)
+            self._tasks.start_soon(self._call, self._opener, url, suspension_id)
+
+    def visited(self) -> None:
+        """Somebody who was let in looks at a page."""
+        self._seen_at = anyio.current_time()
+
+    async def _call(self, opener: Opener, url: str, suspension_id: str) -> None:
+        """The code goes from here to the browser; it never passes through MCP."""
+        from planwarden.server.inbox.sessions import Access
+
+        try:
+            codes = await Access(self._service.engine.store).make_codes(operator(), "browser")
+        except PlanwardenError as error:
+            logger.warning("cannot open the inbox in a browser: %s", error.message)
+            return
+        page = pairing_url(url, codes.link, f"{BASE}/suspensions/{suspension_id}")
+        if not await anyio.to_thread.run_sync(opener, page):
+            logger.warning("no browser could be opened; the inbox is at %s, `planwarden inbox` lets you in", url)
+
+    async def _serve(self, listening: Listening, url: str) -> None:
+        # Only now: a server that never asks anybody does without the web.
+        from planwarden.server.inbox.app import inbox_app
+        from planwarden.server.inbox.site import Site
+
+        site = Site(
+            service=lambda: self._service,
+            home=self._settings.home,
+            passphrase_file=self._settings.passphrase_file,
+            visited=self.visited,
+            origin=listening.origin,
+        )
+        try:
+            async with announced(self._service, url):
+                await serve_app(inbox_app(site, lambda: listening.hosts), *listening.sockets)
+        except PlanwardenError as error:
+            # The server goes on without an inbox; the next question tries again.
+            logger.warning("cannot open the inbox: %s", error.message)
+            self._url = self._service.inbox = None
+        finally:
+            listening.close()
+
+
+def pairing_url(url: str, code: str, target: str = BASE) -> str:
+    """The link that lets one browser in, once."""
+    return f"{url}/pair?{urlencode({'code': code, 'next': target})}"
+
+
+@asynccontextmanager
+async def with_door(settings: Settings, service: Service, *, opener: Opener = open_page) -> AsyncGenerator[InboxDoor]:
+    """The service opens an inbox when it needs one, for as long as the block lasts."""
+    async with anyio.create_task_group() as tasks:
+        door = InboxDoor(settings, service, tasks, opener=opener)
+        service.door = door
+        stop = service.engine.listen(door.heard)
+        try:
+            yield door
+        finally:
+            stop()
+            service.door = None
+            tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def announced(service: Service, url: str) -> AsyncGenerator[None]:
+    """Other processes of the home find the inbox at `url` while the block lasts."""
+    store, owner = service.engine.store, service.engine.ids.new()
+    sessions = sessions_of(store)
+    await sessions.open_inbox(owner, url, store.clock.now())
+    service.inbox = url
+    try:
+        yield
+    finally:
+        service.inbox = None
+        # A store that is closed already takes no more; the sign of life has ended with it.
+        with anyio.CancelScope(shield=True), suppress(PlanwardenError):
+            await sessions.close_inbox(owner)
+
+
+async def serve_app(app: object, *listeners: socket.socket) -> None:
+    """Serve until cancelled, without touching the signals of the process."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            """They belong to whoever started the process."""
+            yield
+
+    config = uvicorn.Config(
+        app,  # pyright: ignore[reportArgumentType]
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=CLOSING_S,
+        # Without this uvicorn believes X-Forwarded-For and -Proto of whoever connects from this machine.
+        proxy_headers=False,
+        server_header=False,
+    )
+    await until_cancelled(Server(config), listeners)

@@ -1,0 +1,136 @@
+"""The page of one execution: its steps, and what happened when."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.agent.core.state import Execution
+from planwarden.server.inbox.address import BASE
+from planwarden.server.inbox.facts import GOAL_CHARS
+from planwarden.server.inbox.request import NotFound, Visit, page
+from planwarden.server.inbox.site import Site
+from planwarden.server.views.execution import Observation
+from planwarden.server.views.facts import AGENT_CHARS, escape_text, value_text
+from planwarden.server.views.observations import observations
+
+MAX_MOMENTS = 500
+DETAIL_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One observation."""
+
+    sequence: int
+    at: datetime
+    kind: str
+    step: str
+    details: tuple[tuple[str, str], ...]
+    tone: str
+    question: str | None
+    """Id of the question that it is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownStep:
+    step_id: str
+    description: str
+    status: str
+    tools: tuple[str, ...]
+    error: str
+
+
+_QUIET = frozenset({"suspensionId", "callId", "addressee"})
+"""What a person has no use for, or finds behind the link."""
+
+_TONES = {
+    "AGENT_SUSPENDED": "warn",
+    "SUSPENSION_TIMEOUT": "bad",
+    "STEP_FAILED": "bad",
+    "STEP_REJECTED": "bad",
+    "EXECUTION_FAILED": "bad",
+    "EXECUTION_REJECTED": "bad",
+    "VALIDATION_FAILED": "warn",
+    "STEP_COMPLETED": "good",
+    "EXECUTION_COMPLETED": "good",
+}
+
+
+def execution_routes(site: Site) -> Sequence[BaseRoute]:
+    where = f"{BASE}/executions/{{execution_id}}"
+    return (page(site, where, show_execution), page(site, f"{where}/timeline", show_timeline))
+
+
+async def show_execution(visit: Visit) -> Response:
+    return await _shown(visit, "execution.html")
+
+
+async def show_timeline(visit: Visit) -> Response:
+    """The changing part alone; nothing while the execution is as the page shows it."""
+    return await _shown(visit, "_execution.html", seen=visit.request.query_params.get("seen"))
+
+
+async def _shown(visit: Visit, template: str, seen: str | None = None) -> Response:
+    execution_id = visit.request.path_params["execution_id"]
+    header = await visit.service.engine.store.header(execution_id)
+    if header is None:
+        raise NotFound("there is no execution with that id")
+    execution, owner = await visit.service.engine.current(execution_id)
+    if seen == str(execution.version):
+        return Response(status_code=204)
+    recorded = await visit.service.engine.store.read(execution_id)
+    people = {s for s, found in execution.suspensions.items() if found.question.addressee == "human"}
+    moments = [_moment(found, people) for found in observations(recorded, execution)]
+    return visit.page(
+        template,
+        execution=execution,
+        owner=escape_text(owner),
+        goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
+        output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
+        steps=_steps(execution),
+        moments=moments[-MAX_MOMENTS:],
+        left_out=max(0, len(moments) - MAX_MOMENTS),
+        waiting=[s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
+        seen=str(execution.version),
+    )
+
+
+def _moment(found: Observation, people: Collection[str]) -> Moment:
+    """`people` are the ids of questions to people, which have a page."""
+    details = [
+        (name, value) for name, value in found.data.items() if name not in _QUIET and value not in (None, [], "")
+    ]
+    question = found.data.get("suspensionId")
+    tone = _TONES.get(found.type, "plain")
+    if found.data.get("approved") is not None:
+        tone = "good" if found.data["approved"] is True else "bad"
+    return Moment(
+        sequence=found.sequence,
+        at=found.at,
+        kind=found.type.replace("_", " ").lower(),
+        step=escape_text(found.step_id or ""),
+        details=tuple((escape_text(name), _detail(value)) for name, value in details),
+        tone=tone,
+        question=question if isinstance(question, str) and question in people else None,
+    )
+
+
+def _detail(value: object) -> str:
+    text = escape_text(value) if isinstance(value, str) else value_text(value)  # pyright: ignore[reportArgumentType]
+    return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
+
+
+def _steps(execution: Execution) -> list[ShownStep]:
+    return [
+        ShownStep(
+            step_id=escape_text(state.step.step_id),
+            description=escape_text(state.step.description[:GOAL_CHARS]),
+            status=state.status.replace("_", " "),
+            tools=tuple(map(escape_text, state.step.required_tools)),
+            error=escape_text((state.error_message or "")[:GOAL_CHARS]),
+        )
+        for state in execution.steps.values()
+    ]

@@ -1,0 +1,189 @@
+"""Who gets into the inbox: one-time codes that never pass through MCP, and the sessions that they open.
+
+A link holds 256 random bits; what is typed instead holds 60 and is guarded by a lockout. Both expire within minutes, one
+use voids both, and only hashes are stored. What is not promised: telling apart programs of the same operating-system user,
+and keeping a cookie from other servers on the same loopback address, because browsers send cookies to every port of a host
+(https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+
+import anyio.to_thread
+
+from planwarden.agent.common.errors import RateLimited, UsageError
+from planwarden.agent.core.audit import Entry, Kind
+from planwarden.agent.ports.store import Store
+from planwarden.server.inbox.passphrase import Passphrase
+from planwarden.storage.ports.sessions import NAMED_DIGITS, Code, Session, sessions_of
+
+CODE_S = 600.0
+"""How long a code can be used."""
+SESSION_S = 12 * 3600.0
+"""How long a session lasts; it is not extended."""
+TYPED_CHARS = 12
+ATTEMPTS, ATTEMPTS_S = 5, 900.0
+"""Wrong codes in so many seconds before typed codes are refused, right or wrong."""
+PASSPHRASE_ATTEMPTS = 5
+MAX_PRINCIPAL_CHARS = 128
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Crockford's base 32: nothing in it is mistaken for something else (https://www.crockford.com/base32.html)."""
+_ALIKE = str.maketrans({"O": "0", "I": "1", "L": "1"})
+
+
+class CodeRefused(UsageError):
+    """This code is not valid: it was never given out, was used, or has expired; make a new one with `planwarden inbox`."""
+
+    code = "code_refused"
+
+
+class PassphraseRefused(UsageError):
+    """The passphrase is not right."""
+
+    code = "passphrase_refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codes:
+    """One pairing: use either, once."""
+
+    link: str
+    typed: str
+    """With dashes, as it is read aloud."""
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A new session; the token goes into the cookie and is kept nowhere else."""
+
+    token: str
+    session: Session
+
+
+class Access:
+    """Makes codes, takes codes, knows sessions."""
+
+    def __init__(self, store: Store, passphrase: Passphrase | None = None) -> None:
+        """Raises `UsageError` when the store keeps no sessions."""
+        self._sessions = sessions_of(store)
+        self._clock = store.clock
+        self._passphrase = passphrase
+
+    @property
+    def asks_passphrase(self) -> bool:
+        return self._passphrase is not None
+
+    async def make_codes(self, principal: str, channel: str) -> Codes:
+        """Codes that open a session as `principal`; `channel` says who asked for them.
+
+        Raises:
+            UsageError: the name is empty, too long or not printable.
+        """
+        name = principal.strip()
+        if not name or len(name) > MAX_PRINCIPAL_CHARS or not name.isprintable():
+            raise UsageError(f"a name has 1 to {MAX_PRINCIPAL_CHARS} printable characters")
+        now = self._clock.now()
+        link = secrets.token_urlsafe(32)
+        typed = "".join(secrets.choice(_ALPHABET) for _ in range(TYPED_CHARS))
+        pairing = secrets.token_hex(16)
+
+        def kept(text: str, *, is_typed: bool) -> Code:
+            return Code(
+                hash=_hash("code", text),
+                pairing=pairing,
+                principal=name,
+                is_typed=is_typed,
+                created_at=now,
+                expires_at=now + CODE_S,
+            )
+
+        entry = _entry("code_made", principal=name, channel=channel)
+        await self._sessions.add_codes((kept(link, is_typed=False), kept(typed, is_typed=True)), entry)
+        return Codes(link=link, typed=_dashed(typed), expires_at=now + CODE_S)
+
+    async def redeem(self, text: str, passphrase: str = "") -> Opened:
+        """A new session for a code that nobody used before.
+
+        Raises:
+            RateLimited: too many codes were wrong; typed ones are refused for a while, links still work.
+            CodeRefused: unknown, used or expired; the same answer for each.
+            PassphraseRefused: the code is right and still usable, unless this was the last attempt.
+        """
+        now = self._clock.now()
+        wanted = _hash("code", _read(text))
+        found = await self._sessions.code(wanted, now)
+        if found is not None and not hmac.compare_digest(found.hash, wanted):
+            found = None
+        if found is None or found.is_typed:
+            await self._check_lockout(now)
+        if found is None:
+            await self._sessions.refuse(now, now - ATTEMPTS_S, _entry("code_refused", why="code"))
+            raise CodeRefused
+        if self._passphrase is not None and not await anyio.to_thread.run_sync(self._passphrase.matches, passphrase):
+            entry = _entry("code_refused", why="passphrase", principal=found.principal)
+            await self._sessions.spoil(found.hash, PASSPHRASE_ATTEMPTS, now, entry)
+            raise PassphraseRefused
+        token = secrets.token_urlsafe(32)
+        session = Session(
+            hash=_hash("session", token), principal=found.principal, created_at=now, expires_at=now + SESSION_S
+        )
+        entry = _entry("session_opened", principal=found.principal, session=session.hash[:NAMED_DIGITS])
+        if not await self._sessions.redeem(found.hash, session, entry):
+            raise CodeRefused
+        return Opened(token=token, session=session)
+
+    async def _check_lockout(self, now: float) -> None:
+        """Guesses cost: after a few wrong codes no typed code is even looked at."""
+        if await self._sessions.refusals(now - ATTEMPTS_S) >= ATTEMPTS:
+            raise RateLimited(
+                f"{ATTEMPTS} codes were wrong; typed codes are refused for {ATTEMPTS_S / 60:.0f} minutes, open the link "
+                "that `planwarden inbox` prints instead"
+            )
+
+    async def session(self, token: str | None) -> Session | None:
+        """The open session of a cookie."""
+        if not token or len(token) > 128:
+            return None
+        wanted = _hash("session", token)
+        found = await self._sessions.session(wanted, self._clock.now())
+        return found if found is not None and hmac.compare_digest(found.hash, wanted) else None
+
+    async def end(self, token: str, principal: str) -> bool:
+        """End one session; False when it was over."""
+        ended = _hash("session", token)
+        entry = _entry("session_ended", principal=principal, session=ended[:NAMED_DIGITS])
+        return await self._sessions.end(ended, self._clock.now(), entry)
+
+    async def end_all(self, principal: str) -> int:
+        """End every session of this home and void every code; gives the number of sessions."""
+        entry = _entry("session_ended", principal=principal, session="all")
+        return await self._sessions.end_all(self._clock.now(), entry)
+
+
+def csrf_token(token: str) -> str:
+    """Proves that a form was made for this session; nothing about the cookie can be learned from it."""
+    return hmac.new(token.encode(), b"planwarden csrf/v1", hashlib.sha256).hexdigest()
+
+
+def _entry(kind: Kind, **facts: str) -> Entry:
+    return Entry(kind=kind, facts={**facts, "channel": facts.get("channel", "inbox")})
+
+
+def _hash(use: str, text: str) -> str:
+    return hashlib.sha256(f"planwarden {use}/v1\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _read(text: str) -> str:
+    """The code inside what was typed or linked: the typed kind in its one form, anything else as it is."""
+    given = text.strip()[:256]
+    plain = given.replace("-", "").replace(" ", "").upper().translate(_ALIKE)
+    is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)
+    return plain if is_typed else given
+
+
+def _dashed(text: str) -> str:
+    return "-".join(text[start : start + 4] for start in range(0, len(text), 4))

@@ -1,0 +1,135 @@
+"""The question for the person as an MCP App: `ui://planwarden/suspension`, drawn by hosts that show apps.
+
+A result for such a host carries its open questions in `_meta`, which hosts hand to the view and not to the model: the
+facts as every other channel shows them, and, for a question that a form may decide, that form and a nonce. `app_decide`
+takes a decision only with that nonce: once, for that revision of that question, from that principal. So a model that
+calls the tool by itself decides nothing, wherever `visibility: ["app"]` is ignored. It is worth the assurance `client`
+and no more, because the host draws the view and could press its buttons
+(https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections import OrderedDict
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from mcp.server.apps import Apps, ResourceCsp, client_supports_apps
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from pydantic import JsonValue
+
+from planwarden.server.mcp.forms import form_schema
+from planwarden.server.views.execution import Execution, Suspension
+from planwarden.server.views.facts import agent_lines, facts_lines
+
+URI = "ui://planwarden/suspension"
+META_KEY = "planwarden/questions"
+NONCE_TTL_S = 3_600.0
+MAX_NONCES = 10_000
+MAX_QUESTIONS = 10
+"""Of one result."""
+QUESTION_CHARS = 4_000
+"""A longer question is shown, but not decided in the view."""
+
+shows_apps: ContextVar[bool] = ContextVar("shows_apps", default=False)
+"""Whether the client that sent the message draws apps; set by `noting_apps`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Issued:
+    nonce: str
+    digest: str
+    expires_at: float
+
+
+class Nonces:
+    """What views were given to decide with; lives as long as the process, at most `MAX_NONCES` of them."""
+
+    def __init__(self) -> None:
+        self._issued: OrderedDict[tuple[str, str], _Issued] = OrderedDict()
+
+    def issue(self, principal: str, suspension: Suspension, now: float) -> str:
+        """The nonce for this revision of the question; the same one until it is used or over."""
+        key = (principal, suspension.suspension_id)
+        found = self._issued.get(key)
+        if found is None or found.digest != suspension.digest or found.expires_at <= now:
+            found = _Issued(secrets.token_urlsafe(32), suspension.digest, now + NONCE_TTL_S)
+            self._issued[key] = found
+        self._issued.move_to_end(key)
+        if len(self._issued) > MAX_NONCES:
+            self._issued.popitem(last=False)
+        return found.nonce
+
+    def redeem(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
+        """The digest of the revision for which the nonce was issued; None when it was not, or was used, or is over."""
+        found = self._issued.get((principal, suspension_id))
+        if found is None or not hmac.compare_digest(found.nonce.encode(), nonce.encode("utf-8", "surrogatepass")):
+            return None
+        del self._issued[principal, suspension_id]
+        return found.digest if found.expires_at > now else None
+
+
+async def noting_apps(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
+    """Middleware: lets `tools/list`, which gets no context, know whether the client draws apps."""
+    reset = shows_apps.set(client_supports_apps(ctx))
+    try:
+        return await call_next(ctx)
+    finally:
+        shows_apps.reset(reset)
+
+
+def suspension_app() -> Apps:
+    """The extension: the view, and what the host may let it load, which is nothing."""
+    apps = Apps()
+    apps.add_html_resource(
+        URI,
+        page(),
+        name="suspension",
+        title="A question for you",
+        description="Shows open questions to people, and takes decisions that a form may take.",
+        csp=ResourceCsp(connect_domains=[], resource_domains=[], frame_domains=[], base_uri_domains=[]),
+        prefers_border=True,
+    )
+    return apps
+
+
+def questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
+    """The open questions to people, for the view's eyes only."""
+    asked = [found for found in view.suspensions if found.addressee == "human"][:MAX_QUESTIONS]
+    return [_question(found, nonces, principal, now) for found in asked]
+
+
+def _question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
+    facts, agent = facts_lines(suspension), " ".join(agent_lines(suspension))
+    is_shown = sum(map(len, facts)) + len(agent) <= QUESTION_CHARS
+    # Unlike a form, the view has room for all of its lines.
+    schema = form_schema(suspension) if is_shown else None
+    return {
+        "threadId": suspension.thread_id,
+        "suspensionId": suspension.suspension_id,
+        "facts": list[JsonValue](facts),
+        "agent": agent,
+        "schema": schema,
+        "nonce": nonces.issue(principal, suspension, now) if schema is not None else None,
+        "inboxUrl": suspension.how_to_answer.inbox_url,
+        "command": suspension.how_to_answer.command,
+    }
+
+
+@cache
+def page() -> str:
+    """The view as one document whose own policy admits its one script and its one style by their hashes."""
+    text = files("planwarden.server.mcp.app").joinpath("app.html").read_text(encoding="utf-8")
+    style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))
+    policy = f"default-src 'none'; script-src {_hashes(script)}; style-src {_hashes(style)}; form-action 'none'; base-uri 'none'"
+    return text.replace("%CSP%", policy)
+
+
+def _hashes(parts: list[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)

@@ -1,0 +1,234 @@
+"""`subscriptions/listen`: changes of resources and tasks as they happen (protocol 2026-07-28).
+
+The request's response is the stream. It begins with what the server agreed to tell, then carries
+`notifications/resources/updated` for executions, open questions and tools for plans, `notifications/tasks` with the whole task, and what
+else is published on the SDK's bus. Each task is told once at the beginning, so that nothing is missed between the call
+that made it and this one. There is no replay: who lost the stream listens again and reads.
+
+The SDK's own handler ends the stream of a slow client and knows neither owners nor tasks; this one takes its place.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Literal, cast
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import require_client_extension
+from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, ServerEvent, SubscriptionBus
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import event_matches, event_to_notification
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Notification,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsAcknowledgedNotificationParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.server.api.service import Service
+from planwarden.server.mcp import resources
+from planwarden.server.mcp.lazy_service import Desk
+from planwarden.server.mcp.subscriptions.watch import (
+    MAX_TOPICS,
+    Change,
+    ExecutionTopic,
+    SuspensionsTopic,
+    SuspensionTopic,
+    TaskTopic,
+    ToolsTopic,
+    Topic,
+    Watch,
+)
+from planwarden.server.mcp.tasks.extension import Tasks, owned
+from planwarden.server.mcp.tasks.view import TASKS, TERMINAL
+
+MAX_LISTENERS = 1_024
+TASK_IDS = "taskIds"
+
+DeskContext = ServerRequestContext[Desk, Any]
+
+
+class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
+    """Its params are plain JSON, in which `ttlMs` may be null."""
+
+    method: Literal["notifications/tasks"] = "notifications/tasks"
+    params: dict[str, Any]
+
+
+class Listening:
+    """Serves `subscriptions/listen`; one call is one stream."""
+
+    def __init__(self, bus: SubscriptionBus, tasks: Tasks) -> None:
+        self._bus = bus
+        self._tasks = tasks
+        self._streams = set[_Stream]()
+        self._is_closing = False
+        tasks.follow(self._answered)
+
+    def close(self) -> None:
+        """End every stream as the protocol wants it ended by a server: with a result. It does not wait for that."""
+        self._is_closing = True
+        for stream in self._streams:
+            stream.close()
+
+    def _answered(self, task_id: str) -> None:
+        """An answer that decides nothing changes a task and no execution."""
+        for stream in self._streams:
+            stream.remind(task_id)
+
+    async def __call__(self, ctx: DeskContext, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Runs until the client ends it, the server closes, or the store fails."""
+        if ctx.request_id is None:
+            raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen requires a request id")
+        if len(self._streams) >= MAX_LISTENERS:
+            raise MCPError(code=INTERNAL_ERROR, message=f"{MAX_LISTENERS} streams are open, which is the limit")
+        task_ids = _task_ids(ctx, params.notifications)
+        try:
+            service = await ctx.lifespan_context.service()
+            stream = _Stream(ctx, service, self._tasks, self._bus, params.notifications)
+            self._streams.add(stream)
+            try:
+                if self._is_closing:
+                    stream.close()
+                await stream.run(task_ids)
+            finally:
+                self._streams.discard(stream)
+                stream.stop()
+        except PlanwardenError as error:
+            raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
+        return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
+
+
+class _Stream:
+    """One open stream."""
+
+    def __init__(
+        self, ctx: DeskContext, service: Service, tasks: Tasks, bus: SubscriptionBus, wanted: SubscriptionFilter
+    ) -> None:
+        self._ctx = ctx
+        self._service = service
+        self._tasks = tasks
+        self._principal = ctx.lifespan_context.principal()
+        uris = list(dict.fromkeys(wanted.resource_subscriptions or ()))[:MAX_TOPICS]
+        self._honored = SubscriptionFilter(
+            tools_list_changed=wanted.tools_list_changed or None,
+            prompts_list_changed=wanted.prompts_list_changed or None,
+            resources_list_changed=wanted.resources_list_changed or None,
+            resource_subscriptions=uris or None,
+        )
+        self._uris = frozenset(uris)
+        self._watch = Watch(service, self._principal, bus, self._admits, partial(tasks.mark, service))
+        self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        """By task, for those that will look different without anything happening."""
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def stop(self) -> None:
+        """Nothing is told any more."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+
+    def remind(self, task_id: str) -> None:
+        self._watch.remind(TaskTopic(task_id))
+
+    async def run(self, task_ids: Sequence[str]) -> None:
+        """Watched before it is acknowledged, so that nothing falls between; the acknowledgement is the first frame."""
+        for topic in map(topic_of, self._uris):
+            if topic is not None:
+                await self._watch.add(topic)
+        accepted = [task_id for task_id in task_ids if await self._accepts(task_id)]
+        await self._acknowledge(accepted)
+        for task_id in accepted:
+            await self._tell_task(TaskTopic(task_id))
+        async with aclosing(self._watch.changes()) as changes:
+            async for change in changes:
+                await self._tell(change)
+
+    def _admits(self, event: ServerEvent) -> bool:
+        return event_matches(self._honored, self._uris, event)
+
+    async def _accepts(self, task_id: str) -> bool:
+        """Foreign and unknown tasks are left out of the acknowledgement alike."""
+        if await owned(self._service, task_id, self._principal) is None:
+            return False
+        return await self._watch.add(TaskTopic(task_id))
+
+    async def _acknowledge(self, accepted: list[str]) -> None:
+        honored = self._honored.model_dump(by_alias=True, exclude_none=True)
+        if accepted:
+            honored[TASK_IDS] = accepted
+        params = SubscriptionsAcknowledgedNotificationParams(
+            notifications=SubscriptionFilter.model_validate(honored), _meta=self._meta
+        )
+        await self._send(SubscriptionsAcknowledgedNotification(params=params))
+
+    async def _tell(self, change: Change) -> None:
+        match change:
+            case TaskTopic():
+                await self._tell_task(change)
+            case ExecutionTopic(uri=uri) | SuspensionsTopic(uri=uri) | SuspensionTopic(uri=uri) | ToolsTopic(uri=uri):
+                await self._send(event_to_notification(ResourceUpdated(uri), self._meta))
+            case event:
+                await self._send(event_to_notification(event, self._meta))
+
+    async def _tell_task(self, topic: TaskTopic) -> None:
+        """The task as `tasks/get` would give it now; after its end there is nothing more to say."""
+        task = await owned(self._service, topic.task_id, self._principal)
+        if task is None:
+            self._watch.remove(topic)
+            return
+        shown = await self._tasks.shown(task, self._ctx.session.client_capabilities)
+        self._set_alarm(topic.task_id, shown.look_again_s)
+        if shown.document["status"] in TERMINAL:
+            self._watch.remove(topic)
+        await self._send(TaskNotification(params={**shown.document, "_meta": self._meta}))
+
+    def _set_alarm(self, task_id: str, seconds: float | None) -> None:
+        earlier = self._alarms.pop(task_id, None)
+        if earlier is not None:
+            earlier.cancel()
+        if seconds is not None:
+            self._alarms[task_id] = asyncio.get_running_loop().call_later(seconds, self.remind, task_id)
+
+    async def _send(self, notification: Any) -> None:
+        await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
+
+
+def topic_of(uri: str) -> Topic | None:
+    """What has to be watched for a resource; None for resources that planwarden does not change."""
+    if uri == resources.SUSPENSIONS:
+        return SuspensionsTopic(uri)
+    if uri == resources.TOOLS:
+        return ToolsTopic(uri)
+    found = resources.reader(uri)
+    if found is None:
+        return None
+    if uri.startswith(f"{resources.EXECUTIONS}/"):
+        return ExecutionTopic(uri, found[1])
+    if uri.startswith(f"{resources.TOOLS}/"):
+        return ToolsTopic(uri, found[1])
+    return SuspensionTopic(uri, found[1]) if uri.startswith(f"{resources.SUSPENSIONS}/") else None
+
+
+def _task_ids(ctx: DeskContext, wanted: SubscriptionFilter) -> list[str]:
+    """The tasks that the filter names. Raises `MCPError` without the extension, or when they are not names."""
+    given: object = (wanted.model_extra or {}).get(TASK_IDS)
+    if given is None:
+        return []
+    require_client_extension(ctx, TASKS)
+    found = cast("list[object]", given) if isinstance(given, list) else [None]
+    names = [task_id for task_id in found if isinstance(task_id, str)]
+    if len(names) != len(found):
+        raise MCPError(code=INVALID_PARAMS, message=f"notifications.{TASK_IDS} is not a list of task ids")
+    return list(dict.fromkeys(names))[:MAX_TOPICS]

@@ -1,0 +1,168 @@
+"""What a task asks of its client, and what the client's answers decide.
+
+A question that a form can decide is an input request under the key `SUSPENSION.REVISION`, for clients that show forms; every
+other question to a person is an address to open, for clients that open them, under a key that names the address too: it
+changes with a restart, and an address that is gone must not be taken for the one that was shown. An accepted form goes
+through the same gate as on every other channel and is worth `client`, no more. A form that came back without a decision
+decides nothing, because unattended hosts close forms by themselves; neither does an address, whether it was opened or not:
+the person decides on the page. As a key may not be used again after its answer, the question is not put through the task
+any more.
+"""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, Literal
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, ClientCapabilities, ElicitResult
+from pydantic import ValidationError
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    LimitExceeded,
+    StaleDefinition,
+    StaleRevision,
+    UnknownSuspension,
+)
+from planwarden.agent.core.audit import Entry
+from planwarden.server.api.service import Service
+from planwarden.server.mcp.elicitation import declares_forms, declares_links, elicit_request
+from planwarden.server.mcp.forms import Form, Link, decision_from, form_digest, form_for, link_for
+from planwarden.server.mcp.tasks.notes import Notebook, question_of
+from planwarden.server.views.execution import Execution, Suspension
+
+CHANNEL = "tasks"
+MAX_KEY_SHOWN = 80
+
+Content = dict[str, Any]
+Asked = tuple[Suspension, Form | Link]
+"""A question, and how this client can be asked it."""
+
+
+class TaskInput:
+    """Questions of tasks to clients. `form` and `decision` make a form and read it; a suite of fixtures has its own."""
+
+    def __init__(
+        self,
+        form: Callable[[Suspension], Form | None] = form_for,
+        decision: Callable[[Suspension, Content | None], Decision | None] = decision_from,
+    ) -> None:
+        self._form = form
+        self._decision = decision
+        self.notebook = Notebook()
+
+    async def outstanding(
+        self, service: Service, view: Execution, capabilities: ClientCapabilities | None
+    ) -> dict[str, Asked]:
+        """What this client can be asked now, by key. Raises `StoreError`."""
+        found: dict[str, Asked] = {}
+        for suspension in view.suspensions:
+            question = self._question(suspension, capabilities) if suspension.addressee == "human" else None
+            if question is not None:
+                found[_key(suspension, question)] = suspension, question
+        if not found:
+            return {}
+        notes = await self.notebook.of(service.engine.store, view.execution_id)
+        return {key: asked for key, asked in found.items() if question_of(key) not in notes.answered}
+
+    async def answer(
+        self, service: Service, principal: str, asked: Mapping[str, Asked], responses: Mapping[str, Any]
+    ) -> None:
+        """Apply the responses to outstanding keys and ignore all others; the same responses again change nothing.
+
+        Raises:
+            MCPError: a response does not fit its question, which stays open; the ones before it count.
+            StoreError: nothing more was recorded.
+        """
+        read = {key: _response(key, responses[key]) for key in asked if key in responses}
+        for key, response in read.items():
+            suspension, question = asked[key]
+            try:
+                decision = self._decided(suspension, question, response)
+                if decision is None:
+                    await self._note(service, suspension, question, key, response.action, principal)
+                else:
+                    await _decide(service, suspension, decision, principal)
+            except (InvalidArguments, LimitExceeded) as error:
+                raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
+
+    def _question(self, suspension: Suspension, capabilities: ClientCapabilities | None) -> Form | Link | None:
+        form = self._form(suspension) if declares_forms(capabilities) else None
+        if form is not None:
+            return form
+        # Everything else is decided on the page.
+        return link_for(suspension) if declares_links(capabilities) else None
+
+    def _decided(self, suspension: Suspension, question: Form | Link, response: ElicitResult) -> Decision | None:
+        """None when it decides nothing, which is all that the answer to an address can do, whatever came with it."""
+        if response.action != "accept" or isinstance(question, Link):
+            return None
+        return self._decision(suspension, response.content)
+
+    async def _note(
+        self,
+        service: Service,
+        suspension: Suspension,
+        question: Form | Link,
+        key: str,
+        action: Literal["accept", "decline", "cancel"],
+        principal: str,
+    ) -> None:
+        entry = Entry(
+            kind="form_closed" if isinstance(question, Form) else "link_answered",
+            facts={"key": key, "action": action, "channel": CHANNEL, "principal": principal},
+            execution_id=suspension.execution_id,
+            suspension_id=suspension.suspension_id,
+        )
+        revision = question_of(key)
+        await self.notebook.add(
+            service.engine.store, suspension.execution_id, entry, lambda notes: revision in notes.answered
+        )
+
+
+def input_request(question: Form | Link) -> Content:
+    """The question as the request that a client would get by itself."""
+    return elicit_request(question).model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _key(suspension: Suspension, question: Form | Link) -> str:
+    revision = f"{suspension.suspension_id}.{suspension.revision}"
+    if isinstance(question, Form):
+        return revision
+    return f"{revision}.link-{sha256(question.url.encode()).hexdigest()[:8]}"
+
+
+async def _decide(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
+    """What somebody else decided, what expired or was revised meanwhile is superseded, which is no error here."""
+    authority = Authority(
+        assurance="client",
+        channel=CHANNEL,
+        principal=principal,
+        digest=suspension.digest,
+        rendered=form_digest(suspension),
+    )
+    try:
+        await service.answer(
+            suspension.thread_id,
+            suspension.suspension_id,
+            decision,
+            authority,
+            wait_seconds=0,
+            principal=principal,
+        )
+    except (AlreadyDecided, Expired, StaleDefinition, StaleRevision, UnknownSuspension):
+        return
+
+
+def _response(key: str, given: object) -> ElicitResult:
+    try:
+        return ElicitResult.model_validate(given, by_name=False)
+    except ValidationError:
+        raise MCPError(
+            code=INVALID_PARAMS,
+            message=f"inputResponses {key[:MAX_KEY_SHOWN]!r} is not the result of an elicitation: it needs an action "
+            "(accept, decline or cancel) and, when accepted, the form's content",
+        ) from None

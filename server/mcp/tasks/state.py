@@ -1,0 +1,99 @@
+"""Where a task stands for the client that looks at it, whose capabilities say what it can be asked.
+
+A task stands for a call, and a call ends when its execution runs no further. A question that this client can be asked
+keeps the task open: `input_required`. One that it cannot be asked, that its person has left without a decision, or that
+is for the calling model would have it poll for as long as nobody decides, without being told why; there the task is
+`completed` with the result that the call would have had without tasks: suspended, who is awaited, and where it is
+answered. The execution stays as it is, and whatever is decided continues it. One whose budget ran out has ended too,
+although a later call may give it a larger one. A task that was over stays over for all
+clients that can be asked as much, in every process and after every restart; what the execution does then is told by
+`get_execution`, and by the calls that continue it.
+
+A person who agreed to open the page of a question is given some time to decide there; the task works on meanwhile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mcp.types import ClientCapabilities
+
+from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.state import Execution
+from planwarden.server.api.service import Service
+from planwarden.server.mcp.elicitation import declares_forms, declares_links
+from planwarden.server.mcp.tasks.input import CHANNEL, Asked, TaskInput
+from planwarden.server.mcp.tasks.notes import Notes
+from planwarden.server.mcp.tasks.view import TERMINAL, TaskStatus, task_status
+from planwarden.server.views import execution as views
+
+OPENED = "a person agreed to open the page of the question and has not decided there yet"
+PAGE_S = 900.0
+"""How long a task waits for a person who agreed to open the page of a question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    status: TaskStatus
+    asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
+    """What the client can be asked now, by key; only of tasks that are `input_required`."""
+    is_stopped: bool = False
+    """The task is over although its execution is not, so the call that would be the task gives its ordinary result."""
+    may_go_on: bool = False
+    """The execution has ended, but a larger budget lets it go on."""
+    look_again_s: float | None = None
+    """When it will be another one without anything happening."""
+    what: str | None = None
+    """What it waits for, where the execution alone does not say it."""
+
+
+async def standing(
+    questions: TaskInput, service: Service, execution: Execution, capabilities: ClientCapabilities | None
+) -> Standing:
+    """Where the task stands for this client. Raises `StoreError`."""
+    status = task_status(execution)
+    notes = await questions.notebook.of(service.engine.store, execution.execution_id)
+    if _kind(capabilities) in notes.ended:
+        return Standing(status="completed", is_stopped=True)
+    if execution.status == "incomplete":
+        return Standing(status="completed", may_go_on=True)
+    if status in TERMINAL or not execution.suspensions:
+        return Standing(status=status)
+    view = service.view(execution)
+    asked = await questions.outstanding(service, view, capabilities)
+    if asked:
+        return Standing(status="input_required", asked=asked)
+    if view.awaiting is None:
+        return Standing(status="working")
+    left_s = _left_s(view, notes, service.engine.store.clock.now())
+    if left_s > 0:
+        return Standing(status="working", look_again_s=left_s, what=OPENED)
+    return Standing(status="completed", is_stopped=True)
+
+
+async def end(
+    questions: TaskInput, service: Service, execution_id: str, capabilities: ClientCapabilities | None, principal: str
+) -> None:
+    """Keep that this client is told that the task is over. Raises `StoreError`; it must not be told then."""
+    kind = _kind(capabilities)
+    entry = Entry(
+        kind="task_ended",
+        facts={"client": kind, "channel": CHANNEL, "principal": principal},
+        execution_id=execution_id,
+    )
+    await questions.notebook.add(service.engine.store, execution_id, entry, lambda notes: kind in notes.ended)
+
+
+def _kind(capabilities: ClientCapabilities | None) -> str:
+    """What the client can be asked with."""
+    modes = (("form", declares_forms(capabilities)), ("link", declares_links(capabilities)))
+    return "+".join(name for name, declared in modes if declared) or "nothing"
+
+
+def _left_s(view: views.Execution, notes: Notes, now: float) -> float:
+    """How long somebody who was sent to a page is still waited for; 0 when nobody is.
+
+    A clock that was set back further than `PAGE_S` says nothing about them; they are not waited for.
+    """
+    revisions = (f"{found.suspension_id}.{found.revision}" for found in view.suspensions)
+    ages = (now - notes.opened[name] for name in revisions if name in notes.opened)
+    return max((PAGE_S - max(age, 0.0) for age in ages if abs(age) < PAGE_S), default=0.0)

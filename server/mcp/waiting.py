@@ -1,0 +1,104 @@
+"""Waiting on behalf of a request: until the execution stops running, with progress for clients that asked for it.
+
+The execution itself lives in the engine. A request that is cancelled, or whose client has gone, only stops watching.
+"""
+
+from typing import Any
+
+import anyio
+from mcp.server.mcpserver import Context
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.core.state import STEP_TERMINAL, Execution
+from planwarden.server.api.service import Service
+from planwarden.server.views import execution as views
+from planwarden.server.views.facts import escape_text
+
+HEARTBEAT_S = 3.0
+"""Progress is repeated this often, so that clients whose time limit starts anew with it do not give up."""
+
+HEARD_CHARS = 200
+"""Of an answer that is being written."""
+
+AnyContext = Context[Any, Any]
+
+
+async def watched(
+    service: Service, view: views.Execution, seconds: float | None, context: AnyContext
+) -> views.Execution:
+    """The execution when it stops running, or after `seconds` (its own option when None).
+
+    Raises:
+        PlanwardenError: the store failed.
+    """
+    if view.status != "running" or seconds == 0:
+        return view
+    execution, _ = await service.engine.current(view.execution_id)
+    limit_s = execution.options.wait_seconds if seconds is None else seconds
+    if not limit_s:
+        return view
+    failure: PlanwardenError | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_report, service, execution.execution_id, context)
+        try:
+            execution = await service.engine.wait(execution, limit_s)
+        except PlanwardenError as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return service.view(execution)
+
+
+async def until_decided(service: Service, suspension: views.Suspension, context: AnyContext) -> None:
+    """Returns when the question is no longer open, whoever decided it; reports progress meanwhile."""
+    beats = 0
+    while True:
+        execution, _ = await service.engine.current(suspension.execution_id)
+        found = execution.suspensions.get(suspension.suspension_id)
+        if found is None or not found.is_open:
+            return
+        beats += 1
+        await context.report_progress(beats, message="waiting for the person")
+        with anyio.move_on_after(HEARTBEAT_S):
+            await service.engine.changed(suspension.execution_id)
+
+
+async def decided_within(
+    service: Service, suspension: views.Suspension, seconds: float | None, context: AnyContext
+) -> None:
+    """Returns when the question is decided, or after `seconds` (the execution's own option when None)."""
+    execution, _ = await service.engine.current(suspension.execution_id)
+    with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
+        await until_decided(service, suspension, context)
+
+
+async def _report(service: Service, execution_id: str, context: AnyContext) -> None:
+    """One notification for every change that was seen, and a heartbeat; the number only ever grows.
+
+    A commit is a change, and so is text that a model writes, which the engine tells twice a second at most.
+    """
+    beats = 0
+    while True:
+        try:
+            execution, _ = await service.engine.current(execution_id)
+        except PlanwardenError:
+            return
+        if execution.status != "running":
+            return
+        beats += 1
+        await context.report_progress(beats, message=standing(execution, service.engine.heard(execution_id)))
+        with anyio.move_on_after(HEARTBEAT_S):
+            await service.engine.changed(execution_id)
+
+
+def standing(execution: Execution, heard: str = "") -> str:
+    """Where the execution is, in words that are the engine's own; last, in quotes, how an answer that is being written goes on."""
+    if heard:
+        return f'{standing(execution)}; writing: "...{escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]}"'
+    if not execution.steps:
+        return "planning"
+    done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())
+    running = [state.step.step_id for state in execution.steps.values() if state.status == "in_progress"]
+    doing = f"; running {', '.join(running[:5])}" if running else ""
+    return f"{done} of {len(execution.steps)} steps done{doing}"

@@ -1,0 +1,151 @@
+"""Channels for notices, as the operator writes them: `[[notify]]` tables in `planwarden.toml`.
+
+Secrets come from the environment alone. Addresses of webhooks and names of ntfy topics can be secrets too, so nothing but
+a channel's name and host is ever shown, logged or stored.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.notifications import TOLD, NoticeKind
+
+MAX_CHANNELS = 10
+KEY_BYTES = range(24, 65)
+"""https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, signature scheme"""
+_PREFIX = "whsec_"
+_TOPIC = re.compile(r"/[-_A-Za-z0-9]{1,64}")
+_TOKEN = re.compile(r"[!-~]{1,1000}")
+
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+Told = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
+
+
+class NotifySettings(BaseModel):
+    """One `[[notify]]` table."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    kind: Literal["webhook", "ntfy"]
+    """`webhook` (Standard Webhooks, signed) or `ntfy`."""
+    url: Annotated[str, Field(max_length=2_000, repr=False)]
+    """Where notices go: https, or http on this machine; of ntfy the server and one topic."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,63}$")] | None = None
+    """Shown by `doctor` and in the audit; default: kind and host."""
+    events: Annotated[list[Told], Field(min_length=1)] | None = None
+    """What is told; default all of them."""
+    secret_env: Variable | None = None
+    """For webhooks: the environment variable with the secret, `whsec_` and 24 to 64 random bytes in base64."""
+    token_env: Variable | None = None
+    """For ntfy: the environment variable with an access token, for servers that want one."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_reachable_in_private(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            is_usable = bool(parts.hostname) and parts.port != 0 and url.isascii() and url.isprintable()
+        except ValueError:
+            raise ValueError("this is not an address; write https://host/path") from None
+        if not is_usable or parts.scheme not in ("http", "https") or parts.fragment or " " in url:
+            raise ValueError("this is not an address that a notice can be sent to; write https://host/path")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("an address must not hold a user name or password; use token_env")
+        if parts.scheme == "http" and not _is_loopback(parts):
+            raise ValueError("plain http is only for this machine; use https")
+        return url
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_needs(self) -> "NotifySettings":
+        if self.kind == "webhook" and (self.secret_env is None or self.token_env is not None):
+            raise ValueError("a webhook is signed: name the variable with its secret in secret_env, and no token_env")
+        if self.kind == "ntfy" and self.secret_env is not None:
+            raise ValueError("ntfy has no secret_env; a server that wants a token has token_env")
+        parts = urlsplit(self.url)
+        if self.kind == "ntfy" and (parts.query or not _TOPIC.fullmatch(parts.path)):
+            raise ValueError("an ntfy address is the server's and one topic, such as https://ntfy.sh/my-topic")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A channel that notices are stored for; this process can deliver to it unless it has a problem."""
+
+    name: str
+    kind: Literal["webhook", "ntfy"]
+    url: str = field(repr=False)
+    host: str
+    events: frozenset[NoticeKind]
+    key: bytes = field(default=b"", repr=False)
+    """Of a webhook: what its messages are signed with."""
+    token: str | None = field(default=None, repr=False)
+    """Of an ntfy server that wants one."""
+    problem: str | None = None
+    """Why this process cannot deliver to it."""
+
+
+def channels(settings: Sequence[NotifySettings], environment: Mapping[str, str]) -> tuple[Channel, ...]:
+    """The channels in the order of the file; a secret that is missing or wrong is a channel's problem.
+
+    Raises:
+        InvalidArguments: there are too many, or two of one name.
+    """
+    if len(settings) > MAX_CHANNELS:
+        raise InvalidArguments(f"planwarden.toml has {len(settings)} [[notify]] channels, the limit is {MAX_CHANNELS}")
+    found = tuple(_channel(given, environment) for given in settings)
+    twice = [name for name, count in Counter(channel.name for channel in found).items() if count > 1]
+    if twice:
+        raise InvalidArguments(f"planwarden.toml has two [[notify]] channels called {twice[0]!r}; give each a 'name'")
+    return found
+
+
+def _channel(given: NotifySettings, environment: Mapping[str, str]) -> Channel:
+    parts = urlsplit(given.url)
+    host = parts.netloc.lower()
+    key, token, problem = b"", None, None
+    if given.secret_env is not None:
+        key, problem = _key(given.secret_env, environment)
+    if given.token_env is not None:
+        token = environment.get(given.token_env)
+        if token is None or not _TOKEN.fullmatch(token):
+            token, problem = None, f"the environment variable {given.token_env} holds no token"
+    return Channel(
+        name=given.name or f"{given.kind}:{host}",
+        kind=given.kind,
+        url=given.url,
+        host=host,
+        events=frozenset[NoticeKind](given.events or TOLD),
+        key=key,
+        token=token,
+        problem=problem,
+    )
+
+
+def _key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
+    text = environment.get(variable)
+    if not text:
+        return b"", f"the environment variable {variable} is not set"
+    try:
+        encoded = text.strip().removeprefix(_PREFIX)
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) not in KEY_BYTES:
+        return b"", f"the environment variable {variable} is not {_PREFIX} and 24 to 64 bytes in base64"
+    return key, None
+
+
+def _is_loopback(parts: SplitResult) -> bool:
+    host = parts.hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,88 @@
+"""Which notices an execution's events cause: one for each channel that wants to hear of them.
+
+What is written down are ids and names. Arguments, messages and whatever else the agent wrote stay inside, and so does
+everything with which somebody could decide: deciding happens at the inbox or the terminal.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.notifications import Notice, told
+from planwarden.agent.core.state import Execution, SuspensionState
+from planwarden.server.notifications.channels import Channel
+
+MAX_NAME_CHARS = 200
+"""Of ids and names that come from plans and callers."""
+
+
+class NoticeBook:
+    """Implements the engine's `Outbox` port."""
+
+    def __init__(self, channels: Sequence[Channel]) -> None:
+        self._channels = channels
+
+    def notices(self, recorded: Sequence[ev.Recorded], execution: Execution) -> tuple[Notice, ...]:
+        found: list[Notice] = []
+        for entry, kind, suspension in told(recorded, execution):
+            wanting = [channel for channel in self._channels if kind in channel.events]
+            facts = _facts(entry.event, execution, suspension) if wanting else {}
+            found.extend(
+                Notice(
+                    notice_id=_notice_id(execution.execution_id, entry.sequence, channel.name),
+                    channel=channel.name,
+                    kind=kind,
+                    execution_id=execution.execution_id,
+                    suspension_id=suspension.question.suspension_id,
+                    facts=facts,
+                    created_at=entry.at,
+                )
+                for channel in wanting
+            )
+        return tuple(found)
+
+
+def outbox(channels: Sequence[Channel]) -> NoticeBook | None:
+    """None when there is nobody to be told, so that executions cost nothing more."""
+    return NoticeBook(channels) if channels else None
+
+
+def instant(at: float) -> str:
+    """ISO 8601 in UTC, to the second."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _notice_id(execution_id: str, sequence: int, channel: str) -> str:
+    """One event has one id for each channel, whoever writes it and however often it is sent."""
+    return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
+
+
+def _facts(event: ev.Event, execution: Execution, suspension: SuspensionState) -> dict[str, JsonValue]:
+    question = suspension.question
+    facts: dict[str, JsonValue] = {
+        "threadId": execution.thread_id[:MAX_NAME_CHARS],
+        "executionId": execution.execution_id,
+        "suspensionId": question.suspension_id,
+        "stepId": None if question.step_id is None else question.step_id[:MAX_NAME_CHARS],
+        "kind": question.kind,
+        "toolName": None if question.tool_name is None else question.tool_name[:MAX_NAME_CHARS],
+        "risk": question.risk,
+        "needs": question.needs,
+        "quorum": question.quorum,
+        "revision": question.revision,
+        "expiresAt": None if question.expires_at is None else instant(question.expires_at),
+        "onTimeout": question.on_timeout,
+    }
+    match event:
+        case ev.SuspensionReminded():
+            facts |= {"reminder": event.number, "escalatedTo": list[JsonValue](event.to)}
+        case ev.SuspensionDecided(decision=decision):
+            facts |= {"approved": decision.approved}
+        case ev.SuspensionTimedOut():
+            facts |= {"approved": event.outcome == "approve"}
+        case _:
+            pass
+    return facts

@@ -1,0 +1,105 @@
+"""One attempt to deliver: a POST in bounded time whose answer is a status, and nothing else of it is read.
+
+Redirects are not followed: they would carry a signed message or a token elsewhere. Proxies of the environment are not
+used. What comes back as text is ours; the receiver's own words go nowhere. Imported when something is sent, because the
+HTTP client takes a tenth of a second to import.
+"""
+
+import functools
+import ssl
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+import anyio
+import anyio.to_thread
+import httpx2
+
+from planwarden.server.notifications.messages import Outgoing
+
+TIMEOUT_S = 15.0
+"""https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, request timeouts"""
+CONNECT_S = 5.0
+LONGEST_WAIT_S = 6 * 3600.0
+"""Of what a receiver may ask for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What became of an attempt."""
+
+    is_delivered: bool
+    said: str
+    """As the end of a sentence: `answered 204`, `did not answer within 15 s`."""
+    is_final: bool = False
+    """Another attempt would not change it."""
+    retry_after_s: float | None = None
+    """What the receiver asked for, at most `LONGEST_WAIT_S`."""
+
+
+async def post(message: Outgoing, *, now: float, timeout_s: float = TIMEOUT_S) -> Receipt:
+    """Send the message; never raises for what the network or the receiver does. `now` is what `Retry-After` counts from."""
+    with anyio.move_on_after(timeout_s):
+        try:
+            return await _sent(message, now)
+        # `TransportError` and `UnsupportedProtocol` alike; their own texts may repeat what was sent.
+        except httpx2.ConnectTimeout:
+            return Receipt(is_delivered=False, said="did not accept a connection in time")
+        except httpx2.ConnectError as error:
+            return Receipt(is_delivered=False, said=_connection_trouble(error))
+        except httpx2.HTTPError:
+            return Receipt(is_delivered=False, said="broke the connection, or does not speak HTTP")
+    return Receipt(is_delivered=False, said=f"did not answer within {timeout_s:g} s")
+
+
+async def _sent(message: Outgoing, now: float) -> Receipt:
+    tls = await anyio.to_thread.run_sync(_system_tls)
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits) as transport:
+        request = httpx2.Request(
+            "POST",
+            message.url,
+            headers={"user-agent": "planwarden", "content-type": "application/json", **message.headers},
+            content=message.body,
+            extensions={"timeout": httpx2.Timeout(None, connect=CONNECT_S).as_dict()},
+        )
+        response = await transport.handle_async_request(request)
+        # Closing without reading hangs up, however much there would be to read.
+        await response.aclose()
+    status = response.status_code
+    redirects = "; redirects are not followed, use the address that it leads to" if 300 <= status < 400 else ""
+    return Receipt(
+        is_delivered=200 <= status < 300,
+        said=f"answered {status}{redirects}",
+        is_final=status == 410,
+        retry_after_s=_retry_after(response.headers.get("retry-after"), now),
+    )
+
+
+def _retry_after(text: str | None, now: float) -> float | None:
+    """Seconds from now: https://httpwg.org/specs/rfc9110.html#field.retry-after."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        seconds = float(text[:12])
+    else:
+        try:
+            at = parsedate_to_datetime(text[:100])
+        except ValueError:
+            return None
+        seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() - now
+    return min(max(seconds, 0.0), LONGEST_WAIT_S)
+
+
+def _connection_trouble(error: BaseException | None) -> str:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return "has no valid TLS certificate for that name"
+        error = error.__cause__ or error.__context__
+    return "cannot be connected to"
+
+
+@functools.cache
+def _system_tls() -> ssl.SSLContext:
+    """The system's certificates; reading them takes longer than many requests."""
+    return httpx2.create_ssl_context()

@@ -1,0 +1,139 @@
+"""Which tools a process has: built-in ones, those given in code, from the operator's files and entry points, downstream ones.
+
+The operator's settings are applied to each before it is registered, so that every digest covers them.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING
+
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.core.prompts import DELEGATE
+from planwarden.server.settings.configuration import SERVERS_FILE, Settings, home_folder
+from planwarden.tools.base import Tool, as_tool, marked_tools
+from planwarden.tools.builtin.calculator import calculator_tool
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
+from planwarden.tools.registry import Registry
+from planwarden.tools.web.extract import web_extract_tool
+from planwarden.tools.web.search import search_endpoint_from_environment, web_search_tool
+
+# Imported when there are servers, or when a warden opens; a first answer does not wait for it.
+if TYPE_CHECKING:
+    from planwarden.tools.downstream.servers import Downstream
+
+ENTRY_POINTS = "planwarden.tools"
+
+
+def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry:
+    """Every tool of the process, with the operator's settings applied.
+
+    Raises:
+        UsageError: a file or entry point cannot be loaded, a name is taken, or a setting names no tool.
+    """
+    tools = [*_builtins(settings), *map(as_tool, given), *_from_files(settings.python_files), *_from_entry_points()]
+    registry = Registry(Tool(settings.applied(t.definition), t.call, t.resume, t.question) for t in tools)
+    # What a downstream server offers is not known before it was listed.
+    slugs = tuple(f"{config.slug}_" for config in settings.servers.configs)
+    named = {name for name in settings.tools if not name.startswith(slugs)}
+    if any(config.settings.agent for config in settings.servers.configs):
+        named.discard(DELEGATE)
+    unknown = sorted(named - {tool.definition.name for tool in tools})
+    if unknown:
+        names = sorted(tool.definition.name for tool in tools)
+        raise InvalidArguments(
+            f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}; "
+            f"correct the name or remove them; known: {', '.join(names[:40])}{' …' if len(names) > 40 else ''}"
+        )
+    return registry
+
+
+def build_downstream(settings: Settings, registry: Registry) -> "Downstream":
+    """The configured downstream servers; the tools that are known of them are in the registry when this returns."""
+    from planwarden.tools.delegate.delegation import Delegate
+    from planwarden.tools.downstream.servers import Downstream
+
+    delegate = Delegate(settings.servers.configs)
+    if delegate.agents:
+        tool = delegate.tool()
+        registry.add(Tool(settings.applied(tool.definition), tool.call, tool.resume))
+    downstream = Downstream(
+        settings.servers.configs,
+        registry,
+        home=settings.home,
+        applied=settings.applied,
+        program=program(settings.home, settings.servers_file),
+    )
+    if delegate.agents:
+        downstream.add_agents(delegate)
+    return downstream
+
+
+def program(home: Path, servers_file: Path | None) -> tuple[str, ...]:
+    """How a command line begins that works on this home and these servers, whatever the environment of who types it."""
+    homes = () if home == home_folder(None, {}) else ("--home", str(home))
+    is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
+    return ("planwarden", *homes, *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
+
+
+def _builtins(settings: Settings) -> list[Tool]:
+    endpoint = search_endpoint_from_environment(settings.environment)
+    return [
+        calculator_tool(),
+        DISPLAY_CONFIRMATION,
+        REQUEST_INPUT,
+        WAIT,
+        web_extract_tool(),
+        web_search_tool(endpoint),
+    ]
+
+
+def _from_files(paths: Iterable[Path]) -> Iterator[Tool]:
+    for path in paths:
+        found = marked_tools(vars(_load(path)))
+        if not found:
+            raise UsageError(f"{str(path)!r} defines no tool; decorate a function with @planwarden.tool")
+        yield from found
+
+
+class _FromSource(SourceFileLoader):
+    """Reads the file itself: kept bytecode counts as fresh after an edit of the same length within the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def _load(path: Path) -> ModuleType:
+    name = f"planwarden_tools_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"there is no Python file {str(path)!r} (named in [tools] python)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except PlanwardenError:
+        raise
+    # The operator's file may raise anything; the sentence has to name the file.
+    except Exception as error:
+        raise UsageError(f"{str(path)!r} could not be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _from_entry_points() -> Iterator[Tool]:
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = entry.load()
+        # As above: somebody else's package.
+        except Exception as error:
+            raise UsageError(f"entry point {entry.value!r} could not be loaded: {error}") from error
+        tools = marked_tools(vars(loaded)) if isinstance(loaded, ModuleType) else [as_tool(loaded)]
+        for tool in tools:
+            source = entry.dist.name if entry.dist is not None else entry.name
+            yield Tool(replace(tool.definition, source=source, digest=""), tool.call, tool.resume, tool.question)

@@ -1,0 +1,291 @@
+"""Settings: the operator's `planwarden.toml` and `planwarden.json`, the environment, what was given directly; the later wins.
+
+Unknown keys and wrong values are refused with the file and the key, so that no setting silently does nothing. Policy
+comes from the file alone and cannot be changed through MCP.
+"""
+
+import getpass
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import MAX_STEPS
+from planwarden.agent.core.tool import Effect, OnTimeout, Risk, ToolDefinition
+from planwarden.server.auth.settings import LOCAL, HttpSettings
+from planwarden.server.notifications.channels import Channel, NotifySettings, channels
+from planwarden.server.settings.options import invalid
+from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.reminders import REMINDERS, ReminderSettings, schedules
+from planwarden.server.telemetry.settings import LoggingSettings, Observation, OtelSettings, observation
+from planwarden.tools.downstream.config import Servers, ServerSettings, read_servers
+
+DATABASE = "planwarden.db"
+FILE = "planwarden.toml"
+SERVERS_FILE = "planwarden.json"
+RETENTION_DAYS = 90
+HOME_VARIABLE = "PLANWARDEN_HOME"
+"""Folder of `planwarden.db`, `planwarden.toml` and `planwarden.json`; default the platform's data folder."""
+MODEL_VARIABLE = "PLANWARDEN_MODEL"
+"""`caller`, `scripted:FILE`, or a provider's model as `PROVIDER:MODEL`; default `model` in `planwarden.toml`."""
+
+
+class ToolSettings(ReminderSettings):
+    """`[tools."NAME"]`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    risk: Risk | None = None
+    """Who must agree before a call: `read` nobody, `confirm` a form, `dangerous` a person in the inbox or at the
+    terminal, `critical` a signature or a second person. Default: what the tool says, for downstream tools
+    `dangerous`."""
+    effect: Effect | None = None
+    """What a crash may repeat: `read` and `idempotent` calls, never an `effect`. Default: what the tool says."""
+    capabilities: list[str] | None = None
+    """Words for the catalogue and its search."""
+    timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds for the call; for a blocking tool, for the answer."""
+    answer_within_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds for the answer to any question about the tool; without it such a question has no deadline."""
+    on_timeout: OnTimeout | None = None
+    """What passes when nobody answers in time; risks above `confirm` are always rejected."""
+
+    @model_validator(mode="after")
+    def _alarms_come_in_time(self) -> "ToolSettings":
+        latest_s = max([*(self.remind_after_s or ()), self.escalate_after_s or 0.0])
+        if self.answer_within_s is not None and latest_s >= self.answer_within_s:
+            raise ValueError(f"nobody is reminded after {latest_s:g} s: answer_within_s is {self.answer_within_s:g}")
+        return self
+
+
+class _Approvals(ReminderSettings):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    trust_caller: bool = False
+    """The calling model's own `approved: true` counts; audited as `claimed`. Every start shows a banner."""
+    trust_caller_over_network: bool = False
+    """`trust_caller` may hold on addresses that other machines can reach."""
+    critical: Literal["signed", "second"] = "signed"
+    """What a critical call needs: `signed` is a signature or somebody other than the owner, `second` only the
+    latter."""
+    quorum: Annotated[int, Field(ge=1, le=20)] = 1
+    """How many different people have to approve a critical call."""
+    approvers: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)] = Field(
+        default_factory=list[str]
+    )
+    """Who may approve critical calls; anybody when empty."""
+    open_inbox: Literal["auto", "never"] = "auto"
+    """Whether the stdio server opens the inbox in the browser when a person is needed and there is a display."""
+
+
+class _Inbox(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    passphrase_file: Annotated[str, Field(min_length=1)] | None = None
+    """File with the hash of a passphrase that is asked for besides the one-time code, relative to this file;
+    `planwarden inbox --set-passphrase` writes it."""
+
+
+class _Execution(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Model replies in one step, enforcement prompts not counted."""
+    taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Enforcement prompts in one step."""
+    toolMode: Literal["strict", "flexible"] | None = None
+    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
+    maxSteps: Annotated[int, Field(ge=1, le=100_000)] = MAX_STEPS
+    """Steps that a plan may have."""
+    waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
+    """How long an MCP call waits before it answers `running`."""
+
+
+class _Retention(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
+    """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    tools: dict[str, Any] = Field(default_factory=dict[str, Any])
+    approvals: _Approvals = Field(default_factory=_Approvals)
+    inbox: _Inbox = Field(default_factory=_Inbox)
+    execution: _Execution = Field(default_factory=_Execution)
+    retention: _Retention = Field(default_factory=_Retention)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    servers: dict[str, ServerSettings] = Field(default_factory=dict[str, ServerSettings])
+    notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
+    otel: OtelSettings = Field(default_factory=OtelSettings)
+    logging: LoggingSettings = Field(default_factory=LoggingSettings)
+    model: str | None = None
+    """As `PLANWARDEN_MODEL`, which wins over it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a process needs to know before it starts."""
+
+    home: Path
+    model: str = "caller"
+    options: ev.Options = field(default_factory=ev.Options)
+    max_steps: int = MAX_STEPS
+    policy: Policy = field(default_factory=Policy)
+    tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
+    python_files: tuple[Path, ...] = ()
+    retention_days: int = RETENTION_DAYS
+    http: HttpSettings = field(default_factory=HttpSettings)
+    trust_caller_over_network: bool = False
+    """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
+    opens_inbox: bool = True
+    """Whether a browser may be opened when a person is needed."""
+    passphrase_file: Path | None = None
+    """Holds the hash of what has to be typed besides a one-time code."""
+    servers: Servers = field(default_factory=Servers)
+    """Downstream MCP servers."""
+    servers_file: Path | None = None
+    """Where they are configured."""
+    channels: tuple[Channel, ...] = ()
+    """Who is told about questions to people."""
+    observation: Observation = field(default_factory=Observation)
+    """Where spans, metrics and log lines go."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """May hold keys, so it stands in no representation."""
+
+    @property
+    def database(self) -> Path:
+        return self.home / DATABASE
+
+    def applied(self, definition: ToolDefinition) -> ToolDefinition:
+        """The definition with the operator's settings for it."""
+        found = self.tools.get(definition.name)
+        if found is None:
+            return definition
+        changes: dict[str, Any] = found.model_dump(exclude_none=True, exclude=REMINDERS)
+        if "capabilities" in changes:
+            changes["capabilities"] = tuple(changes["capabilities"])
+        return replace(definition, **changes, digest="")
+
+
+def load_settings(
+    *,
+    home: Path | None = None,
+    model: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    mcp_config: Path | None = None,
+) -> Settings:
+    """Settings from arguments over environment over file. `mcp_config` is read instead of the home's `planwarden.json`.
+
+    Raises:
+        InvalidArguments: a file is not valid TOML or JSON, or has an unknown key or a wrong value.
+    """
+    env = os.environ if environment is None else environment
+    folder = home_folder(home, env)
+    parsed, text = _read(folder / FILE)
+    listed, by_name = _tools(parsed.tools, folder)
+    execution = parsed.execution
+    given = {
+        "max_iterations": execution.maxIterations,
+        "taef_max_retries": execution.taefMaxRetries,
+        "tool_mode": execution.toolMode,
+        "wait_seconds": execution.waitSeconds,
+    }
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    # Reminders decide nothing, so a pending question need not be shown again for them.
+    facts: dict[str, JsonValue] = {
+        "tools": {name: found.model_dump(exclude=REMINDERS) for name, found in by_name.items()}
+    }
+    trusted: list[JsonValue] = [*sorted(name for name, found in parsed.servers.items() if found.trusted)]
+    if trusted:
+        facts["trusted"] = trusted
+    servers_file = folder / SERVERS_FILE if mcp_config is None else mcp_config.expanduser().absolute()
+    return Settings(
+        home=folder,
+        model=model or env.get(MODEL_VARIABLE) or parsed.model or "caller",
+        options=replace(ev.Options(), **changes),
+        max_steps=execution.maxSteps,
+        policy=_policy(parsed.approvals, by_name, facts if text else {}),
+        tools=by_name,
+        python_files=listed,
+        retention_days=parsed.retention.days,
+        http=parsed.http,
+        trust_caller_over_network=parsed.approvals.trust_caller_over_network,
+        opens_inbox=parsed.approvals.open_inbox == "auto",
+        passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
+        servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
+        servers_file=servers_file,
+        channels=channels(parsed.notify, env),
+        observation=observation(parsed.otel, parsed.logging, env),
+        environment=dict(env),
+    )
+
+
+def _policy(approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]) -> Policy:
+    if approvals.approvers and len(set(approvals.approvers)) < approvals.quorum:
+        raise InvalidArguments(
+            f"{FILE}: approvals.quorum is {approvals.quorum}, but approvers names {len(set(approvals.approvers))}"
+        )
+    default, by_name = schedules(approvals, tools)
+    return Policy(
+        trust_caller=approvals.trust_caller,
+        critical=approvals.critical,
+        quorum=approvals.quorum,
+        approvers=tuple(approvals.approvers),
+        same_person=frozenset({LOCAL, operator()}),
+        facts=facts,
+        schedules=by_name,
+        default_schedule=default,
+    )
+
+
+def operator() -> str:
+    """The name of the operating system's user."""
+    try:
+        return getpass.getuser()
+    # Raises KeyError, ImportError or OSError, depending on version and platform, when the user has no name.
+    except (KeyError, ImportError, OSError):
+        return "operator"
+
+
+def home_folder(home: Path | None, environment: Mapping[str, str]) -> Path:
+    """The directory of database and settings: what was given, else `PLANWARDEN_HOME`, else the platform's data folder."""
+    named = environment.get(HOME_VARIABLE)
+    folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
+    return folder.expanduser().absolute()
+
+
+def _read(path: Path) -> tuple[_File, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return _File(), ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from error
+    try:
+        return _File.model_validate(tomllib.loads(text)), text
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise InvalidArguments(f"{str(path)!r}: {invalid(error, 'planwarden.toml').message}") from None
+
+
+def _tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], dict[str, ToolSettings]]:
+    """The `[tools]` table: `python` lists files, every other key is a tool's name."""
+    listed = section.get("python", [])
+    if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):  # pyright: ignore[reportUnknownVariableType]
+        raise InvalidArguments(f"{str(folder / FILE)!r}: tools.python must be a list of file names")
+    files = tuple(folder / str(entry) for entry in listed)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    by_name: dict[str, ToolSettings] = {}
+    for name, entry in section.items():
+        if name == "python":
+            continue
+        try:
+            by_name[name] = ToolSettings.model_validate(entry)
+        except ValidationError as error:
+            where = f'tools."{name}"'
+            raise InvalidArguments(f"{str(folder / FILE)!r}: {invalid(error, where).message}") from None
+    return files, by_name

@@ -1,0 +1,91 @@
+"""Which model a setting names.
+
+`caller` (the default), `scripted:FILE`, or a provider's model as described in `planwarden.agent.models.provider.endpoint`. A name, a key
+and an extra are checked at once, so that a server with a wrong setting does not start; the provider's client, which
+takes seconds to import, is loaded on another thread when the first prompt comes.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from planwarden.agent.common.errors import InvalidArguments, ModelError
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.model import Model
+
+# Imported when a provider is named.
+if TYPE_CHECKING:
+    from planwarden.agent.models.provider.endpoint import Endpoint
+    from planwarden.agent.models.provider.model import ProviderModel
+
+
+def build_model(name: str, environment: Mapping[str, str] | None = None) -> Model:
+    """The model that `name` and the environment (that of the process unless given) describe.
+
+    Raises:
+        InvalidArguments: there is no such model here, its key or its extra is missing, or the script cannot be used.
+    """
+    if name == "caller":
+        return CallerModel()
+    kind, _, rest = name.partition(":")
+    if kind == "scripted" and rest:
+        return ScriptedModel.from_file(Path(rest).expanduser())
+    from planwarden.agent.models.provider.endpoint import read_endpoint
+
+    endpoint = read_endpoint(name, os.environ if environment is None else environment)
+    if not (_is_installed("pydantic_ai") and _is_installed(endpoint.sdk)):
+        raise InvalidArguments(_not_installed(endpoint))
+    return LateModel(endpoint)
+
+
+class LateModel:
+    """A provider's model that is loaded by its first prompt."""
+
+    def __init__(self, endpoint: "Endpoint") -> None:
+        self._endpoint = endpoint
+        self._loading = anyio.Lock()
+        self._model: ProviderModel | None = None
+
+    def __repr__(self) -> str:
+        return f"LateModel({self._endpoint.name!r})"
+
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
+        return await (await self._loaded()).reply(prompt, tools)
+
+    async def reply_aloud(
+        self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
+    ) -> Reply:
+        return await (await self._loaded()).reply_aloud(prompt, tools, on_text)
+
+    async def _loaded(self) -> "ProviderModel":
+        async with self._loading:
+            if self._model is None:
+                self._model = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+        return self._model
+
+    def _load(self) -> "ProviderModel":
+        try:
+            module = import_module("planwarden.agent.models.provider.model")
+            return module.ProviderModel(self._endpoint)
+        except ImportError:
+            raise ModelError(_not_installed(self._endpoint)) from None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _not_installed(endpoint: "Endpoint") -> str:
+    return f"the model {endpoint.name!r} needs an extra: pip install 'planwarden[{endpoint.extra}]'"

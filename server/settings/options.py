@@ -1,0 +1,103 @@
+"""Options of a call as they come from outside, and how call, thread and server combine."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+
+_PROMPT_CHARS = 20_000
+
+
+class Budgets(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    modelTokens: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that models may use, prompts and answers together."""
+    toolCalls: Annotated[int, Field(ge=1)] | None = None
+    """Calls of tools."""
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    """Seconds during which the execution runs; waiting for answers does not count."""
+
+
+class Prompts(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    planning: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    """Instead of the instructions for planning."""
+    execution: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    """Instead of the instructions for a step."""
+    synthesis: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
+    """Instead of the instructions for the final text."""
+
+
+class OptionsIn(BaseModel):
+    """`options` of run_goal, create_plan and execute_plan."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Model replies in one step, enforcement prompts not counted."""
+    taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Enforcement prompts in one step."""
+    toolMode: Literal["strict", "flexible"] | None = None
+    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
+    waitSeconds: Annotated[float, Field(ge=0, le=300)] | None = None
+    """How long this call waits before it answers `running`; 0 answers as soon as the execution is durable."""
+    synthesize: bool | None = None
+    """Whether a model writes the final text; `run_goal` does so by default, `execute_plan` does not."""
+    budgets: Budgets | None = None
+    """What may be used up; then the execution is `incomplete`."""
+    prompts: Prompts | None = None
+    """Other instructions for the model."""
+
+
+def parse_options(document: Mapping[str, JsonValue] | None) -> dict[str, object]:
+    """The given options by the names of `Options`.
+
+    Raises:
+        InvalidArguments: naming the unknown key or the wrong value.
+    """
+    if document is None:
+        return {}
+    try:
+        parsed = OptionsIn.model_validate(dict(document))
+    except ValidationError as error:
+        raise invalid(error, "options") from None
+    budgets, prompts = parsed.budgets or Budgets(), parsed.prompts or Prompts()
+    given: dict[str, object] = {
+        "max_iterations": parsed.maxIterations,
+        "taef_max_retries": parsed.taefMaxRetries,
+        "tool_mode": parsed.toolMode,
+        "wait_seconds": parsed.waitSeconds,
+        "synthesize": parsed.synthesize,
+        "budget_model_tokens": budgets.modelTokens,
+        "budget_tool_calls": budgets.toolCalls,
+        "budget_seconds": budgets.seconds,
+        "prompt_planning": prompts.planning,
+        "prompt_execution": prompts.execution,
+        "prompt_synthesis": prompts.synthesis,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def combine(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
+    """Call over thread over server; only what a thread was explicitly given is inherited."""
+    inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
+    explicit = {**inherited, **call}
+    known = {entry.name for entry in fields(ev.Options)} - {"given"}
+    return replace(
+        server, **{name: explicit[name] for name in explicit if name in known}, given=tuple(sorted(explicit))
+    )
+
+
+def invalid(error: ValidationError, where: str) -> InvalidArguments:
+    """Pydantic's complaint as one sentence that names the key."""
+    problems: list[JsonValue] = []
+    for fault in error.errors(include_url=False, include_input=False)[:10]:
+        path = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            problems.append(f"unknown key {where}{path}")
+        else:
+            problems.append(f"{where}{path}: {fault['msg'].removeprefix('Value error, ')}")
+    return InvalidArguments("; ".join(map(str, problems)), details={"problems": problems})

@@ -1,0 +1,58 @@
+"""The keys of `planwarden.toml` that say when people are reminded of a question: in `[approvals]` and for single tools."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.alarms import NEVER, Schedule
+
+MAX_REMINDERS = 20
+MAX_AFTER_S = 30 * 24 * 3600.0
+
+Seconds = Annotated[float, Field(gt=0, le=MAX_AFTER_S)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class ReminderSettings(BaseModel):
+    """The keys as written; a key that a tool does not have is taken from `[approvals]`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    remind_after_s: Annotated[list[Seconds], Field(max_length=MAX_REMINDERS)] | None = None
+    """Seconds after a question was asked at which people are reminded of it."""
+    escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
+    """Seconds after which the question is escalated; 0 for never, where `[approvals]` has an escalation."""
+    escalate_to: Annotated[list[Name], Field(max_length=50)] | None = None
+    """Who is told then; it gives nobody a right to decide."""
+
+
+REMINDERS = set(ReminderSettings.model_fields)
+
+
+def schedules(default: ReminderSettings, tools: Mapping[str, ReminderSettings]) -> tuple[Schedule, dict[str, Schedule]]:
+    """The schedule of every question, and those of the tools that have one of their own.
+
+    Raises:
+        InvalidArguments: a key would do nothing.
+    """
+    general = _schedule("approvals", default, NEVER)
+    return general, {
+        name: _schedule(f'tools."{name}"', found, general)
+        for name, found in tools.items()
+        if found.model_fields_set & REMINDERS
+    }
+
+
+def _schedule(where: str, given: ReminderSettings, default: Schedule) -> Schedule:
+    if given.escalate_after_s is None:
+        after_s = default.escalate_after_s
+    else:
+        after_s = given.escalate_after_s or None
+    if after_s is None and given.escalate_to:
+        raise InvalidArguments(f"planwarden.toml: {where}.escalate_to does nothing without escalate_after_s")
+    return Schedule(
+        remind_after_s=default.remind_after_s if given.remind_after_s is None else tuple(given.remind_after_s),
+        escalate_after_s=after_s,
+        escalate_to=default.escalate_to if given.escalate_to is None else tuple(given.escalate_to),
+    )

@@ -1,0 +1,213 @@
+"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, and the inbox at `/inbox`.
+
+On a loopback address everybody who can open a local connection is the operator's assistant, though never a person who
+approves, until there are tokens. Any other address needs tokens and a list of names. Requests must name this server in
+`Host` and, when a browser sends one, in `Origin`, so that no web page can reach it by rebinding its name
+(https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). There is no TLS here, and
+`X-Forwarded-*` are not read: a proxy does the one, and `[http] public_url` says what the others would.
+"""
+
+import socket
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+
+import httpx2
+import uvicorn
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.ports.environment import Clock
+from planwarden.server.api.service import Service
+from planwarden.server.api.warden import Warden
+from planwarden.server.auth.failures import FailedTokens
+from planwarden.server.auth.network import Names, NamesCheck, check_access, check_network, in_url
+from planwarden.server.auth.settings import HttpSettings, is_loopback
+from planwarden.server.auth.tokens import TokenCheck
+from planwarden.server.inbox.address import BASE, joined
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.launcher import announced
+from planwarden.server.inbox.serving import until_cancelled
+from planwarden.server.inbox.site import Site
+from planwarden.server.mcp.lazy_service import Opening
+from planwarden.server.mcp.server import BearerAuth, PlanwardenServer, build_server
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.telemetry.logs import log_to_stderr
+from planwarden.storage.ports.tokens import HasTokens, Tokens
+
+PATH = "/mcp"
+MAX_BODY_BYTES = 8 * 1024 * 1024
+CLOSING_S = 2
+"""How long open streams may go on when the server stops."""
+
+
+async def serve_http(
+    settings: Settings,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    accepts_trust: bool = False,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until interrupted or cancelled. `port` 0 takes a free one; `started` is told the address.
+
+    Raises:
+        UsageError: the server may not listen there, the port is taken, or a setting is not usable.
+        StoreError: the store cannot be opened.
+    """
+    accepts = accepts_trust or settings.trust_caller_over_network
+    check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
+    if not settings.database.exists():
+        # Refused before a database is made.
+        _needs_token(settings.http, host, has_tokens=False, may_use=False)
+    log_to_stderr(settings.observation)
+    warden = Warden(settings=settings, whole_process=True)
+    with closing(joined(_listening(host, port))) as listening:
+        taken = listening.port
+        origin = settings.http.public_url or listening.origin
+        async with (
+            warden,
+            _authentication(warden, host, taken) as auth,
+            announced(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{BASE}"),
+        ):
+            names = Names.of(settings.http, host, taken)
+            server = build_server(_opened(warden), settings.home, auth=auth, observer=warden.observer)
+            app = http_app(server, names, clock=warden.service.engine.store.clock)
+            site = Site(
+                service=lambda: warden.service,
+                home=settings.home,
+                passphrase_file=settings.passphrase_file,
+                origin=origin,
+            )
+            if started is not None:
+                started(f"http://{in_url(host)}:{taken}{PATH}")
+            await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams)
+
+
+def http_app(server: PlanwardenServer, names: Names, *, clock: Clock) -> Starlette:
+    """The server as an ASGI application that answers only to its own names."""
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
+    )
+    app = server.streamable_http_app(
+        streamable_http_path=PATH, max_request_body_size=MAX_BODY_BYTES, transport_security=security
+    )
+    # The one that is added last sees a request first.
+    app.add_middleware(FailedTokens, clock=clock, path=PATH)
+    app.add_middleware(NamesCheck, names=names)
+    return app
+
+
+@asynccontextmanager
+async def _authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[BearerAuth | None]:
+    """How requests show whose they are; None when they need not.
+
+    Raises:
+        UsageError: they must, and nobody could.
+    """
+    settings, store = warden.settings.http, warden.service.engine.store
+    if not isinstance(store, HasTokens):
+        raise StoreError("this store keeps no tokens, so it cannot be served over HTTP")
+    rows = await store.tokens.all()
+    usable = any(row.role == "caller" and row.is_valid(store.clock.now()) for row in rows)
+    if not _needs_token(settings, host, has_tokens=bool(rows), may_use=usable):
+        yield None
+        return
+    if settings.issuer is None:
+        yield _bearer_auth(settings, TokenCheck(store.tokens, store.clock), None)
+        return
+    resource = f"{settings.public_url or f'http://{in_url(host)}:{port}'}{PATH}"
+    async with httpx2.AsyncClient(timeout=10.0) as client:
+        yield _bearer_auth(settings, _with_issuer(settings, resource, store.tokens, store.clock, client), resource)
+
+
+def _with_issuer(
+    settings: HttpSettings, resource: str, tokens: Tokens, clock: Clock, client: httpx2.AsyncClient
+) -> TokenVerifier:
+    try:
+        from planwarden.server.auth.oauth import IssuerCheck
+    except ImportError as error:
+        raise UsageError("[http] issuer needs `pip install 'planwarden[oauth]'`") from error
+    issuer = IssuerCheck(settings, settings.audience or resource, clock, client)
+    return TokenCheck(tokens, clock, scopes=settings.required_scopes, others=issuer)
+
+
+def _bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource: str | None) -> BearerAuth:
+    """`resource` is published as protected-resource metadata (RFC 9728); without an issuer there is nothing to say."""
+    return BearerAuth(
+        AuthSettings(
+            issuer_url=AnyHttpUrl(settings.issuer or "http://127.0.0.1"),
+            resource_server_url=AnyHttpUrl(resource) if resource is not None else None,
+            required_scopes=list(settings.required_scopes),
+            # The verifier checks the audience itself.
+            validate_token_resource=False,
+        ),
+        verifier,
+    )
+
+
+def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
+    """Whether requests need a token. Revoked tokens count: taking the last one away opens nothing."""
+    has_issuer = settings.issuer is not None
+    needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)
+    check_access(host, needs_token=needs, has_issuer=has_issuer, has_tokens=may_use)
+    return needs
+
+
+def _opened(warden: Warden) -> Opening:
+    """The service of a warden that is open already and closed by whoever opened it."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Service]:
+        yield warden.service
+
+    return opened
+
+
+def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
+    """The inbox under its own path; everything else, the life of the server too, is the first application's."""
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope.get("path", "")
+        is_inbox = scope["type"] == "http" and (path == BASE or path.startswith(f"{BASE}/"))
+        await (inbox if is_inbox else app)(scope, receive, send)
+
+    return dispatch
+
+
+class _HttpServer(uvicorn.Server):
+    """Uvicorn waits for open streams when it stops, and streams that listen to changes do not end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._end_streams()
+        await super().shutdown(sockets)
+
+
+async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:
+    """Serve until cancelled or told to stop by a signal."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=CLOSING_S,
+        # Without this uvicorn believes X-Forwarded-For and -Proto of whoever connects from this machine.
+        proxy_headers=False,
+        server_header=False,
+    )
+    await until_cancelled(_HttpServer(config, end_streams), sockets)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"cannot listen on {host}:{port}: {error}; choose another --port") from error

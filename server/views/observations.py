@@ -1,0 +1,161 @@
+"""The public view of the log: which event is which observation, and what of it is shown."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Execution
+from planwarden.server.views.execution import Observation
+
+_MAX_TEXT = 2_000
+_ABOUT_A_QUESTION = (
+    ev.SuspensionDecided,
+    ev.SuspensionEndorsed,
+    ev.SuspensionReminded,
+    ev.SuspensionTimedOut,
+    ev.SuspensionWithdrawn,
+)
+
+
+def observations(recorded: Iterable[ev.Recorded], execution: Execution) -> Iterator[Observation]:
+    """The public events in order; a failed validation that leads to an enforcement prompt is two observations."""
+    for entry in recorded:
+        shown = _observation(entry.event)
+        if shown is None:
+            continue
+        kind, step_id, data = shown
+        if isinstance(entry.event, _ABOUT_A_QUESTION):
+            step_id = execution.suspensions[entry.event.suspension_id].question.step_id
+        at = datetime.fromtimestamp(entry.at, UTC)
+        yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
+        if isinstance(entry.event, ev.ValidationFailed) and entry.event.enforced:
+            yield Observation(sequence=entry.sequence, type="ENFORCEMENT_SENT", at=at, step_id=step_id, data=data)
+
+
+Shown = tuple[str, str | None, dict[str, JsonValue]]
+
+
+def _observation(event: ev.Event) -> Shown | None:
+    return _of_call(event) or _of_step(event) or _of_question(event) or _of_execution(event)
+
+
+def _of_call(event: ev.Event) -> Shown | None:
+    match event:
+        case ev.ToolCallIntended():
+            return "TOOL_CALLED", _step_of(event.call_id), {"callId": event.call_id, "effect": event.effect}
+        case ev.ToolReturned():
+            return "TOOL_RETURNED", _step_of(event.call_id), {"callId": event.call_id, "status": "succeeded"}
+        case ev.ToolFailed():
+            return (
+                "TOOL_RETURNED",
+                _step_of(event.call_id),
+                _trouble(event.call_id, "failed", event.code, event.message),
+            )
+        case ev.ToolOutcomeUnknown():
+            data = _trouble(event.call_id, "outcome_unknown", "outcome_unknown", event.message)
+            return "TOOL_RETURNED", _step_of(event.call_id), data
+        case _:
+            return None
+
+
+def _of_step(event: ev.Event) -> Shown | None:
+    match event:
+        case ev.StepStarted():
+            return "STEP_STARTED", event.step_id, {}
+        case ev.ValidationFailed():
+            return "VALIDATION_FAILED", event.step_id, {"missing": list(event.missing), "mode": event.mode}
+        case ev.StepCompleted():
+            return "STEP_COMPLETED", event.step_id, {"validationStatus": event.validation}
+        case ev.StepFailed():
+            return "STEP_FAILED", event.step_id, {"code": event.code, "message": event.message[:_MAX_TEXT]}
+        case ev.StepRejected():
+            return "STEP_REJECTED", event.step_id, {"suspensionId": event.suspension_id, "reason": event.reason}
+        case ev.StepSkipped():
+            return "STEP_SKIPPED", event.step_id, {"because": event.because}
+        case _:
+            return None
+
+
+def _of_question(event: ev.Event) -> Shown | None:
+    match event:
+        case ev.Suspended(question=question) | ev.SuspensionRevised(question=question):
+            data: dict[str, JsonValue] = {
+                "suspensionId": question.suspension_id,
+                "addressee": question.addressee,
+                "kind": question.kind,
+                "revision": question.revision,
+                "toolName": question.tool_name,
+            }
+            return "AGENT_SUSPENDED", question.step_id, data
+        case ev.SuspensionDecided(decision=decision):
+            return (
+                "AGENT_RESUMED",
+                None,
+                {
+                    "suspensionId": event.suspension_id,
+                    "approved": decision.approved,
+                    "assurance": event.assurance,
+                    "channel": event.channel,
+                    "principal": event.principal,
+                },
+            )
+        case ev.SuspensionEndorsed():
+            return (
+                "AGENT_SUSPENDED",
+                None,
+                {
+                    "suspensionId": event.suspension_id,
+                    "endorsedBy": event.principal,
+                    "assurance": event.assurance,
+                    "channel": event.channel,
+                },
+            )
+        case ev.SuspensionReminded():
+            reminder: dict[str, JsonValue] = {"number": event.number, "kind": event.kind, "to": list(event.to)}
+            return "AGENT_SUSPENDED", None, {"suspensionId": event.suspension_id, "reminder": reminder}
+        case ev.SuspensionTimedOut():
+            return "SUSPENSION_TIMEOUT", None, {"suspensionId": event.suspension_id, "outcome": event.outcome}
+        case ev.SuspensionWithdrawn():
+            return "AGENT_RESUMED", None, {"suspensionId": event.suspension_id, "withdrawn": event.reason[:_MAX_TEXT]}
+        case _:
+            return None
+
+
+def _of_execution(event: ev.Event) -> Shown | None:
+    match event:
+        case ev.PlanAccepted():
+            return "PLAN_ACCEPTED", None, {"steps": len(event.plan.steps), "warnings": list(event.warnings)}
+        case ev.PlanRevised():
+            difference: dict[str, JsonValue] = {
+                "added": list(event.added),
+                "changed": list(event.changed),
+                "removed": list(event.removed),
+                "moved": list(event.moved),
+            }
+            return "PLAN_REVISED", event.step_id, difference
+        case ev.RevisionRefused():
+            return "VALIDATION_FAILED", event.step_id, {"code": "invalid_plan", "message": event.message[:_MAX_TEXT]}
+        case ev.PlanRefused():
+            return "VALIDATION_FAILED", None, {"code": event.code, "message": event.message[:_MAX_TEXT]}
+        case ev.ExecutionCompleted():
+            return "EXECUTION_COMPLETED", None, {}
+        case ev.ExecutionFailed():
+            return "EXECUTION_FAILED", None, {"code": event.code, "message": event.message[:_MAX_TEXT]}
+        case ev.ExecutionExhausted():
+            return "EXECUTION_FAILED", None, {"code": "incomplete", "budget": event.budget}
+        case ev.ExecutionRejected():
+            return "EXECUTION_REJECTED", None, {}
+        case ev.ExecutionCancelled():
+            return "EXECUTION_CANCELLED", None, {"reason": event.reason}
+        case _:
+            return None
+
+
+def _trouble(call_id: str, status: str, code: str, message: str) -> dict[str, JsonValue]:
+    return {"callId": call_id, "status": status, "code": code, "message": message[:_MAX_TEXT]}
+
+
+def _step_of(call_id: str) -> str:
+    return call_id.rpartition(":")[0]

@@ -1,0 +1,358 @@
+"""The store without a disk: every law of the port except durability. For tests and throw-away use."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from planwarden.agent.approval.grants import is_open
+from planwarden.agent.common.artifact import Artifact
+from planwarden.agent.common.errors import (
+    GrantSpent,
+    GuardFailed,
+    InvalidArguments,
+    LeaseLost,
+    ThreadBusy,
+    VersionConflict,
+)
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditRow, Entry, chained
+from planwarden.agent.core.audit import entries as audited
+from planwarden.agent.core.state import FINISHED
+from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, Page, SuspensionRow
+from planwarden.storage.clock import LEASE_S, SystemClock
+from planwarden.storage.memory.keys import MemoryKeys
+from planwarden.storage.memory.notifications import MemoryNotices
+from planwarden.storage.memory.sessions import MemorySessions
+from planwarden.storage.memory.tokens import MemoryTokens
+from planwarden.storage.ports.keys import Keys
+from planwarden.storage.ports.sessions import Sessions
+from planwarden.storage.projection import Answered, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
+
+
+@dataclass(slots=True)
+class _Row:
+    header: Header
+    log: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
+    artifacts: dict[str, Artifact] = field(default_factory=dict[str, Artifact])
+
+
+class MemoryStore:
+    """Several engines may share one instance, as processes share a file; it is used from one event loop."""
+
+    def __init__(self, clock: Clock | None = None, *, lease_s: float = LEASE_S) -> None:
+        self._clock = clock or SystemClock()
+        self._lease_s = lease_s
+        self._rows: dict[str, _Row] = {}
+        self._suspensions: dict[str, SuspensionRow] = {}
+        self._grants: dict[str, Grant] = {}
+        self._audit: list[AuditRow] = []
+        self._notices = MemoryNotices(self._clock, lambda entries: self._add_entries(entries, self._clock.now(), ""))
+        self._changes = 0
+        self._tokens = MemoryTokens()
+        self._sessions = MemorySessions(self.audit)
+        self._keys = MemoryKeys(self.audit)
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def tokens(self) -> MemoryTokens:
+        return self._tokens
+
+    @property
+    def sessions(self) -> Sessions:
+        return self._sessions
+
+    @property
+    def notices(self) -> MemoryNotices:
+        return self._notices
+
+    @property
+    def signing_keys(self) -> Keys:
+        return self._keys
+
+    async def append(self, append: Append) -> Lease | None:
+        now = self._clock.now()
+        execution_id = append.execution.execution_id
+        row = self._rows.get(execution_id)
+        for guard in append.guards:
+            self._check(guard, now)
+        for grant_id, wanted in grant_uses(projection(append)).items():
+            grant = self._grants.get(grant_id)
+            if grant is None or not is_open(grant, now) or grant.uses - grant.used < wanted:
+                raise GrantSpent(grant_id)
+        if append.expected_version == 0:
+            held = self._create(append, row, now)
+        else:
+            held = self._extend(append, row, now)
+        self._rows[execution_id].log.extend(append.recorded)
+        self._rows[execution_id].artifacts.update((found.artifact_id, found) for found in append.artifacts)
+        self._project(append)
+        entries = tuple(audited(append.recorded, append.execution, append.policy))
+        if entries:
+            self._add_entries(entries, append.recorded[0].at, append.policy)
+        self._notices.add(append.notices)
+        self._changes += 1
+        return held
+
+    def _create(self, append: Append, row: _Row | None, now: float) -> Lease | None:
+        if row is not None:
+            raise VersionConflict(f"execution {append.execution.execution_id!r} exists already")
+        thread_id = append.execution.thread_id
+        self._check_thread(thread_id)
+        held = Lease(append.execution.execution_id, append.owner, 1) if append.acquire and not append.release else None
+        self._rows[append.execution.execution_id] = _Row(
+            Header(
+                execution_id=append.execution.execution_id,
+                thread_id=thread_id,
+                principal=append.principal,
+                status=append.execution.status,
+                version=append.execution.version,
+                created_at=now,
+                updated_at=now,
+                owner=held.owner if held else None,
+                fence=1,
+                leased_until=now + self._lease_s if held else 0.0,
+            )
+        )
+        return held
+
+    def _check_thread(self, thread_id: str) -> None:
+        if any(r.header.thread_id == thread_id and r.header.status not in FINISHED for r in self._rows.values()):
+            raise ThreadBusy(f"thread {thread_id!r} has an unfinished execution")
+
+    def _extend(self, append: Append, row: _Row | None, now: float) -> Lease | None:
+        if row is None:
+            raise VersionConflict(f"execution {append.execution.execution_id!r} does not exist")
+        header, lease = row.header, append.lease
+        if lease is not None and (header.owner != lease.owner or header.fence != lease.fence):
+            raise LeaseLost(f"execution {header.execution_id!r} is owned by another process")
+        if header.version != append.expected_version:
+            raise VersionConflict(f"execution {header.execution_id!r} has grown to version {header.version}")
+        if header.status in FINISHED:
+            self._check_thread(header.thread_id)
+        if append.acquire and lease is None:
+            if header.owner is not None and header.leased_until > now:
+                raise LeaseLost(f"execution {header.execution_id!r} is owned by another process")
+            lease = Lease(header.execution_id, append.owner, header.fence + 1)
+        changed = replace(header, status=append.execution.status, version=append.execution.version, updated_at=now)
+        if lease is not None:
+            owner, until = (None, 0.0) if append.release else (lease.owner, now + self._lease_s)
+            changed = replace(changed, owner=owner, fence=lease.fence, leased_until=until)
+        row.header = changed
+        return None if append.release else lease
+
+    def _check(self, guard: Guard, now: float) -> None:
+        row = self._suspensions.get(guard.suspension_id)
+        if row is None or row.status != "pending" or row.digest != guard.digest:
+            raise GuardFailed(f"suspension {guard.suspension_id!r} is no longer pending in that form")
+        passed = row.expires_at is not None and row.expires_at <= now
+        if guard.deadline != "any" and passed != (guard.deadline == "passed"):
+            raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
+
+    def _project(self, append: Append) -> None:
+        execution = append.execution
+        principal = self._rows[execution.execution_id].header.principal
+        for change in projection(append):
+            if isinstance(change, Opened | Revised):
+                question = change.question
+                known = self._suspensions.get(question.suspension_id)
+                self._suspensions[question.suspension_id] = SuspensionRow(
+                    suspension_id=question.suspension_id,
+                    execution_id=execution.execution_id,
+                    thread_id=execution.thread_id,
+                    principal=principal,
+                    addressee=question.addressee,
+                    status="pending",
+                    digest=question.digest,
+                    created_at=known.created_at if known else append.recorded[0].at,
+                    expires_at=question.expires_at,
+                    alarm_at=change.alarm_at,
+                )
+            elif isinstance(change, Reminded):
+                row = self._suspensions[change.suspension_id]
+                self._suspensions[change.suspension_id] = replace(row, alarm_at=change.alarm_at)
+            elif isinstance(change, Answered):
+                row = self._suspensions[change.suspension_id]
+                self._suspensions[change.suspension_id] = replace(row, status=change.status)
+            elif isinstance(change, GrantUsed):
+                grant = self._grants[change.grant_id]
+                self._grants[change.grant_id] = replace(grant, used=grant.used + 1)
+            else:
+                for suspension_id, row in self._suspensions.items():
+                    if row.execution_id == execution.execution_id and row.status == "pending":
+                        self._suspensions[suspension_id] = replace(row, status="withdrawn")
+
+    async def header(self, execution_id: str) -> Header | None:
+        row = self._rows.get(execution_id)
+        return row.header if row else None
+
+    async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
+        row = self._rows.get(execution_id)
+        return tuple(row.log[after:]) if row else ()
+
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        rows = (row for row in self._rows.values() if row.header.thread_id == thread_id)
+        return next((row.artifacts[artifact_id] for row in rows if artifact_id in row.artifacts), None)
+
+    async def thread(self, thread_id: str) -> tuple[Header, ...]:
+        return tuple(row.header for row in self._rows.values() if row.header.thread_id == thread_id)
+
+    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
+        found = [r.header for r in self._rows.values() if principal is None or r.header.principal == principal]
+        return tuple(found[::-1][:limit])
+
+    async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
+        return self._suspensions.get(suspension_id)
+
+    async def suspensions(
+        self,
+        *,
+        principal: str | None = None,
+        thread_id: str | None = None,
+        addressee: ev.Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page:
+        found = [
+            row
+            for row in self._suspensions.values()
+            if row.status == "pending"
+            and row.addressee != "clock"
+            and (principal is None or row.principal == principal)
+            and (thread_id is None or row.thread_id == thread_id)
+            and (addressee is None or row.addressee == addressee)
+        ]
+        start = 0
+        if cursor is not None:
+            ids = [row.suspension_id for row in self._suspensions.values()]
+            known = self._suspensions.get(cursor)
+            if known is None or (principal is not None and known.principal != principal):
+                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+            position = ids.index(cursor)
+            start = next((i for i, row in enumerate(found) if ids.index(row.suspension_id) > position), len(found))
+        page = found[start : start + limit]
+        more = start + limit < len(found)
+        return Page(tuple(page), len(found), page[-1].suspension_id if more else None)
+
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+        found = [row for row in self._suspensions.values() if row.status != "pending" and row.addressee == "human"]
+        found.reverse()
+        if cursor is not None:
+            ids = list(self._suspensions)
+            if cursor not in ids:
+                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+            found = [row for row in found if ids.index(row.suspension_id) < ids.index(cursor)]
+        page = tuple(found[:limit])
+        return Page(page, len(page), page[-1].suspension_id if len(found) > limit else None)
+
+    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
+        now = self._clock.now()
+        found = [(at, row) for at, row in self._waking() if at <= now]
+        return tuple(row for _, row in sorted(found, key=lambda pair: pair[0])[:limit])
+
+    async def next_deadline(self) -> float | None:
+        return min((at for at, _ in self._waking()), default=None)
+
+    def _waking(self) -> Iterator[tuple[float, SuspensionRow]]:
+        """When each pending question needs the clockwork next."""
+        for row in self._suspensions.values():
+            moments = [at for at in (row.alarm_at, row.expires_at) if at is not None]
+            if row.status == "pending" and moments:
+                yield min(moments), row
+
+    async def claim(self, execution_id: str, owner: str) -> Lease | None:
+        row = self._rows.get(execution_id)
+        now = self._clock.now()
+        if row is None or row.header.status != "running":
+            return None
+        if row.header.owner is not None and row.header.leased_until > now:
+            return None
+        fence = row.header.fence + 1
+        row.header = replace(row.header, owner=owner, fence=fence, leased_until=now + self._lease_s)
+        return Lease(execution_id, owner, fence)
+
+    async def orphans(self, limit: int) -> tuple[str, ...]:
+        now = self._clock.now()
+        return tuple(
+            row.header.execution_id
+            for row in self._rows.values()
+            if row.header.status == "running" and (row.header.owner is None or row.header.leased_until <= now)
+        )[:limit]
+
+    async def renew(self, owner: str) -> None:
+        until = self._clock.now() + self._lease_s
+        for row in self._rows.values():
+            if row.header.owner == owner and row.header.status not in FINISHED:
+                row.header = replace(row.header, leased_until=until)
+
+    async def release(self, lease: Lease) -> None:
+        row = self._rows.get(lease.execution_id)
+        if row is not None and row.header.owner == lease.owner and row.header.fence == lease.fence:
+            row.header = replace(row.header, owner=None, leased_until=0.0)
+
+    async def changes(self) -> int:
+        return self._changes
+
+    async def prune(self, before: float) -> int:
+        old = [
+            row.header.execution_id
+            for row in self._rows.values()
+            if row.header.status in FINISHED and row.header.updated_at < before
+        ]
+        for execution_id in old:
+            del self._rows[execution_id]
+        self._suspensions = {
+            suspension_id: row for suspension_id, row in self._suspensions.items() if row.execution_id in self._rows
+        }
+        return len(old)
+
+    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+        self._grants[grant.grant_id] = grant
+        await self.audit((entry,))
+
+    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+        grant = self._grants.get(grant_id)
+        if grant is None or grant.revoked_at is not None:
+            return False
+        self._grants[grant_id] = replace(grant, revoked_at=self._clock.now())
+        await self.audit((entry,))
+        return True
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        now = self._clock.now()
+        found = [grant for grant in self._grants.values() if not only_open or is_open(grant, now)]
+        return tuple(found[::-1][:limit])
+
+    async def audit(self, entries: Sequence[Entry]) -> None:
+        self._add_entries(entries, self._clock.now(), "")
+        self._changes += 1
+
+    def _add_entries(self, entries: Sequence[Entry], at: float, policy: str) -> None:
+        known = [row.entry.facts.get("digest") for row in self._audit if row.entry.kind == "policy"]
+        if policy and (not known or known[-1] != policy):
+            entries = (Entry(kind="policy", facts={"digest": policy}), *entries)
+        for entry in entries:
+            sequence = len(self._audit) + 1
+            before = self._audit[-1].hash if self._audit else GENESIS
+            hash_ = chained(before, sequence, at, entry)
+            self._audit.append(AuditRow(sequence=sequence, at=at, entry=entry, hash=hash_))
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        rows = (row for row in self._audit if row.sequence > after)
+        wanted = (row for row in rows if execution_id is None or row.entry.execution_id == execution_id)
+        return tuple(islice(wanted, limit))
+
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        rows = (row for row in self._audit if row.sequence > after and row.entry.kind in TASK_KINDS)
+        return tuple(islice((row for row in rows if row.entry.execution_id == execution_id), limit))
+
+    async def audit_end(self) -> int:
+        return len(self._audit)
+
+    async def close(self) -> None:
+        """Nothing to close; the content stays for the next user of the instance."""

@@ -1,0 +1,121 @@
+"""Who may use the inbox: one-time codes and the sessions that they open, as the port that every store implements.
+
+Only hashes are kept, so whoever reads the rows can neither pair nor go on with somebody's session. All processes of one
+home directory share them. Times are Unix seconds by the store's clock and come in as arguments.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from planwarden.agent.common.errors import UsageError
+from planwarden.agent.core.audit import Entry
+from planwarden.agent.ports.store import Store
+
+KEPT_S = 30 * 24 * 3600.0
+"""How long rows of expired codes and sessions stay."""
+NAMED_DIGITS = 16
+"""Of a session's hash, to name it in the audit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """A one-time code, by its hash."""
+
+    hash: str
+    pairing: str
+    """Shared by the codes of which only one can be used: a link, and what may be typed instead."""
+    principal: str
+    """Whose session it opens."""
+    is_typed: bool
+    """Short enough to be typed, and therefore to be guessed at: subject to the lockout."""
+    created_at: float
+    expires_at: float
+    attempts: int = 0
+    """Wrong passphrases that came with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A browser that was let in, by the hash of its cookie."""
+
+    hash: str
+    principal: str
+    created_at: float
+    expires_at: float
+
+
+class Sessions(Protocol):
+    """Codes, sessions, refusals and running inboxes of one home.
+
+    Laws:
+    * `redeem` is atomic: of racing calls with codes of one pairing exactly one gives True; the others change nothing.
+    * A code that was used, voided or has expired, and a session that was ended or has expired, look as if they had never been.
+    * What lets somebody in, keeps somebody out or ends a session is stored together with its row of the audit, or not at all.
+    * Acknowledged means committed.
+    """
+
+    async def add_codes(self, codes: Sequence[Code], entry: Entry) -> None:
+        """Keep new codes; rows that expired `KEPT_S` ago go."""
+        ...
+
+    async def code(self, code_hash: str, now: float) -> Code | None:
+        """The code if it can still be used."""
+        ...
+
+    async def redeem(self, code_hash: str, session: Session, entry: Entry) -> bool:
+        """Use the code up and open the session in one transaction; False when the code can no longer be used."""
+        ...
+
+    async def spoil(self, code_hash: str, limit: int, now: float, entry: Entry) -> None:
+        """Count a wrong passphrase; with the `limit`-th one every code of the pairing is void."""
+        ...
+
+    async def refuse(self, at: float, since: float, entry: Entry) -> None:
+        """Count a wrong code; older refusals than `since` are forgotten."""
+        ...
+
+    async def refusals(self, since: float) -> int:
+        """How many wrong codes there were since then."""
+        ...
+
+    async def session(self, session_hash: str, now: float) -> Session | None:
+        """The session if it is still open."""
+        ...
+
+    async def end(self, session_hash: str, now: float, entry: Entry) -> bool:
+        """End one session; False when it was not open."""
+        ...
+
+    async def end_all(self, now: float, entry: Entry) -> int:
+        """End every open session and void every unused code; gives the number of sessions."""
+        ...
+
+    async def open_inbox(self, owner: str, url: str, at: float) -> None:
+        """Say where an inbox of this process listens."""
+        ...
+
+    async def close_inbox(self, owner: str) -> None: ...
+
+    async def inboxes(self) -> tuple[str, ...]:
+        """Addresses of the inboxes of living processes, newest first."""
+        ...
+
+
+@runtime_checkable
+class KeepsSessions(Protocol):
+    """A store that keeps sessions too."""
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+
+def sessions_of(store: Store) -> Sessions:
+    """The sessions beside the store's executions.
+
+    Raises:
+        UsageError: this store keeps none, so there can be no inbox.
+    """
+    if not isinstance(store, KeepsSessions):
+        raise UsageError(f"{type(store).__name__} keeps no sessions, so it cannot have an inbox")
+    return store.sessions

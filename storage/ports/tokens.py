@@ -1,0 +1,57 @@
+"""Bearer tokens in the database: who they belong to, until when, and the hash by which a secret is recognised.
+
+The secret itself is never stored. It has 256 random bits, so a plain SHA-256 cannot be searched, and looking the hash up
+in an index tells nothing about the secret by how long it takes."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from planwarden.agent.common.errors import StoreError
+
+Role = Literal["caller", "approver"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """One token without its secret. Times are Unix seconds."""
+
+    token_id: str
+    """Names the token in lists and logs; gives no access."""
+    principal: str
+    role: Role
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+    def is_valid(self, now: float) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class Tokens(Protocol):
+    """Laws: what returned is durable; a hash finds the row it was added with; a revoked row stays and stays revoked."""
+
+    async def add(self, row: TokenRow, secret_hash: str) -> None:
+        """Raises `StoreError` when id or hash are taken."""
+        ...
+
+    async def find(self, secret_hash: str) -> TokenRow | None: ...
+
+    async def all(self) -> tuple[TokenRow, ...]:
+        """Every token there ever was, oldest first."""
+        ...
+
+    async def revoke(self, name: str, at: float) -> tuple[TokenRow, ...]:
+        """Revoke the token with the id `name`, or all of the principal `name`; gives those that were not revoked before."""
+        ...
+
+
+@runtime_checkable
+class HasTokens(Protocol):
+    """A store that keeps tokens beside its executions."""
+
+    @property
+    def tokens(self) -> Tokens: ...
+
+
+def token_taken(row: TokenRow) -> StoreError:
+    return StoreError(f"there is a token {row.token_id!r} already; nothing was stored, add it again")

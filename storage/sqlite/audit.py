@@ -1,0 +1,57 @@
+"""The audit's rows in SQLite: added in the transaction of what they tell, read page by page."""
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core.audit import GENESIS, AuditRow, Entry, chained
+from planwarden.storage.sqlite.statements import SQL
+
+_FACTS = TypeAdapter(dict[str, JsonValue])
+
+
+def add_entries(connection: sqlite3.Connection, entries: Iterable[Entry], at: float, policy: str = "") -> None:
+    """Append to the chain inside the caller's transaction; a policy that is not yet in it goes first."""
+    found = connection.execute(SQL["last_audit"]).fetchone()
+    sequence, before, known = (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
+    rows: list[tuple[Any, ...]] = []
+    for entry in (*_policy_entries(known, policy), *entries):
+        sequence += 1
+        before = chained(before, sequence, at, entry)
+        facts = canonical_json(entry.facts)
+        rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
+    connection.executemany(SQL["add_audit"], rows)
+
+
+def _policy_entries(known: object, policy: str) -> Iterable[Entry]:
+    """The row that names the policy, unless the facts of the newest such row are `known` to be the same."""
+    if policy and known != canonical_json({"digest": policy}):
+        yield Entry(kind="policy", facts={"digest": policy})
+
+
+def read_rows(connection: sqlite3.Connection, after: int, execution_id: str | None, limit: int) -> tuple[AuditRow, ...]:
+    return tuple(map(_row, connection.execute(SQL["audit_rows"], (after, execution_id, limit))))
+
+
+def read_task_rows(connection: sqlite3.Connection, execution_id: str, after: int, limit: int) -> tuple[AuditRow, ...]:
+    return tuple(map(_row, connection.execute(SQL["task_rows"], (execution_id, after, limit))))
+
+
+def end(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(SQL["audit_end"]).fetchone()[0])
+
+
+def _row(row: tuple[Any, ...]) -> AuditRow:
+    """A row as stored; what is wrong with its content is found by its hash, not here."""
+    sequence, at, kind, execution_id, suspension_id, text, hash_ = row
+    try:
+        entry = Entry(
+            kind=kind, facts=_FACTS.validate_json(text), execution_id=execution_id, suspension_id=suspension_id
+        )
+        return AuditRow(sequence=sequence, at=float(at), entry=entry, hash=bytes(hash_))
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"row {sequence} of the audit is damaged: {error}; restore a backup") from error

@@ -1,0 +1,260 @@
+"""Opening the SQLite file: refuse what must not be touched, create what is missing, migrate forward.
+
+Refused before SQLite opens the file: network file systems, files that are not planwarden's, files written by a newer
+planwarden. The file is created with mode 0600 in a folder of mode 0700. SQLite's own rules for WAL and synchronous
+apply: https://sqlite.org/wal.html, https://sqlite.org/pragma.html#pragma_synchronous.
+"""
+
+import os
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.storage.packing import packed
+
+APPLICATION_ID = 0x706C7764  # "plwd"
+WAL_RESET_FIXED = (3, 51, 3)
+"""SQLite versions before this can corrupt a WAL file that several processes write (https://sqlite.org/changes.html)."""
+
+BUSY_TIMEOUT_MS = 10_000
+FAULTS = (sqlite3.Error, UnicodeError)
+"""What the driver raises; the second for damaged text that comes out and for ids that are no text going in."""
+
+_NETWORK = re.compile(
+    r"nfs\d?|cifs|smb.*|afpfs|afs|ceph|gluster.*|lustre|9p|fuse\.(sshfs|s3fs|rclone|glusterfs.*)|webdav|davfs"
+)
+
+
+def needs_write_lock() -> bool:
+    return sqlite3.sqlite_version_info < WAL_RESET_FIXED
+
+
+def prepare(path: Path, *, mounts: Callable[[], str] | None = None) -> None:
+    """Make folder and file with private modes and check that planwarden may use them.
+
+    Raises:
+        StoreError: a network file system, somebody else's file, a newer schema, or no permission.
+    """
+    folder = path.parent
+    try:
+        if not folder.exists():
+            # Another process may be making it at the same time.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif sys.platform != "win32" and stat.S_IMODE(folder.stat().st_mode) & 0o077 and _is_ours(folder, path):
+            folder.chmod(0o700)
+    except OSError as error:
+        raise StoreError(f"cannot use the folder {str(folder)!r}: {error.strerror}; set PLANWARDEN_HOME") from error
+    file_system = _file_system(folder, mounts or _mounts)
+    if file_system is not None and _NETWORK.fullmatch(file_system):
+        raise StoreError(
+            f"{str(folder)!r} is on a network file system ({file_system}), where SQLite's locks cannot be relied on; "
+            "set PLANWARDEN_HOME to a local folder"
+        )
+    _check_header(path)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise StoreError(f"cannot open {str(path)!r} for writing: {error.strerror}") from error
+
+
+def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
+    """A connection with the pragmas that the durability contract needs; transactions are begun by hand.
+
+    Raises:
+        StoreError: SQLite cannot use the file.
+    """
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    except FAULTS as error:
+        raise store_error(error, path) from error
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        if readonly:
+            connection.execute("PRAGMA query_only = ON")
+            return connection
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(f"{str(path)!r} cannot use write-ahead logging (journal mode is {mode!r})")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+    except FAULTS as error:
+        connection.close()
+        raise store_error(error, path) from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the schema to the newest version, one transaction per step; does nothing when it is there.
+
+    The steps may call `packed`, see `planwarden.storage.packing`.
+    """
+    steps = _migrations()
+    connection.create_function("packed", 1, packed, deterministic=True)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            current = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            if current > len(steps):
+                raise _newer(path, current, len(steps))
+            if current == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                raise _foreign(path)
+            for number, script in enumerate(steps[current:], current + 1):
+                for statement in _statements(script):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number}")
+            if current == 0:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        if current < len(steps):
+            # The version must be in the file's own header, where it is read before SQLite opens the file.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except FAULTS as error:
+        raise store_error(error, path) from error
+
+
+def store_error(error: Exception, path: Path) -> StoreError:
+    """SQLite's error as ours: what happened to which file, and what to do."""
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = code & 0xFF if isinstance(code, int) else None
+    if isinstance(error, UnicodeDecodeError):
+        primary = sqlite3.SQLITE_CORRUPT
+    elif isinstance(error, UnicodeEncodeError):
+        primary = sqlite3.SQLITE_MISMATCH
+    where = str(path)
+    match primary:
+        case sqlite3.SQLITE_FULL:
+            text = f"the disk is full: {where!r} could not grow; free some space, nothing was lost"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            text = f"{where!r} is read-only; check its owner and mode, or set PLANWARDEN_HOME"
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            text = f"{where!r} is damaged ({error}); restore a backup, or move the file away to start afresh"
+        case sqlite3.SQLITE_MISMATCH:
+            text = f"{where!r} cannot hold an id that is not Unicode text ({error}); nothing was stored"
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            text = f"{where!r} is locked by another program ({error}); close it and try again"
+        case sqlite3.SQLITE_CANTOPEN:
+            text = f"cannot open {where!r}; check that the folder exists and is writable"
+        case sqlite3.SQLITE_IOERR:
+            text = f"the disk reported an error for {where!r} ({error}); nothing after the last answer is certain"
+        case _:
+            text = f"{where!r}: {error}"
+    return StoreError(text)
+
+
+def backup(source: sqlite3.Connection, target: Path) -> None:
+    """A consistent copy through SQLite's online backup interface, mode 0600; refuses to overwrite."""
+    try:
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise StoreError(f"{str(target)!r} exists already; choose another name") from None
+    except OSError as error:
+        raise StoreError(f"cannot write {str(target)!r}: {error.strerror}") from error
+    copy = sqlite3.connect(target)
+    try:
+        source.backup(copy)
+    except FAULTS as error:
+        copy.close()
+        target.unlink(missing_ok=True)
+        raise store_error(error, target) from error
+    copy.close()
+
+
+def latest_version() -> int:
+    return len(_migrations())
+
+
+def _migrations() -> list[str]:
+    folder = files("planwarden.storage.sqlite").joinpath("migrations")
+    found = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+    return [entry.read_text(encoding="utf-8") for entry in found]
+
+
+def _statements(script: str) -> list[str]:
+    found: list[str] = []
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return found
+
+
+def _check_header(path: Path) -> None:
+    """Read user_version and application_id from the file itself (https://sqlite.org/fileformat.html section 1.3)."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if not header:
+        return
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise StoreError(f"{str(path)!r} is not a planwarden database, or it is damaged; it was left untouched")
+    version, application = int.from_bytes(header[60:64], "big"), int.from_bytes(header[68:72], "big")
+    # A file that a crash left before its first migration has neither application, version nor schema yet.
+    is_blank = application == version == int.from_bytes(header[40:44], "big") == 0
+    if application != APPLICATION_ID and not is_blank:
+        raise _foreign(path)
+    if version > latest_version():
+        raise _newer(path, version, latest_version())
+
+
+def _foreign(path: Path) -> StoreError:
+    return StoreError(f"{str(path)!r} belongs to another application; it was left untouched")
+
+
+def _newer(path: Path, found: int, known: int) -> StoreError:
+    return StoreError(
+        f"{str(path)!r} was written by a newer planwarden (schema {found}, this one knows {known}); "
+        "update planwarden; the file was left untouched"
+    )
+
+
+def _is_ours(folder: Path, path: Path) -> bool:
+    """Only a folder that holds nothing but our data may have its mode tightened."""
+    if folder.stat().st_uid != os.getuid():
+        return False
+    return path.exists() or not any(folder.iterdir())
+
+
+def _mounts() -> str:
+    """Mount points and types, one `POINT TYPE` a line; empty where the system does not tell."""
+    if sys.platform.startswith("linux"):
+        with suppress(OSError):
+            lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+            return "\n".join(f"{line.split()[4]} {line.split(' - ')[1].split()[0]}" for line in lines if " - " in line)
+    if sys.platform == "darwin":
+        with suppress(OSError, subprocess.SubprocessError):
+            shown = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=5, check=False).stdout
+            return "\n".join(re.sub(r"^.* on (.+) \((\w+).*$", r"\1 \2", line) for line in shown.splitlines())
+    return ""
+
+
+def _file_system(folder: Path, mounts: Callable[[], str]) -> str | None:
+    real = os.path.realpath(folder)
+    best: tuple[int, str] | None = None
+    for line in mounts().splitlines():
+        point, _, kind = line.rpartition(" ")
+        point = point.replace("\\040", " ")
+        if real == point or real.startswith(point.rstrip("/") + "/"):
+            candidate = (len(point), kind)
+            best = max(best, candidate, key=lambda found: found[0]) if best else candidate
+    return best[1] if best else None

@@ -1,0 +1,67 @@
+"""Standing grants in SQLite; a use is counted by a conditional update in the transaction of the call's intent."""
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import GrantSpent, StoreError
+from planwarden.agent.ports.store import Grant
+from planwarden.storage.sqlite.statements import SQL
+
+_COLUMNS = (
+    "grant_id",
+    "tool_name",
+    "definition_digest",
+    "arguments",
+    "uses",
+    "used",
+    "expires_at",
+    "owner",
+    "created_by",
+    "assurance",
+    "channel",
+    "created_at",
+    "revoked_at",
+)
+_GRANT = TypeAdapter(Grant)
+_ARGUMENTS = TypeAdapter[dict[str, Any]](dict[str, Any])
+
+
+def add_grant(connection: sqlite3.Connection, grant: Grant) -> None:
+    values = [getattr(grant, name) for name in _COLUMNS]
+    values[_COLUMNS.index("arguments")] = canonical_json(grant.arguments)
+    connection.execute(SQL["add_grant"], values)
+
+
+def check_uses(connection: sqlite3.Connection, uses: Mapping[str, int], now: float) -> None:
+    """Raises `GrantSpent` when a grant does not have so many uses left. To be called before the first write."""
+    for grant_id, wanted in uses.items():
+        found = connection.execute(SQL["uses_left"], (grant_id, now)).fetchone()
+        if found is None or int(found[0]) < wanted:
+            raise GrantSpent(grant_id)
+
+
+def use_grant(connection: sqlite3.Connection, grant_id: str) -> None:
+    """Count one use that was checked in the same transaction."""
+    connection.execute(SQL["use_grant"], (grant_id,))
+
+
+def revoke_grant(connection: sqlite3.Connection, grant_id: str, now: float) -> bool:
+    return connection.execute(SQL["revoke_grant"], (now, grant_id)).rowcount == 1
+
+
+def read_grants(connection: sqlite3.Connection, open_at: float | None, limit: int) -> tuple[Grant, ...]:
+    return tuple(map(_grant, connection.execute(SQL["grants"], (open_at, limit))))
+
+
+def _grant(row: tuple[Any, ...]) -> Grant:
+    found = dict(zip(_COLUMNS, row, strict=True))
+    try:
+        found["arguments"] = _ARGUMENTS.validate_json(found["arguments"])
+        return _GRANT.validate_python(found)
+    except ValidationError as error:
+        reason = error.errors(include_input=False)[0]["msg"]
+        raise StoreError(f"grant {found['grant_id']!r} is damaged: {reason}; revoke it") from error

@@ -1,0 +1,50 @@
+"""Bearer tokens in the SQLite file, beside the executions and on the same two threads."""
+
+import sqlite3
+from typing import Any
+
+from planwarden.storage.ports.tokens import TokenRow, token_taken
+from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.worker import Worker
+
+
+class SqliteTokens:
+    """Tokens in the store's file, through the store's own two connections."""
+
+    def __init__(self, writer: Worker, reader: Worker) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    async def add(self, row: TokenRow, secret_hash: str) -> None:
+        values = (row.token_id, secret_hash, row.principal, row.role, row.created_at, row.expires_at)
+
+        def insert(connection: sqlite3.Connection) -> None:
+            try:
+                connection.execute(SQL["add_token"], values)
+            except sqlite3.IntegrityError as error:
+                raise token_taken(row) from error
+
+        await self._writer.run(insert)
+
+    async def find(self, secret_hash: str) -> TokenRow | None:
+        found = await self._reader.run(lambda c: c.execute(SQL["find_token"], (secret_hash,)).fetchone())
+        return None if found is None else _row(found)
+
+    async def all(self) -> tuple[TokenRow, ...]:
+        return tuple(map(_row, await self._reader.run(lambda c: c.execute(SQL["tokens"]).fetchall())))
+
+    async def revoke(self, name: str, at: float) -> tuple[TokenRow, ...]:
+        found = await self._writer.run(lambda c: c.execute(SQL["revoke_tokens"], (at, name)).fetchall())
+        return tuple(map(_row, found))
+
+
+def _row(found: tuple[Any, ...]) -> TokenRow:
+    token_id, principal, role, created_at, expires_at, revoked_at = found
+    return TokenRow(
+        token_id=token_id,
+        principal=principal,
+        role=role,
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+    )

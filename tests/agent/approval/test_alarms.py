@@ -1,0 +1,352 @@
+"""Reminders and escalations: fixed when the question is asked, fired once, silent after the answer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.alarms import Schedule, alarms
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.policy import Policy
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.storage.suite import BackEnd
+from tests.support.fakes import Moment, WatchedStore
+from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+YES = planwarden.Decision(approved=True)
+PERSON = Authority(assurance="human", channel="test", principal="local")
+NOBODY = Path("/nonexistent")
+
+
+def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tuple[str, ...] = ("bob",)) -> Settings:
+    schedule = Schedule(
+        remind_after_s=remind_after_s,
+        escalate_after_s=escalate_after_s,
+        escalate_to=() if escalate_after_s is None else to,
+    )
+    return Settings(home=NOBODY, policy=Policy(default_schedule=schedule))
+
+
+@dataclass
+class Asked:
+    """One open question in a warden, and how its time goes by."""
+
+    warden: planwarden.Warden
+    clock: ManualClock
+    thread_id: str
+    suspension_id: str
+
+    @classmethod
+    async def by(cls, warden: planwarden.Warden, clock: ManualClock, *steps: dict[str, JsonValue]) -> "Asked":
+        execution = await warden.execute_plan(plan(*(steps or (tool_step("a", "erase", {"ids": [1]}),))))
+        return cls(warden, clock, execution.thread_id, execution.suspensions[0].suspension_id)
+
+    async def after(self, seconds: float) -> list[tuple[int, str]]:
+        """Everything that fired when so much more time has passed."""
+        self.clock.advance(seconds)
+        await self.warden.service.engine.tick()
+        return await self.fired()
+
+    async def fired(self) -> list[tuple[int, str]]:
+        store = self.warden.service.engine.store
+        [header] = await store.thread(self.thread_id)
+        events = [entry.event for entry in await store.read(header.execution_id)]
+        return [(event.number, event.kind) for event in events if isinstance(event, ev.SuspensionReminded)]
+
+    async def approve(self) -> planwarden.Execution:
+        return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, PERSON, principal="local")
+
+
+async def without_clockwork(moment: Moment) -> None:
+    """The hook of a process that never gets to look for what is due."""
+    if moment.call == "due":
+        await anyio.sleep_forever()
+
+
+@requirement("alarm:once")
+async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out(back_end: BackEnd) -> None:
+    """spec: reminders and escalation steps before the time-out, as events"""
+    clock = back_end.clock
+    settings = policy(300, 1200, escalate_after_s=1800)
+    async with warden(Ledger(), store=back_end.connect(), settings=settings) as w:
+        asked = await Asked.by(w, clock)
+        assert await asked.after(299) == []
+        assert await asked.after(1) == await asked.after(0) == [(1, "remind")]
+        assert await asked.after(900) == [(1, "remind"), (2, "remind")]
+        assert await asked.after(600) == [(1, "remind"), (2, "remind"), (3, "escalate")]
+        assert len(await asked.after(1e6)) == 3
+        view = await w.get_execution(asked.thread_id, observations_after=0)
+        rows = (await w.service.audit.page(thread_id=asked.thread_id)).rows
+        done = await asked.approve()
+        verdict = await w.service.audit.verify()
+    reminders = [seen for seen in view.observations or () if seen.type == "AGENT_SUSPENDED" and "reminder" in seen.data]
+    assert [seen.data["reminder"] for seen in reminders] == [
+        {"number": 1, "kind": "remind", "to": []},
+        {"number": 2, "kind": "remind", "to": []},
+        {"number": 3, "kind": "escalate", "to": ["bob"]},
+    ]
+    assert {(seen.step_id, seen.data["suspensionId"]) for seen in reminders} == {("a", asked.suspension_id)}
+    assert [row.kind for row in rows] == ["asked", "reminded", "reminded", "escalated"]
+    assert rows[-1].facts["to"] == ["bob"] and rows[-1].suspension_id == asked.suspension_id
+    assert done.status == "completed" and verdict.is_whole
+
+
+@requirement("alarm:once")
+@pytest.mark.parametrize(
+    ("remind", "escalate", "down_s", "fired"),
+    [
+        ((60, 120, 180), None, 150, [(2, "remind")]),
+        ((60, 120, 180), None, 500, [(3, "remind")]),
+        ((60, 120), 180, 500, [(3, "escalate")]),
+        ((60, 180), 120, 500, [(3, "escalate")]),
+        ((60, 180), 120, 130, [(2, "escalate")]),
+    ],
+)
+async def test_what_was_missed_while_nobody_was_there_fires_as_one(
+    remind: tuple[float, ...], escalate: float | None, down_s: float, fired: list[tuple[int, str]]
+) -> None:
+    """ours: no burst after downtime; an escalation that was missed is not lost to a later reminder"""
+    clock, settings = ManualClock(), policy(*remind, escalate_after_s=escalate)
+    store = MemoryStore(clock)
+    async with warden(Ledger(), store=store, settings=settings) as w:
+        before = await Asked.by(w, clock)
+    async with warden(Ledger(), store=store, settings=settings) as w:
+        asked = Asked(w, clock, before.thread_id, before.suspension_id)
+        assert await asked.after(down_s) == await asked.after(0) == fired
+        assert len(await asked.after(1000)) == (2 if fired[0][0] < len(remind) + (escalate is not None) else 1)
+
+
+@requirement("alarm:once")
+async def test_nothing_fires_after_the_answer_nor_when_the_time_is_over() -> None:
+    """spec: nothing after the question was answered"""
+    clock, settings = ManualClock(), policy(60, 120)
+    async with warden(Ledger(), store=MemoryStore(clock), settings=settings) as w:
+        answered = await Asked.by(w, clock)
+        assert await answered.after(60) == [(1, "remind")]
+        await answered.approve()
+        assert await answered.after(60) == [(1, "remind")]
+        cancelled = await Asked.by(w, clock)
+        await w.cancel_execution(cancelled.thread_id)
+        assert await cancelled.after(200) == []
+        late = await Asked.by(w, clock, tool_step("a", "displayConfirmation", {"action": "?", "timeoutSeconds": 100}))
+        assert await late.after(101) == []
+        assert (await w.get_execution(late.thread_id)).status == "rejected"
+
+
+@requirement("alarm:once")
+async def test_a_question_still_counts_as_asked_after_it_was_reminded_of_and_edited() -> None:
+    """ours: a reminder changes neither the digest nor what an approval is bound to; a revision keeps the schedule"""
+    clock, ledger = ManualClock(), Ledger()
+    async with warden(ledger, store=MemoryStore(clock), settings=policy(60, 120)) as w:
+        asked = await Asked.by(w, clock)
+        [shown] = (await w.get_execution(asked.thread_id)).suspensions
+        assert await asked.after(60) == [(1, "remind")]
+        [still] = (await w.get_execution(asked.thread_id)).suspensions
+        assert still.digest == shown.digest and still.revision == 1
+        edit = planwarden.Decision(approved=True, modified_args={"ids": [2]})
+        claim = Authority(assurance="claimed", channel="test", principal="local")
+        await w.service.answer(asked.thread_id, asked.suspension_id, edit, claim, principal="local")
+        [revised] = (await w.get_execution(asked.thread_id)).suspensions
+        assert revised.revision == 2
+        assert await asked.after(60) == [(1, "remind"), (2, "remind")]
+        await asked.approve()
+    assert ledger.lines == ["erase [2]"]
+
+
+@requirement("alarm:once")
+async def test_only_questions_to_people_are_reminded_of_and_without_a_schedule_nothing_is_stored() -> None:
+    """spec: every question to a person; no cost for questions without alarms"""
+    clock = ManualClock()
+    async with warden(store=MemoryStore(clock), settings=policy(60)) as w:
+        await w.execute_plan(plan(tool_step("a", "wait", {"seconds": 600})))
+        await w.execute_plan(plan({"id": "a", "description": "think"}))
+        assert await w.service.engine.store.next_deadline() == clock.now() + 600
+    async with warden(Ledger(), store=MemoryStore(clock)) as w:
+        await Asked.by(w, clock)
+        assert await w.service.engine.store.next_deadline() is None
+
+
+@requirement("alarm:once")
+async def test_two_processes_that_notice_the_same_alarm_record_it_once(back_end: BackEnd) -> None:
+    """spec: exactly once across processes; both have decided to write before either has written"""
+    clock, settings = back_end.clock, policy(60)
+    waiting, go = set[int](), anyio.Event()
+
+    def watching(number: int) -> WatchedStore:
+        async def hold(moment: Moment) -> None:
+            if (moment.call, moment.when) == ("append", "before") and clock.now() > began:
+                waiting.add(number)
+                if len(waiting) == 2:
+                    go.set()
+                await go.wait()
+
+        return WatchedStore(back_end.connect(), hold)
+
+    began = clock.now()
+    async with (
+        warden(Ledger(), store=watching(1), settings=settings) as first,
+        warden(Ledger(), store=watching(2), settings=settings) as second,
+    ):
+        asked = await Asked.by(first, clock)
+        clock.advance(60)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.service.engine.tick)
+            tasks.start_soon(second.service.engine.tick)
+        assert waiting == {1, 2} and await asked.fired() == [(1, "remind")]
+
+
+@requirement("alarm:once", "race:decision")
+async def test_a_decision_that_comes_first_silences_the_reminder_that_was_about_to_be_recorded(
+    back_end: BackEnd,
+) -> None:
+    """spec: nothing after the question was answered, whoever was on the way"""
+    clock, settings, ledger = back_end.clock, policy(60), Ledger()
+    held, go = anyio.Event(), anyio.Event()
+
+    async def hold(moment: Moment) -> None:
+        if (moment.call, moment.when) == ("append", "before"):
+            held.set()
+            await go.wait()
+
+    async with (
+        warden(ledger, store=WatchedStore(back_end.connect(), without_clockwork), settings=settings) as person,
+        warden(ledger, store=WatchedStore(back_end.connect(), hold), settings=settings) as clockwork,
+    ):
+        asked = await Asked.by(person, clock)
+        clock.advance(60)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(clockwork.service.engine.tick)
+            await held.wait()
+            await asked.approve()
+            go.set()
+        assert await asked.fired() == []
+        done = await person.get_execution(asked.thread_id)
+    assert done.status == "completed" and ledger.lines == ["erase [1]"]
+
+
+@requirement("alarm:once", "race:decision")
+async def test_a_reminder_that_comes_first_does_not_turn_the_decision_away(back_end: BackEnd) -> None:
+    """ours: the person saw the same question"""
+    clock, settings, ledger = back_end.clock, policy(60), Ledger()
+    held, go = anyio.Event(), anyio.Event()
+
+    async def hold(moment: Moment) -> None:
+        await without_clockwork(moment)
+        if (moment.call, moment.when) == ("append", "before") and not held.is_set():
+            held.set()
+            await go.wait()
+
+    async with (
+        warden(ledger, store=back_end.connect(), settings=settings) as clockwork,
+        warden(ledger, store=WatchedStore(back_end.connect(), hold), settings=settings) as person,
+    ):
+        asked = await Asked.by(clockwork, clock)
+        late = Asked(person, clock, asked.thread_id, asked.suspension_id)
+        clock.advance(60)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(late.approve)
+            await held.wait()
+            await clockwork.service.engine.tick()
+            assert await asked.fired() == [(1, "remind")]
+            go.set()
+        done = await person.get_execution(asked.thread_id)
+    assert done.status == "completed" and ledger.lines == ["erase [1]"]
+
+
+async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recorded_elsewhere(
+    back_end: BackEnd,
+) -> None:
+    """ours: whoever notices the alarm writes it, without taking the execution over"""
+    clock, settings = back_end.clock, policy(5)
+    reached, go = anyio.Event(), anyio.Event()
+
+    @planwarden.tool(name="slow", risk="read", effect="read")
+    async def slow() -> str:
+        """Waits."""
+        reached.set()
+        await go.wait()
+        return "done"
+
+    steps = plan(confirm("ask", dependencies=[]), tool_step("slow", "slow", dependencies=[]))
+    async with (
+        warden(tools=[slow], store=back_end.connect(), settings=settings) as owner,
+        warden(tools=[slow], store=back_end.connect(), settings=settings) as other,
+    ):
+        running = await owner.execute_plan(steps, wait_seconds=0)
+        await reached.wait()
+        asked = Asked(other, clock, running.thread_id, "")
+        assert await asked.after(5) == [(1, "remind")]
+        go.set()
+        done = await owner.service.engine.wait((await owner.service.newest(running.thread_id, "local")), 10)
+    assert done.status == "suspended" and done.steps["slow"].status == "completed"
+
+
+def test_the_schedule_is_sorted_and_ends_with_the_time_to_answer() -> None:
+    """ours"""
+    schedule = Schedule(remind_after_s=(30.0, 10.0), escalate_after_s=20.0, escalate_to=("bob",))
+    found = alarms(schedule, 100.0, 130.0)
+    assert [(alarm.kind, alarm.at) for alarm in found] == [("remind", 110.0), ("escalate", 120.0)]
+    assert [alarm.to for alarm in found] == [(), ("bob",)]
+    assert len(alarms(schedule, 100.0, None)) == 3
+
+
+FILE = """
+[approvals]
+remind_after_s = [600]
+escalate_after_s = 3600
+escalate_to = ["ops"]
+[tools.wipe]
+remind_after_s = [60, 300]
+escalate_after_s = 900
+escalate_to = ["bob", "carol"]
+[tools.quiet]
+remind_after_s = []
+escalate_after_s = 0
+[tools.plain]
+risk = "critical"
+"""
+
+
+def test_the_operators_file_says_when_to_remind_and_a_tool_may_differ(tmp_path: Path) -> None:
+    """spec: planwarden.toml, per tool and by default"""
+    file = tmp_path / "planwarden.toml"
+    file.write_text(FILE)
+    found = load_settings(home=tmp_path, environment={}).policy
+    default = Schedule(remind_after_s=(600,), escalate_after_s=3600, escalate_to=("ops",))
+    assert found.schedule("plain") == found.schedule("anything") == default
+    assert found.schedule("wipe").remind_after_s == (60, 300) and found.schedule("wipe").escalate_to == ("bob", "carol")
+    assert found.schedule("quiet").remind_after_s == () and found.schedule("quiet").escalate_after_s is None
+    # Nobody has to look at a pending question again because reminders come at another time.
+    file.write_text(FILE.replace("[60, 300]", "[61]").replace("3600", "4000"))
+    assert load_settings(home=tmp_path, environment={}).policy.policy_digest == found.policy_digest
+    file.write_text(FILE.replace('"critical"', '"dangerous"'))
+    assert load_settings(home=tmp_path, environment={}).policy.policy_digest != found.policy_digest
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[approvals]\nescalate_to = ['bob']", "approvals.escalate_to does nothing without escalate_after_s"),
+        ("[tools.a]\nescalate_to = ['bob']", 'tools."a".escalate_to does nothing without escalate_after_s'),
+        ("[tools.a]\nremind_after_s = [0]", "remind_after_s"),
+        ("[tools.a]\nremind_after_s = ['5']", "remind_after_s"),
+        ("[tools.a]\nremind_after = [5]", "unknown key"),
+        ("[tools.a]\nremind_after_s = [5, 60]\nanswer_within_s = 60", "nobody is reminded after 60 s"),
+        ("[approvals]\nescalate_after_s = 9e9", "escalate_after_s"),
+    ],
+)
+def test_a_schedule_that_cannot_be_kept_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """ours: no setting silently does nothing"""
+    (tmp_path / "planwarden.toml").write_text(text)
+    with pytest.raises(InvalidArguments, match=said):
+        load_settings(home=tmp_path, environment={})

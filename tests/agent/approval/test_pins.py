@@ -1,0 +1,216 @@
+"""Tools that change under a plan: noticed between plan, question, decision and dispatch, and asked about with the difference."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import StaleDefinition
+from planwarden.agent.core.pins import DIFFERENCE_CHARS, difference
+from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.base import Tool, define
+from tests.requirements import requirement
+from tests.support.wardens import plan, tool_step
+from tests.tools.downstream.support import Place, approved, called, listed, until
+
+pytestmark = pytest.mark.anyio
+TEXT: dict[str, JsonValue] = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+class Changing:
+    """A warden with one tool that can become another one at any moment."""
+
+    def __init__(self, risk: Risk = "read") -> None:
+        self.ran: list[str] = []
+        self.warden = planwarden.Warden(settings=Settings(home=Path("/nonexistent")), store=MemoryStore())
+        self.definition = ToolDefinition(name="g_t", description="First.", input_schema=TEXT, risk=risk)
+        self.become()
+
+    def become(self, **changes: Any) -> None:
+        made = define(replace(self.definition, **changes, digest=""))
+        self.definition = made
+
+        async def call(arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
+            self.ran.append(made.description)
+            return arguments
+
+        self.warden.tools.replace_group("g", [Tool(made, call)])
+
+    def confirming(self) -> dict[str, JsonValue]:
+        """A plan that asks before it calls the tool."""
+        return plan(tool_step("ask", "displayConfirmation", {"action": "go?"}), tool_step("do", "g_t", {"text": "x"}))
+
+
+async def answered(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
+    return await approved(warden, execution)
+
+
+@requirement("downstream:pins")
+async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_needs_no_approval() -> None:
+    """spec: approvals, law 6"""
+    changing = Changing("read")
+    async with changing.warden as warden:
+        execution = await warden.execute_plan(changing.confirming())
+        changing.become(description="Second.", input_schema={**TEXT, "required": ["text"]})
+        execution = await answered(warden, execution)
+        [question] = execution.suspensions
+        assert (question.kind, question.risk) == ("approval", "confirm") and changing.ran == []
+        assert question.message.startswith(
+            'g_t changed since the plan was accepted: arguments now required: "text"; '
+            'description "First." is now "Second.". Run g_t?'
+        )
+        execution = await answered(warden, execution)
+        assert execution.status == "completed" and changing.ran == ["Second."]
+
+
+@requirement("downstream:pins")
+async def test_a_tool_that_changed_between_question_and_decision_is_asked_about_again() -> None:
+    """spec: approvals, law 6"""
+    changing = Changing("dangerous")
+    async with changing.warden as warden:
+        execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
+        changing.become(description="Second.")
+        with pytest.raises(StaleDefinition, match="changed after it was shown: description"):
+            await answered(warden, execution)
+        execution = await warden.get_execution(execution.thread_id)
+        [question] = execution.suspensions
+        assert "changed after it was shown: description" in question.message and changing.ran == []
+        execution = await answered(warden, execution)
+        assert execution.status == "completed" and changing.ran == ["Second."]
+
+
+@requirement("downstream:pins")
+async def test_a_changed_tool_that_no_longer_takes_the_approved_arguments_is_not_run() -> None:
+    """ours"""
+    changing = Changing("dangerous")
+    async with changing.warden as warden:
+        execution = await warden.execute_plan(plan(tool_step("do", "g_t", {"text": "x"})))
+        changing.become(input_schema={"type": "object", "required": ["other"]})
+        execution = await answered(warden, execution)
+        assert execution.status == "failed" and changing.ran == []
+        assert execution.steps[0].error is not None and '"other" is a required' in execution.steps[0].error.message
+
+
+@requirement("downstream:pins")
+async def test_an_approval_of_the_changed_tool_holds_for_later_calls_that_need_none() -> None:
+    """ours: one look at the difference is enough"""
+    changing = Changing("read")
+    async with changing.warden as warden:
+        steps = plan(
+            tool_step("ask", "displayConfirmation", {"action": "go?"}),
+            tool_step("one", "g_t", {"text": "1"}),
+            tool_step("two", "g_t", {"text": "2"}),
+        )
+        execution = await warden.execute_plan(steps)
+        changing.become(description="Second.")
+        execution = await answered(warden, await answered(warden, execution))
+        assert execution.status == "completed" and len(changing.ran) == 2
+
+
+@requirement("downstream:pins")
+async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
+    """spec: approvals, confirms"""
+    changing = Changing("dangerous")
+    async with changing.warden as warden:
+        steps = plan(
+            tool_step("ask", "displayConfirmation", {"action": "go?"}, confirms=["do"]),
+            tool_step("do", "g_t", {"text": "x"}),
+        )
+        execution = await warden.execute_plan(steps)
+        changing.become(description="Second.")
+        with pytest.raises(StaleDefinition, match="a tool that it covers changed"):
+            await answered(warden, execution)
+        execution = await warden.get_execution(execution.thread_id)
+        assert execution.status == "suspended" and changing.ran == []
+        execution = await answered(warden, execution)
+        assert execution.status == "completed" and changing.ran == ["Second."]
+
+
+@requirement("downstream:pins")
+async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_asked_about(tmp_path: Path) -> None:
+    """spec: issue, rug pulls; the cached listing is what the plan was accepted with"""
+    place = Place(tmp_path)
+    place.serve(d="good")
+    reads: dict[str, JsonValue] = {"readOnlyHint": True}
+    place.offer(listed("note", annotations=reads) | {"inputSchema": TEXT})
+    async with place.warden() as warden:
+        await warden.search_tools()
+    place.offer(listed("note", annotations=reads) | {"inputSchema": TEXT, "description": "Sends it away."})
+    async with place.warden() as warden:
+        execution = await called(warden, "d_note", {"text": "x"})
+        [question] = execution.suspensions
+        assert "d_note changed while it was called: description" in question.message
+        assert "Sends it away." in question.message and "note x" not in place.ledger
+        execution = await approved(warden, execution)
+        assert execution.status == "completed"
+    assert place.ledger.count("note x") == 1
+
+
+@requirement("downstream:pins")
+async def test_a_change_between_two_processes_is_noticed_at_the_decision(tmp_path: Path) -> None:
+    """ours: the question was asked by a process that is gone"""
+    place = Place(tmp_path, settings="")
+    place.serve(d="good")
+    place.offer(listed("note") | {"inputSchema": TEXT})
+    store = MemoryStore()
+    async with place.warden(store) as warden:
+        execution = await called(warden, "d_note", {"text": "x"})
+    place.offer(listed("note") | {"inputSchema": TEXT, "description": "Sends it away."})
+    async with place.warden(store) as warden:
+        execution = await approved(warden, execution)
+        [question] = execution.suspensions
+        assert "d_note changed" in question.message and "note x" not in place.ledger
+        assert (await approved(warden, execution)).status == "completed"
+    assert place.ledger.count("note x") == 1
+
+
+async def test_pins_survive_the_store_and_the_fold(tmp_path: Path) -> None:
+    """ours"""
+    settings = Settings(home=tmp_path)
+    async with planwarden.Warden(settings=settings) as warden:
+        execution = await warden.execute_plan(plan(tool_step("ask", "displayConfirmation", {"action": "go?"})))
+    async with planwarden.Warden(settings=settings) as warden:
+        state = await warden.service.newest(execution.thread_id, "local")
+        known = warden.tools.get("displayConfirmation")
+        assert known is not None and state.pins == {"displayConfirmation": known.digest[:32]}
+
+
+def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:
+    """ours"""
+    before = ToolDefinition(name="t", description="Same start, then good.", input_schema=TEXT)
+    after = replace(
+        before,
+        description="Same start, then\n\x1b[2J\u202eevil." + "x" * 5_000,
+        risk="read",
+        input_schema={"type": "object", "properties": {f"p{n}": {} for n in range(50)}},
+        output_schema={"type": "object"},
+        annotations={"readOnlyHint": True},
+    )
+    found = difference(before, after)
+    assert found.startswith("risk dangerous is now read; arguments added: ") and "and 45 more" in found
+    assert found.isprintable() and found.isascii() and len(found) <= DIFFERENCE_CHARS
+    assert difference(None, after) == "what it was before is not known here any more"
+    assert difference(before, before).startswith("it is not the same tool")
+
+
+async def test_a_listing_that_is_told_to_have_changed_and_has_not_asks_nobody(tmp_path: Path) -> None:
+    """ours: the order of keys is no change"""
+    place = Place(tmp_path)
+    place.serve(d="restless")
+    entry = listed("echo", annotations={"readOnlyHint": True}) | {"inputSchema": TEXT}
+    place.offer(entry)
+    async with place.warden() as warden:
+        execution = await warden.execute_plan(
+            plan(tool_step("one", "d_echo", {"text": "1"}), tool_step("ask", "displayConfirmation", {"action": "?"})),
+            wait_seconds=20,
+        )
+        place.offer(dict(reversed(entry.items())), listed("new"))
+        await called(warden, "d_echo", {"text": "x"})
+        await until(lambda: warden.tools.get("d_new") is not None)
+        assert (await approved(warden, execution)).status == "completed"
+        assert (await called(warden, "d_echo", {"text": "x"})).status == "completed"

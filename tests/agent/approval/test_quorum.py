@@ -1,0 +1,162 @@
+"""Critical calls: a signature or somebody else, several people, and what changes under a pending question."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, StaleRevision
+from planwarden.agent.core import events as ev
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.policy import Policy
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+YES, NO = planwarden.Decision(approved=True), planwarden.Decision(approved=False)
+PLAN = plan(tool_step("a", "wipe", {"target": "old"}))
+
+
+def wipe(ledger: Ledger, description: str = "Wipe it.") -> object:
+    @planwarden.tool(name="wipe", risk="critical", description=description)
+    async def tool(target: str) -> dict[str, JsonValue]:
+        ledger.lines.append(f"wipe {target}")
+        return {"wiped": target}
+
+    return tool
+
+
+def settings(**policy: object) -> Settings:
+    # The fields are the policy's own; a wrong one raises at once.
+    return Settings(home=Path("/nonexistent"), policy=Policy(**policy))  # pyright: ignore[reportArgumentType]
+
+
+def by(principal: str, assurance: ev.Assurance = "human", digest: str | None = None) -> Authority:
+    return Authority(assurance=assurance, channel="test", principal=principal, digest=digest)
+
+
+@requirement("approval:critical")
+@pytest.mark.parametrize(
+    ("policy", "who", "assurance", "runs"),
+    [
+        ({}, "local", "human", False),
+        ({}, "local", "signed", True),
+        ({}, "bob", "human", True),
+        ({}, "bob", "client", False),
+        ({"critical": "second"}, "local", "signed", False),
+        ({"critical": "second"}, "bob", "human", True),
+        ({"approvers": ("carol",)}, "bob", "signed", False),
+        ({"approvers": ("carol",)}, "carol", "human", True),
+        ({"same_person": frozenset({"local", "ann"})}, "ann", "human", False),
+        ({"same_person": frozenset({"local", "ann"})}, "ann", "signed", True),
+        ({}, "local", "claimed", False),
+        ({"trust_caller": True}, "local", "claimed", True),
+    ],
+)
+async def test_who_may_approve_a_critical_call(
+    policy: dict[str, object], who: str, assurance: ev.Assurance, runs: bool
+) -> None:
+    """spec: approvals.md, risk and assurance"""
+    ledger = Ledger()
+    async with warden(tools=[wipe(ledger)], settings=settings(**policy)) as w:
+        asked = await w.execute_plan(PLAN)
+        [question] = asked.suspensions
+        done = await w.service.answer(
+            asked.thread_id, question.suspension_id, YES, by(who, assurance), principal="local"
+        )
+    assert ledger.lines == (["wipe old"] if runs else [])
+    assert done.status == ("completed" if runs else "suspended")
+    assert done.awaiting == (None if runs else "human")
+
+
+@requirement("approval:quorum")
+async def test_two_of_three_people_are_needed_and_each_counts_once() -> None:
+    """spec: approvals.md, assurance second"""
+    ledger = Ledger()
+    rules = settings(critical="second", quorum=2, approvers=("bob", "carol", "dan"))
+    async with warden(tools=[wipe(ledger)], settings=rules) as w:
+        asked = await w.execute_plan(PLAN)
+        [question] = asked.suspensions
+        place = (asked.thread_id, question.suspension_id)
+        assert question.quorum == 2 and question.needs == "second"
+        for who in ("bob", "bob", "local", "eve"):
+            waiting = await w.service.answer(*place, YES, by(who), principal="local")
+            assert waiting.status == "suspended" and ledger.lines == []
+            assert [vote.principal for vote in waiting.suspensions[0].endorsements] == ["bob"]
+        assert "2 different people must decide (1 did)" in waiting.next_action
+        done = await w.service.answer(*place, YES, by("carol"), principal="local")
+        rows = (await w.service.audit.page()).rows
+    assert done.status == "completed" and ledger.lines == ["wipe old"]
+    assert [row.kind for row in rows] == ["policy", "asked", "endorsed", "decided"]
+    assert rows[-1].facts["principal"] == "carol" and rows[-1].facts["assurance"] == "second"
+
+
+@requirement("approval:quorum")
+async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_enough() -> None:
+    """spec: approvals.md, law 5"""
+    ledger = Ledger()
+    async with warden(tools=[wipe(ledger)], settings=settings(critical="second", quorum=2)) as w:
+        asked = await w.execute_plan(PLAN)
+        [question] = asked.suspensions
+        place = (asked.thread_id, question.suspension_id)
+        await w.service.answer(*place, YES, by("bob"), principal="local")
+        edit = planwarden.Decision(approved=True, modified_args={"target": "older"})
+        edited = await w.service.answer(*place, edit, by("carol"), principal="local")
+        [now] = edited.suspensions
+        assert [vote.principal for vote in now.endorsements] == ["carol"] and now.revision == 2
+        with pytest.raises(StaleRevision):
+            await w.service.answer(*place, YES, by("dan", digest=question.digest), principal="local")
+        rejected = await w.service.answer(*place, NO, by("dan", digest=now.digest), principal="local")
+    assert rejected.status == "rejected" and ledger.lines == []
+
+
+@requirement("approval:stale")
+async def test_a_question_whose_tool_changed_is_revised_instead_of_approved() -> None:
+    """spec: approvals.md, law 6; the person looks again at what would run now"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(tools=[wipe(ledger)], store=store) as w:
+        asked = await w.execute_plan(PLAN)
+    [question] = asked.suspensions
+    place = (asked.thread_id, question.suspension_id)
+    async with warden(tools=[wipe(ledger, "Wipe it and everything else.")], store=store) as w:
+        with pytest.raises(StaleDefinition, match="wipe changed after it was shown") as refused:
+            await w.service.answer(*place, YES, by("bob", digest=question.digest), principal="local")
+        assert ledger.lines == [] and refused.value.details["revision"] == 2
+        [now] = (await w.get_execution(asked.thread_id)).suspensions
+        assert now.revision == 2 and now.digest == refused.value.details["digest"] != question.digest
+        done = await w.service.answer(*place, YES, by("bob", digest=now.digest), principal="local")
+    assert done.status == "completed" and ledger.lines == ["wipe old"]
+
+
+@requirement("approval:stale")
+async def test_a_question_asked_under_an_older_policy_is_judged_under_the_new_one() -> None:
+    """spec: approvals.md, law 7"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(tools=[wipe(ledger)], store=store) as w:
+        asked = await w.execute_plan(PLAN)
+    place = (asked.thread_id, asked.suspensions[0].suspension_id)
+    async with warden(tools=[wipe(ledger)], store=store, settings=settings(critical="second", quorum=2)) as w:
+        with pytest.raises(StaleDefinition, match="policy changed"):
+            await w.service.answer(*place, YES, by("bob"), principal="local")
+        [now] = (await w.get_execution(asked.thread_id)).suspensions
+        assert (now.needs, now.quorum, now.revision) == ("second", 2, 2)
+        assert ledger.lines == []
+        rejected = await w.service.answer(*place, NO, by("local"), principal="local")
+    assert rejected.status == "rejected"
+
+
+@requirement("approval:critical")
+def test_the_operators_file_says_who_decides(tmp_path: Path) -> None:
+    """ours"""
+    file = tmp_path / "planwarden.toml"
+    file.write_text('[approvals]\ncritical = "second"\nquorum = 2\napprovers = ["bob", "carol"]\n')
+    policy = load_settings(home=tmp_path, environment={}).policy
+    assert (policy.critical, policy.quorum, policy.approvers) == ("second", 2, ("bob", "carol"))
+    assert policy.policy_digest != Policy().policy_digest
+    file.write_text('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]\n')
+    with pytest.raises(InvalidArguments, match="quorum is 3, but approvers names 2"):
+        load_settings(home=tmp_path, environment={})

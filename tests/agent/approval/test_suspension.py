@@ -1,0 +1,598 @@
+"""Suspension and resume: who is asked, what the answer does, and that it does it once."""
+
+import asyncio
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    StaleRevision,
+    ThreadBusy,
+    UnknownSuspension,
+    UnknownThread,
+)
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from tests.support.wardens import Ledger, asked_step, calls, confirm, plan, says, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+YES, NO = planwarden.Decision(approved=True), planwarden.Decision(approved=False, reason="too risky")
+
+
+async def test_a_dangerous_call_waits_and_runs_once_with_the_shown_arguments() -> None:
+    """ours: approvals.md law 2"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1, 2]})))
+        assert (asked.status, asked.awaiting, ledger.lines) == ("suspended", "human", [])
+        [question] = asked.suspensions
+        assert (question.kind, question.risk, question.needs) == ("approval", "dangerous", "human")
+        assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1, 2]}
+        done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
+    assert done.status == "completed" and ledger.lines == ["erase [1, 2]"]
+
+
+async def test_a_rejected_step_is_rejected_and_what_depends_on_it_is_skipped() -> None:
+    """ours: approvals.md law 4"""
+    ledger = Ledger()
+    steps = plan(
+        confirm("a"), tool_step("b", "note", {"text": "b"}), tool_step("c", "note", {"text": "c"}, dependencies=[])
+    )
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(steps)
+        done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, NO)
+    assert statuses(done) == {"a": "rejected", "b": "skipped", "c": "completed"}
+    assert done.status == "rejected" and ledger.lines == ["note c"]
+    assert "too risky" in (done.output or "")
+
+
+@pytest.mark.parametrize(
+    ("on_reject", "expected", "status"),
+    [
+        ("skip", {"a": "rejected", "b": "skipped", "c": "skipped", "d": "completed"}, "rejected"),
+        ("stop", {"a": "rejected", "b": "skipped", "c": "skipped", "d": "skipped"}, "rejected"),
+        ("continue", {"a": "rejected", "b": "skipped", "c": "completed", "d": "completed"}, "completed"),
+    ],
+)
+async def test_on_reject_says_what_goes_on_but_never_what_the_question_covered(
+    on_reject: str, expected: dict[str, str], status: str
+) -> None:
+    """ours"""
+    ledger = Ledger()
+    steps = plan(
+        confirm("a", confirms=["b"], onReject=on_reject),
+        tool_step("b", "erase", {"ids": [1]}, dependencies=["a"]),
+        tool_step("c", "note", {"text": "c"}, dependencies=["a"]),
+        confirm("d", "another", dependencies=[]),
+    )
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(steps)
+        first = next(q for q in asked.suspensions if q.step_id == "a")
+        done = await w.resume_execution(asked.thread_id, first.suspension_id, NO)
+        for question in done.suspensions:
+            done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
+    assert "erase [1]" not in ledger.lines
+    assert statuses(done)["b"] == expected["b"] and statuses(done)["c"] == expected["c"] and done.status == status
+
+
+async def test_one_confirmation_covers_the_calls_it_names_and_needs_what_the_highest_of_them_needs() -> None:
+    """ours: approvals.md confirms"""
+    ledger = Ledger()
+    steps = plan(
+        tool_step("a", "find", {"topic": "t"}),
+        confirm("b", confirms=["c"]),
+        tool_step("c", "erase", {"ids": {"$from": "a", "pointer": "/ids"}}),
+    )
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(steps)
+        [question] = asked.suspensions
+        assert (question.risk, question.needs) == ("dangerous", "human")
+        assert [covered.arguments for covered in question.confirms] == [{"ids": [1, 2, 3]}]
+        done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
+    assert done.status == "completed" and ledger.lines == ["erase [1, 2, 3]"]
+
+
+async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown() -> None:
+    """ours"""
+    ledger = Ledger()
+    script = [calls(("erase", {"ids": [9]}))]
+    async with warden(ledger, script=script) as w:
+        asked = await w.execute_plan(plan(confirm("a", confirms=["b"]), asked_step("b", "erase")))
+        again = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+    assert again.status == "suspended" and again.suspensions[0].kind == "approval" and ledger.lines == []
+
+
+async def test_calls_before_a_question_keep_their_results_and_calls_after_it_wait() -> None:
+    """ours: law 4"""
+    ledger = Ledger()
+    batch = calls(
+        ("note", {"text": "before"}), ("displayConfirmation", {"action": "go on?"}), ("note", {"text": "after"})
+    )
+    steps = plan(asked_step("a", "note", "displayConfirmation"))
+    async with warden(ledger, script=[batch]) as w:
+        asked = await w.execute_plan(steps)
+        assert ledger.lines == ["note before"]
+        done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+    assert done.status == "completed" and ledger.lines == ["note before", "note after"]
+    assert done.usage.model_calls == 1
+
+
+async def test_two_questions_in_one_batch_are_two_decisions() -> None:
+    """ours: law 4"""
+    batch = calls(("displayConfirmation", {"action": "one"}), ("displayConfirmation", {"action": "two"}))
+    async with warden(script=[batch]) as w:
+        first = await w.execute_plan(plan(asked_step("a", "displayConfirmation")))
+        second = await w.resume_execution(first.thread_id, first.suspensions[0].suspension_id, YES)
+        assert second.status == "suspended" and second.suspensions[0].message == "two"
+        done = await w.resume_execution(first.thread_id, second.suspensions[0].suspension_id, YES)
+    assert done.status == "completed"
+
+
+async def test_a_confirmation_repeated_with_the_same_arguments_returns_the_recorded_decision() -> None:
+    """spec: wire.md plan"""
+    batch = calls(("displayConfirmation", {"action": "one"}), ("displayConfirmation", {"action": "one"}))
+    async with warden(script=[batch]) as w:
+        asked = await w.execute_plan(plan(asked_step("a", "displayConfirmation")))
+        done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+    assert done.status == "completed" and len(done.steps[0].actual_tool_calls) == 2
+
+
+async def test_a_gated_effect_is_asked_for_each_time() -> None:
+    """spec: wire.md plan"""
+    ledger = Ledger()
+    script = [calls(("erase", {"ids": [1]}), ("erase", {"ids": [1]}))]
+    async with warden(ledger, script=script) as w:
+        first = await w.execute_plan(plan(asked_step("a", "erase")))
+        second = await w.resume_execution(first.thread_id, first.suspensions[0].suspension_id, YES)
+        assert second.status == "suspended" and ledger.lines == ["erase [1]"]
+        assert second.suspensions[0].suspension_id != first.suspensions[0].suspension_id
+
+
+async def test_branches_that_need_nobody_go_on_and_several_questions_are_open_at_once() -> None:
+    """ours: law 4"""
+    ledger = Ledger()
+    steps = plan(
+        confirm("a", dependencies=[]),
+        confirm("b", dependencies=[]),
+        tool_step("c", "note", {"text": "c"}, dependencies=[]),
+    )
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(steps)
+        assert ledger.lines == ["note c"] and {q.step_id for q in asked.suspensions} == {"a", "b"}
+        for question in asked.suspensions:
+            asked = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
+    assert asked.status == "completed"
+
+
+async def test_independent_steps_run_at_the_same_time() -> None:
+    """ours: DAG execution; each tool waits until the other one has started"""
+    started = [anyio.Event(), anyio.Event()]
+
+    @planwarden.tool(risk="read")
+    async def meet(me: int) -> str:
+        """Wait for the other one."""
+        started[me].set()
+        with anyio.fail_after(60):
+            await started[1 - me].wait()
+        return "met"
+
+    steps = plan(tool_step("a", "meet", {"me": 0}, dependencies=[]), tool_step("b", "meet", {"me": 1}, dependencies=[]))
+    async with warden(tools=[meet]) as w:
+        execution = await w.execute_plan(steps)
+    assert execution.status == "completed"
+
+
+async def test_the_same_answer_again_is_recognised_and_a_different_one_is_refused() -> None:
+    """ours: approvals.md law 3"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        suspension_id = asked.suspensions[0].suspension_id
+        for _ in range(3):
+            done = await w.resume_execution(asked.thread_id, suspension_id, YES)
+            assert done.status == "completed"
+        with pytest.raises(AlreadyDecided):
+            await w.resume_execution(asked.thread_id, suspension_id, NO)
+    assert ledger.lines == ["erase [1]"]
+
+
+async def test_edited_arguments_are_checked_made_a_revision_and_run() -> None:
+    """ours: approvals.md law 5"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1, 2]})))
+        suspension_id = asked.suspensions[0].suspension_id
+        with pytest.raises(InvalidArguments, match="modifiedArgs"):
+            wrong = planwarden.Decision(approved=True, modified_args={"ids": "all"})
+            await w.resume_execution(asked.thread_id, suspension_id, wrong)
+        assert (await w.get_execution(asked.thread_id)).status == "suspended"
+        edited = planwarden.Decision(approved=True, modified_args={"ids": [2]})
+        done = await w.resume_execution(asked.thread_id, suspension_id, edited)
+    assert ledger.lines == ["erase [2]"] and done.steps[0].actual_tool_calls[0].arguments == {"ids": [2]}
+
+
+async def test_edits_without_authority_make_a_new_revision_that_a_person_has_to_look_at() -> None:
+    """ours: approvals.md law 5"""
+    ledger = Ledger()
+    model = Authority(assurance="claimed", channel="mcp", principal="local")
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        [question] = asked.suspensions
+        claimed = planwarden.Decision(approved=True, modified_args={"ids": [1, 2, 3]})
+        still = await w.service.answer(
+            asked.thread_id, question.suspension_id, claimed, model, principal="local", wait_seconds=0
+        )
+        [revised] = still.suspensions
+        assert (still.status, still.awaiting, revised.revision, ledger.lines) == ("suspended", "human", 2, [])
+        seen_before = Authority(assurance="human", channel="terminal", principal="me", digest=question.digest)
+        with pytest.raises(StaleRevision):
+            await w.service.answer(asked.thread_id, question.suspension_id, YES, seen_before, principal="local")
+        seen_now = Authority(assurance="human", channel="terminal", principal="me", digest=revised.digest)
+        await w.service.answer(asked.thread_id, question.suspension_id, YES, seen_now, principal="local")
+    assert ledger.lines == ["erase [1, 2, 3]"]
+
+
+@pytest.mark.parametrize("assurance", ["claimed", "client"])
+async def test_a_claim_or_a_form_never_releases_a_dangerous_call(assurance: str) -> None:
+    """ours: approvals.md risk table"""
+    ledger = Ledger()
+    weak = Authority(assurance="claimed" if assurance == "claimed" else "client", channel="mcp", principal="local")
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        suspension_id = asked.suspensions[0].suspension_id
+        still = await w.service.answer(asked.thread_id, suspension_id, YES, weak, principal="local")
+    assert still.status == "suspended" and still.awaiting == "human" and ledger.lines == []
+
+
+async def test_approved_has_to_be_a_boolean() -> None:
+    """ours: approvals.md must hold"""
+    for wrong in ("false", "true", 1, 0):
+        with pytest.raises(InvalidArguments):
+            planwarden.Decision(approved=wrong)  # type: ignore[arg-type]  # the point of the test is the wrong type
+
+
+async def test_a_form_is_checked_and_its_content_is_the_result() -> None:
+    """spec: wire.md requestInput"""
+    form: JsonValue = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "minLength": 2}},
+        "required": ["city"],
+    }
+    ledger = Ledger()
+    steps = plan(
+        tool_step("a", "requestInput", {"message": "Where?", "form": form}),
+        tool_step("b", "note", {"text": {"$from": "a", "pointer": "/content/city"}}),
+    )
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(steps)
+        [question] = asked.suspensions
+        assert question.kind == "input" and question.answer_schema == form
+        with pytest.raises(InvalidArguments, match="city"):
+            await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(content={}))
+        await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(content={"city": "Bern"}))
+    assert ledger.lines == ["note Bern"]
+
+
+async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
+    """ours: law 4"""
+    asked_of: list[str] = []
+
+    @planwarden.tool(execution_mode="blocking", risk="confirm")
+    async def consult(who: str) -> str:
+        """Ask somebody."""
+        asked_of.append(who)
+        return f"Please ask {who}"
+
+    async with warden(tools=[consult]) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "consult", {"who": "Ann"})))
+        [question] = asked.suspensions
+        assert asked.status == "suspended" and question.message == "Please ask Ann"
+        done = await w.resume_execution(asked.thread_id, question.suspension_id, YES)
+    assert done.steps[0].result == {"approved": True} and asked_of == ["Ann"]
+
+
+async def test_a_blocking_tool_gets_its_payload_back_together_with_the_decision() -> None:
+    """spec: design.md law 4"""
+
+    async def finish(payload: JsonValue, decision: JsonValue) -> JsonValue:
+        return {"payload": payload, "decision": decision}
+
+    @planwarden.tool(execution_mode="blocking", risk="confirm", on_resume=finish)
+    async def book(seat: str) -> planwarden.Suspend:
+        """Hold a seat and ask."""
+        return planwarden.Suspend(message=f"Book {seat}?", resume_payload={"hold": seat})
+
+    async with warden(tools=[book]) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "book", {"seat": "4A"})))
+        done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+    assert done.steps[0].result == {"payload": {"hold": "4A"}, "decision": {"approved": True}}
+
+
+async def test_an_unanswered_question_is_rejected_when_its_time_is_over() -> None:
+    """ours: approvals.md risk table"""
+    clock = ManualClock()
+    steps = plan(tool_step("a", "displayConfirmation", {"action": "go on?", "timeoutSeconds": 60}))
+    async with warden(store=MemoryStore(clock)) as w:
+        asked = await w.execute_plan(steps)
+        await w.service.engine.tick()
+        assert (await w.get_execution(asked.thread_id)).status == "suspended"
+        clock.advance(61)
+        with pytest.raises(Expired):
+            await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        await w.service.engine.tick()
+        done = await w.get_execution(asked.thread_id, observations_after=0)
+    assert done.status == "rejected"
+    assert "SUSPENSION_TIMEOUT" in [observation.type for observation in done.observations or ()]
+
+
+async def test_waiting_is_durable_and_ends_by_the_clock() -> None:
+    """spec: issue, built-in tools"""
+    clock = ManualClock()
+    async with warden(store=MemoryStore(clock)) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "wait", {"seconds": 3600})))
+        assert asked.status == "suspended" and asked.suspensions == () and asked.awaiting is None
+        clock.advance(3601)
+        await w.service.engine.tick()
+        done = await w.get_execution(asked.thread_id)
+    assert done.status == "completed"
+
+
+async def test_a_busy_thread_refuses_new_work_and_names_what_is_pending() -> None:
+    """spec: wire.md thread_busy"""
+    async with warden() as w:
+        asked = await w.execute_plan(plan(confirm("a")))
+        with pytest.raises(ThreadBusy) as refused:
+            await w.execute_plan(plan(confirm("b")), thread_id=asked.thread_id)
+        assert asked.suspensions[0].suspension_id in str(refused.value.details)
+        await w.cancel_execution(asked.thread_id, reason="changed my mind")
+        again = await w.execute_plan(plan(confirm("b")), thread_id=asked.thread_id)
+    assert again.status == "suspended" and again.thread_id == asked.thread_id
+
+
+async def test_cancelling_withdraws_the_questions_and_runs_nothing_more() -> None:
+    """ours"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        cancelled = await w.cancel_execution(asked.thread_id)
+        assert cancelled.status == "cancelled" and cancelled.suspensions == ()
+        with pytest.raises(AlreadyDecided):
+            await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+        assert (await w.list_suspensions()).total == 0
+    assert ledger.lines == []
+
+
+async def test_cancelling_stops_a_call_that_is_running() -> None:
+    """ours: an effect that was cut short is not claimed either way"""
+    started = anyio.Event()
+
+    @planwarden.tool(risk="read")
+    async def hang() -> str:
+        """Never ends."""
+        started.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    async with warden(tools=[hang]) as w:
+        running = await w.execute_plan(plan(tool_step("a", "hang")), wait_seconds=0)
+        await started.wait()
+        done = await w.cancel_execution(running.thread_id)
+    assert done.status == "cancelled" and done.steps[0].actual_tool_calls[0].status == "outcome_unknown"
+
+
+async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by_itself() -> None:
+    """spec: design.md durability contract"""
+    attempts: list[int] = []
+
+    @planwarden.tool(risk="read", timeout_s=0.01)
+    async def pay(amount: int) -> str:
+        """Pay, slowly the first time."""
+        attempts.append(amount)
+        if len(attempts) == 1:
+            await anyio.sleep_forever()
+        return "paid"
+
+    async with warden(tools=[pay]) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "pay", {"amount": 5})))
+        [question] = asked.suspensions
+        assert question.kind == "reconcile" and attempts == [5]
+        with pytest.raises(InvalidArguments):
+            await w.resume_execution(asked.thread_id, question.suspension_id, YES)
+        content: JsonValue = {"happened": False}
+        done = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(content=content))
+    assert done.status == "completed" and attempts == [5, 5] and done.steps[0].result == "paid"
+
+
+@pytest.mark.parametrize(
+    ("decision", "status", "result"),
+    [
+        (planwarden.Decision(content={"happened": True, "result": "receipt 7"}), "completed", "receipt 7"),
+        (planwarden.Decision(approved=False), "failed", None),
+    ],
+)
+async def test_a_reconciled_call_takes_the_given_result_or_gives_the_step_up(
+    decision: planwarden.Decision, status: str, result: JsonValue
+) -> None:
+    """spec: wire.md decision"""
+    attempts: list[int] = []
+
+    @planwarden.tool(risk="read")
+    async def pay() -> str:
+        """Lose the connection."""
+        attempts.append(1)
+        raise planwarden.OutcomeUnknown("the connection was lost")
+
+    async with warden(tools=[pay]) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "pay")))
+        done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, decision)
+    assert (done.status, done.steps[0].result, len(attempts)) == (status, result, 1)
+
+
+async def test_a_read_that_times_out_fails_without_a_question() -> None:
+    """ours"""
+
+    @planwarden.tool(risk="read", effect="read", timeout_s=0.01)
+    async def look() -> str:
+        """Never ends."""
+        await anyio.sleep_forever()
+        return "never"
+
+    async with warden(tools=[look]) as w:
+        done = await w.execute_plan(plan(tool_step("a", "look")))
+    assert done.status == "failed" and done.steps[0].error is not None and done.steps[0].error.code == "timeout"
+
+
+async def test_unknown_and_foreign_ids_look_the_same() -> None:
+    """ours: approvals.md order of checks"""
+    async with warden() as w:
+        mine = await w.execute_plan(plan(confirm("a")), principal="ann")
+        messages: set[str] = set()
+        for thread_id in (mine.thread_id, "0" * 32):
+            suspension = mine.suspensions[0].suspension_id if thread_id == mine.thread_id else "1" * 32
+            with pytest.raises(UnknownThread) as unknown:
+                await w.get_execution(thread_id, principal="bob")
+            messages.add(unknown.value.message.replace(thread_id, "ID"))
+            with pytest.raises(UnknownSuspension) as missing:
+                await w.resume_execution(thread_id, suspension, YES, principal="bob")
+            messages.add(missing.value.message.replace(thread_id, "ID").replace(suspension, "SUSPENSION"))
+        assert len(messages) == 2 and (await w.list_suspensions(principal="bob")).total == 0
+
+
+async def test_the_caller_thinks_when_no_model_is_configured() -> None:
+    """spec: wire.md caller suspensions"""
+    ledger = Ledger()
+    async with warden(ledger) as w:
+        asked = await w.run_goal("write a note")
+        [planning] = asked.suspensions
+        assert (planning.addressee, planning.kind, asked.awaiting) == ("caller", "plan", "caller")
+        assert "note: Write a line." in (planning.prompt or "") and planning.answer_schema is not None
+        asked = await w.submit_answer(asked.thread_id, planning.suspension_id, plan(asked_step("a", "note")))
+        [stepping] = asked.suspensions
+        assert stepping.kind == "step" and [tool.name for tool in stepping.tools] == ["note"]
+        asked = await w.submit_answer(asked.thread_id, stepping.suspension_id, {"content": "I wrote it."})
+        [enforced] = asked.suspensions
+        assert "did not count" in (enforced.prompt or "") and asked.steps[0].retries == 1
+        call: JsonValue = {"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}
+        asked = await w.submit_answer(asked.thread_id, enforced.suspension_id, call)
+        [synthesis] = asked.suspensions
+        assert synthesis.kind == "synthesis" and ledger.lines == ["note x"]
+        done = await w.submit_answer(asked.thread_id, synthesis.suspension_id, {"content": "Written."})
+    assert (done.status, done.output) == ("completed", "Written.")
+
+
+async def test_the_caller_cannot_answer_a_question_to_a_person() -> None:
+    """ours"""
+    async with warden() as w:
+        asked = await w.execute_plan(plan(confirm("a")))
+        with pytest.raises(InvalidArguments, match="addressed to a person"):
+            await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, {"content": "approved"})
+
+
+@pytest.mark.parametrize("content", [None, 7, [], {}, {"toolCalls": "all"}, {"toolCalls": [{"name": "x"}]}, {"x": 1}])
+async def test_a_malformed_answer_of_the_caller_changes_nothing(content: JsonValue) -> None:
+    """ours"""
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(asked_step("a", "note")))
+        with pytest.raises(InvalidArguments):
+            await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, content)
+        assert (await w.get_execution(asked.thread_id)).suspensions == asked.suspensions
+
+
+async def test_a_bad_plan_of_the_caller_is_asked_for_once_more_with_the_reason() -> None:
+    """ours: TAEF validates the caller's answer like any model's"""
+    bad: JsonValue = {"todoList": [{"id": "a", "description": "x", "requiredTools": ["teleport"]}]}
+    async with warden() as w:
+        asked = await w.run_goal("go")
+        asked = await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, bad)
+        assert "teleport" in (asked.suspensions[0].prompt or "")
+        failed = await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, bad)
+    assert failed.status == "failed" and failed.error is not None and failed.error.code == "invalid_plan"
+
+
+async def test_a_created_plan_waits_as_planned_until_it_is_executed() -> None:
+    """spec: wire.md create_plan"""
+    ledger = Ledger()
+    steps = plan(tool_step("a", "note", {"text": "x"}))
+    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": {"plan": steps}}]
+    async with warden(ledger, script=script) as w:
+        planned = await w.create_plan("write")
+        assert planned.status == "planned" and ledger.lines == [] and statuses(planned) == {"a": "pending"}
+        with pytest.raises(ThreadBusy):
+            await w.execute_plan(steps, thread_id=planned.thread_id)
+        done = await w.execute_plan(thread_id=planned.thread_id)
+    assert done.status == "completed" and ledger.lines == ["note x"]
+
+
+async def test_options_of_a_thread_are_inherited_unless_the_call_says_otherwise() -> None:
+    """spec: design.md law 10"""
+    script: list[JsonValue] = [says("no") for _ in range(9)]
+    async with warden(Ledger(), script=script) as w:
+        first = await w.execute_plan(plan(asked_step("a", "note")), options={"taefMaxRetries": 1})
+        second = await w.execute_plan(plan(asked_step("a", "note")), thread_id=first.thread_id)
+        third = await w.execute_plan(
+            plan(asked_step("a", "note")), thread_id=first.thread_id, options={"taefMaxRetries": 0}
+        )
+    assert [execution.steps[0].retries for execution in (first, second, third)] == [1, 1, 0]
+
+
+async def test_a_large_or_unusable_result_is_bounded_or_a_coded_error() -> None:
+    """spec: issue, bad input"""
+
+    @planwarden.tool(risk="read")
+    async def flood() -> str:
+        """Return far too much."""
+        return "x" * 100_000_000
+
+    @planwarden.tool(risk="read")
+    async def opaque() -> object:
+        """Return something that is not JSON."""
+        return object()
+
+    async with warden(tools=[flood, opaque]) as w:
+        large = await w.execute_plan(plan(tool_step("a", "flood")))
+        strange = await w.execute_plan(plan(tool_step("a", "opaque")))
+    result = large.steps[0].result
+    assert isinstance(result, dict) and result["truncated"] is True and len(str(result)) < 10_000
+    assert strange.status == "failed" and strange.steps[0].error is not None
+    assert strange.steps[0].error.code == "tool_error"
+
+
+async def test_a_tool_that_cancels_itself_fails_its_step() -> None:
+    """ours: a cancelled future inside of a tool is the tool's own trouble"""
+
+    @planwarden.tool(risk="read")
+    async def impatient() -> str:
+        """Wait for something that was given up."""
+        given_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        given_up.cancel()
+        return await given_up
+
+    async with warden(tools=[impatient]) as w:
+        done = await w.execute_plan(plan(tool_step("a", "impatient")))
+    assert done.status == "failed" and done.steps[0].error is not None
+    assert done.steps[0].error.message.endswith("the tool cancelled itself")
+
+
+async def test_a_warden_left_by_a_cancelled_task_still_closes_its_store(tmp_path: Path) -> None:
+    """ours: no sign of life stays behind"""
+    opened = anyio.Event()
+
+    async def live() -> None:
+        async with planwarden.Warden(home=tmp_path) as w:
+            await w.execute_plan(plan(confirm("a")))
+            opened.set()
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(live)
+        await opened.wait()
+        tasks.cancel_scope.cancel()
+    assert list((tmp_path / "owners").iterdir()) == []

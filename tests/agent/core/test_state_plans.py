@@ -1,0 +1,194 @@
+"""Random plans through the real engine: they end or wait for somebody, in order, and nothing runs behind a rejected gate.
+
+Plans are graphs of steps that read, act, fail, ask, wait or need the model; whoever is asked answers at random. The
+log is then replayed and every promise is checked at the moment at which it counted.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import ToolError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.plan import Step, parse_plan
+from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.core.tool import CallContext, ToolDefinition
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.base import Tool, define
+from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
+from planwarden.tools.registry import Registry
+from tests.crash.scenario import FORM, PERSON, PRINCIPAL, engine_on
+from tests.requirements import requirement
+from tests.support.fakes import EffectLedger, recording_tool
+
+KINDS = ("find", "book", "erase", "break", "confirm", "input", "wait", "think", "asked")
+MAX_ROUNDS = 60
+
+
+async def _break(arguments: dict[str, JsonValue], context: CallContext) -> object:
+    raise ToolError("it is broken")
+
+
+BROKEN = Tool(
+    define(ToolDefinition(name="break", description="Fails.", input_schema={"type": "object"}, risk="read")), _break
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> JsonValue:
+    """One to six steps; a step may only depend on earlier ones, and a confirmation only covers later ones."""
+    count = draw(st.integers(1, 6))
+    steps: list[JsonValue] = []
+    for number in range(count):
+        kind = draw(st.sampled_from(KINDS))
+        step: dict[str, JsonValue] = {"id": f"s{number}", "description": f"{kind} something"}
+        earlier = [f"s{n}" for n in range(number)]
+        if draw(st.booleans()):
+            step["dependencies"] = list[JsonValue](
+                draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else []
+            )
+        if kind == "asked":
+            step["requiredTools"] = ["find"]
+        elif kind != "think":
+            step["toolCalls"] = [_call(draw, kind, earlier)]
+        later = [f"s{n}" for n in range(number + 1, count)]
+        if kind == "confirm" and later:
+            step["confirms"] = list[JsonValue](draw(st.lists(st.sampled_from(later), unique=True)))
+        step["onReject"] = draw(st.sampled_from(["skip", "stop", "continue"]))
+        step["toolValidationMode"] = draw(st.sampled_from(["strict", "strict", "advisory"]))
+        steps.append(step)
+    return {"todoList": steps}
+
+
+def _call(draw: st.DrawFn, kind: str, earlier: list[str]) -> JsonValue:
+    taken: JsonValue = {"$from": draw(st.sampled_from(earlier))} if earlier and draw(st.booleans()) else "x"
+    arguments: dict[str, dict[str, JsonValue]] = {
+        "confirm": {"action": "Go on?", "details": taken, **draw(st.sampled_from([{}, {"timeoutSeconds": 50}]))},
+        "input": {"message": "Who?", "form": FORM},
+        "wait": {"seconds": 100},
+    }
+    names = {"confirm": "displayConfirmation", "input": "requestInput"}
+    return {"toolName": names.get(kind, kind), "arguments": arguments.get(kind, {"value": taken})}
+
+
+def _tools(ledger: EffectLedger) -> Registry:
+    return Registry(
+        [
+            recording_tool(ledger, "find", effect="read"),
+            recording_tool(ledger, "book"),
+            recording_tool(ledger, "erase", risk="dangerous"),
+            BROKEN,
+            DISPLAY_CONFIRMATION,
+            REQUEST_INPUT,
+            WAIT,
+        ]
+    )
+
+
+def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
+    """What somebody says; None lets the deadline pass."""
+    if question.addressee == "clock" or (question.expires_at is not None and data.draw(st.booleans())):
+        return None
+    if not data.draw(st.integers(0, 3)):
+        return Decision(approved=False, reason="no")
+    if question.addressee == "caller":
+        called: JsonValue = [{"toolName": data.draw(st.sampled_from(["find", "book"])), "arguments": {"value": 1}}]
+        return Decision(content=data.draw(st.sampled_from([{"content": "prose"}, {"toolCalls": called}])))
+    return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
+
+
+async def _run(data: st.DataObject, plan: JsonValue, ledger: EffectLedger) -> tuple[Execution, tuple[ev.Recorded, ...]]:
+    """The finished execution and its log."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with engine_on(store, _tools(ledger), CallerModel()) as engine:
+        parsed, _ = parse_plan(plan, author="caller", tools=engine.facts())
+        options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
+        execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=parsed, options=options)
+        for _ in range(MAX_ROUNDS):
+            with anyio.fail_after(60):
+                execution = await engine.wait(execution, 60)
+            if execution.status == "incomplete":
+                assert execution.usage.tool_calls == execution.options.budget_tool_calls
+                execution = await engine.start(execution, PRINCIPAL, replace(options, budget_tool_calls=None))
+                continue
+            if execution.is_finished:
+                return execution, await store.read(execution.execution_id)
+            assert execution.status == "suspended" and execution.open_suspensions, "waits for nobody"
+            execution = await _one_answer(data, engine, clock, execution)
+    raise AssertionError(f"not over after {MAX_ROUNDS} answers")
+
+
+async def _one_answer(data: st.DataObject, engine: Engine, clock: ManualClock, execution: Execution) -> Execution:
+    question = data.draw(st.sampled_from(execution.open_suspensions)).question
+    answer = _answer(data, question)
+    if answer is not None:
+        execution, _ = await engine.answer(execution, PRINCIPAL, question.suspension_id, answer, PERSON)
+        return execution
+    assert question.expires_at is not None
+    clock.advance(max(0.0, question.expires_at - clock.now()))
+    await engine.tick()
+    return (await engine.current(execution.execution_id))[0]
+
+
+def _may_start(before: Execution, step: Step) -> bool:
+    """Whether everything that the step needs has happened, or was rejected in a plan that goes on after that."""
+    for name in step.dependencies:
+        needed = before.steps[name]
+        goes_on = needed.status == "rejected" and needed.step.on_reject == "continue"
+        if needed.status != "completed" and (not goes_on or step.step_id in needed.step.confirms):
+            return False
+    stopped = [s for s in before.steps.values() if s.status == "rejected" and s.step.on_reject == "stop"]
+    return not stopped
+
+
+def _is_approved(before: Execution, intent: ev.ToolCallIntended) -> bool:
+    consumed = before.suspensions.get(intent.suspension_id or "")
+    return consumed is not None and consumed.decision is not None and consumed.decision.approved
+
+
+def _replay(execution: Execution, log: tuple[ev.Recorded, ...]) -> Execution:
+    """The fold of the log, with the promises checked at each event."""
+    state = new_execution(execution.execution_id, execution.thread_id)
+    for entry in log:
+        match entry.event:
+            case ev.StepStarted(step_id=step_id):
+                assert _may_start(state, state.steps[step_id].step), f"{step_id} started too early"
+            case ev.ToolCallIntended(call_id=call_id):
+                call = state.call(call_id)
+                assert call.attempts == 0, f"{call_id} was dispatched twice"
+                assert call.tool_name != "erase" or _is_approved(state, entry.event), f"{call_id} without approval"
+            case _:
+                pass
+        state = apply(state, entry.event, entry.at)
+    return state
+
+
+@requirement("plan:ends", "plan:order", "state:fold")
+@settings(max_examples=150)
+@given(data=st.data(), plan=plans())
+def test_any_plan_ends_in_order_and_nothing_runs_behind_a_rejected_gate(data: st.DataObject, plan: JsonValue) -> None:
+    """spec: design.md, laws 1, 4 and 7 of the engine; approvals.md law 4"""
+    execution, log = anyio.run(_run, data, plan, EffectLedger(Path(os.devnull)))
+    assert _replay(execution, log) == execution
+    assert [entry.sequence for entry in log] == list(range(1, len(log) + 1))
+    for state in execution.steps.values():
+        if state.status == "skipped":
+            assert not [call for call in state.calls if call.attempts or call.status != "proposed"]
+        if state.status == "completed" and state.validation == "passed":
+            proven = {call.tool_name for call in state.calls if call.status == "succeeded"}
+            assert set(state.step.required_tools) <= proven
+    statuses = {state.status for state in execution.steps.values()}
+    assert statuses <= {"completed", "rejected", "failed", "skipped"}
+    assert ("failed" in statuses) == (execution.status == "failed")
+    assert execution.status in ("completed", "rejected", "failed")

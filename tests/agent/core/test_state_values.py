@@ -1,0 +1,154 @@
+"""What tools, models and callers hand over that no log could hold: refused or recorded as failed, never a stuck execution."""
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import Reply
+from planwarden.agent.ports.model import AskCaller
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.support.wardens import Ledger, asked_step, calls, plan, says, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+NAN = math.nan
+ENDLESS: JsonValue = [10**5000]
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    """Whoever hangs for a minute hangs for ever."""
+    with anyio.fail_after(60):
+        yield
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """A store that really encodes."""
+    opened = SqliteStore.open(tmp_path / "home" / "planwarden.db")
+    yield opened
+    await opened.close()
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize("value", [NAN, -math.inf, ENDLESS])
+async def test_a_plan_with_a_number_that_json_cannot_hold_is_refused(store: SqliteStore, value: JsonValue) -> None:
+    """spec: issue, bad input"""
+    async with warden(Ledger(), store=store) as w:
+        with pytest.raises(InvalidPlan):
+            await w.execute_plan(plan(tool_step("a", "note", {"text": value})))
+    assert await store.executions(None, 10) == ()
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize("value", [NAN, -math.inf, ENDLESS])
+async def test_an_answer_with_a_number_that_json_cannot_hold_is_refused_and_the_question_stays(
+    store: SqliteStore, value: JsonValue
+) -> None:
+    """spec: issue, bad input"""
+    ledger = Ledger()
+    async with warden(ledger, store=store) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), asked_step("b", "note")))
+        [question] = asked.suspensions
+        edited = planwarden.Decision(approved=True, modified_args={"ids": [1], "x": value})
+        with pytest.raises(InvalidArguments):
+            await w.resume_execution(asked.thread_id, question.suspension_id, edited)
+        asked = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(approved=True))
+        [question] = asked.suspensions
+        content: JsonValue = {"toolCalls": [{"toolName": "note", "arguments": {"text": value}}]}
+        with pytest.raises(InvalidArguments):
+            await w.submit_answer(asked.thread_id, question.suspension_id, content)
+        content = {"toolCalls": [{"toolName": "note", "arguments": {"text": "now"}}]}
+        done = await w.submit_answer(asked.thread_id, question.suspension_id, content)
+    assert (done.status, ledger.lines) == ("completed", ["erase [1]", "note now"])
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" * 5000])
+async def test_a_call_in_a_models_text_with_such_a_number_is_no_call(store: SqliteStore, number: str) -> None:
+    """ours: text markers are parsed by Python, whose parser knows more than JSON"""
+    ledger = Ledger()
+    text = f'{{"toolCalls": [{{"toolName": "note", "arguments": {{"text": {number}}}}}]}}'
+    script = [says(text), calls(("note", {"text": "now"}))]
+    async with warden(ledger, store=store, script=list[JsonValue](script)) as w:
+        done = await w.execute_plan(plan(asked_step("a", "note")), wait_seconds=60)
+    assert (done.status, done.steps[0].retries, ledger.lines) == ("completed", 1, ["note now"])
+
+
+@planwarden.tool(name="odd", risk="read")
+async def odd(kind: str) -> Any:
+    """Return something that is no JSON."""
+    made: dict[str, object] = {"nan": NAN, "endless": 10**5000, "object": {"a": object()}, "deep": _nested(500)}
+    return made[kind]
+
+
+def _nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@planwarden.tool(name="hard", risk="read", execution_mode="blocking", effect="read")
+async def hard(kind: str) -> planwarden.Suspend:
+    """Ask with something that is no JSON."""
+    if kind == "payload":
+        return planwarden.Suspend(message="?", resume_payload=cast("JsonValue", {"a": object()}))
+    return planwarden.Suspend(message="?", form=cast("dict[str, JsonValue]", {"type": object()}))
+
+
+@planwarden.tool(name="mistaken", risk="read")
+async def mistaken() -> None:
+    """Raise an error that is not meant for tools."""
+    raise UsageError("not like this")
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("odd", {"kind": "nan"}),
+        ("odd", {"kind": "endless"}),
+        ("odd", {"kind": "object"}),
+        ("odd", {"kind": "deep"}),
+        ("hard", {"kind": "payload"}),
+        ("hard", {"kind": "form"}),
+        ("mistaken", {}),
+    ],
+)
+async def test_a_tool_whose_result_cannot_be_stored_fails_its_step(
+    store: SqliteStore, tool: str, arguments: JsonValue
+) -> None:
+    """spec: issue, bad input: a tool that returns something that is not JSON"""
+    async with warden(tools=[odd, hard, mistaken], store=store) as w:
+        done = await w.execute_plan(plan(tool_step("a", tool, arguments)), wait_seconds=60)
+    assert (done.status, done.steps[0].status) == ("failed", "failed")
+    assert done.error is not None and done.error.message
+
+
+class RaisingModel:
+    """A provider with a fault of its own."""
+
+    async def reply(self, prompt: Prompt, tools: object) -> Reply | AskCaller:
+        raise ZeroDivisionError("a fault of the provider")
+
+
+@requirement("engine:foreign-values")
+async def test_a_model_that_raises_is_a_failed_prompt_not_an_execution_that_asks_for_ever() -> None:
+    """ours: every question to a provider costs money"""
+    settings, model = Settings(home=Path("/nonexistent")), RaisingModel()
+    async with planwarden.Warden(settings=settings, model=model, store=MemoryStore()) as w:
+        done = await w.run_goal("anything", wait_seconds=60)
+    assert done.status == "failed" and done.error is not None and done.error.code == "model_error"
+    assert "ZeroDivisionError" in done.error.message

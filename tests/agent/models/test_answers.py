@@ -1,0 +1,260 @@
+"""What becomes of a provider's answer: bounded, JSON only, repaired once, charged in full."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import ModelError
+from planwarden.agent.core.prompts import PLAN_SCHEMA, Prompt
+from planwarden.agent.core.replies import MAX_CALLS, MAX_CONTENT_CHARS, Reply
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.models.provider.endpoint import Mode
+from tests.support.doubles.asked import MARKERS, PLAN_TOOL, Asked, Said
+from tests.support.doubles.manners import MANNERS, Manner
+from tests.support.doubles.provider import provider_of
+from tests.support.doubles.server import PLAN, WIRES, Double, serving
+from tests.support.wardens import Ledger, asked_step, plan, warden
+
+pytestmark = pytest.mark.anyio
+
+every_wire = pytest.mark.parametrize("wire", WIRES)
+
+NOTE = ToolDefinition(
+    name="note",
+    description="write",
+    input_schema={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+)
+STEP = Prompt(
+    purpose="step",
+    step_id="a",
+    system="Instructions.",
+    text="Required now: call note.",
+    form='Answer with {"toolCalls": [...]}.',
+    offered=("note",),
+    required=("note",),
+)
+PLANNING = Prompt(
+    purpose="plan",
+    system="Instructions.",
+    text="The goal.",
+    form='Answer with {"todoList": [...]}.',
+    answer_schema=PLAN_SCHEMA,
+)
+THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
+
+
+async def asked_with(
+    prompt: Prompt, says: Callable[[Asked], Said], wire: str = "openai-chat", mode: Mode = "tools"
+) -> tuple[Reply, Double]:
+    async with serving(wire, Manner("test", "as the test says", says)) as double:
+        return await provider_of(double, mode=mode).reply(prompt, (NOTE,) if prompt.required else ()), double
+
+
+def always(said: Said) -> Callable[[Asked], Said]:
+    return lambda asked: said
+
+
+def called(reply: Reply) -> list[tuple[str, dict[str, JsonValue]]]:
+    return [(call.tool_name, call.arguments) for call in reply.calls]
+
+
+@every_wire
+async def test_usage_is_what_the_provider_says_also_for_an_answer_that_had_to_be_repeated(wire: str) -> None:
+    """spec: issue, budgets: from the provider's own numbers"""
+    async with serving(wire, MANNERS["malformed once"]) as double:
+        reply = await provider_of(double).reply(STEP, (NOTE,))
+    assert len(double.asked) == 2 and (reply.input_tokens, reply.output_tokens) == double.tokens
+    assert min(double.tokens) > 0
+
+
+@every_wire
+async def test_broken_arguments_are_asked_for_once_more_with_the_reason(wire: str) -> None:
+    """spec: issue, truncated JSON repaired by one re-prompt"""
+    async with serving(wire, MANNERS["malformed"]) as double:
+        reply = await provider_of(double).reply(STEP, (NOTE,))
+    assert reply.calls == () and len(double.asked) == 2
+    first, second = double.asked
+    assert second.text.startswith(first.text) and "could not be used" in second.text and second.forced == first.forced
+
+
+@every_wire
+async def test_ten_thousand_calls_are_fifty(wire: str) -> None:
+    """spec: issue, provider doubles"""
+    async with serving(wire, MANNERS["ten thousand calls"]) as double:
+        reply = await provider_of(double).reply(STEP, (NOTE,))
+    assert len(reply.calls) == MAX_CALLS
+
+
+async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:
+    """ours: what comes later may depend on it"""
+    said = Said(calls=(("note", {"text": "one"}), ("note", '{"text": "tw'), ("note", {"text": "three"})))
+    reply, double = await asked_with(STEP, always(said))
+    assert called(reply) == [("note", {"text": "one"})] and len(double.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"text": NaN}',
+        '{"text": 1, "text": 2}',
+        '["text"]',
+        '"text"',
+        '{"text": ' + "[" * 5_000 + "]" * 5_000 + "}",
+        '{"text": "\\ud800"}',
+        '{"text": "x"} trailing',
+    ],
+    ids=["NaN", "duplicate key", "list", "string", "deep", "half a character", "more than one value"],
+)
+async def test_arguments_that_are_no_sound_json_object_are_no_arguments(arguments: str) -> None:
+    """ours: never called with something else instead"""
+    reply, double = await asked_with(STEP, always(Said(calls=(("note", arguments),))))
+    assert reply.calls == () and len(double.asked) == 2
+    assert reply.content is not None and "the arguments of note" in reply.content
+
+
+@pytest.mark.parametrize("arguments", [["text"], "text", 7, {"text": float("nan")}])
+async def test_a_provider_that_parses_arguments_itself_is_not_believed_either(arguments: object) -> None:
+    """ours: its parser may accept more than JSON"""
+    reply, _ = await asked_with(STEP, always(Said(calls=(("note", arguments),))), wire="anthropic")
+    assert reply.calls == ()
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"text": NaN}', '{"text": "\\ud800"}', '{"text": ' + "[" * 200 + "]" * 200 + "}"]
+)
+async def test_arguments_in_a_text_are_judged_in_the_same_way(arguments: str) -> None:
+    """ours"""
+    reply, double = await asked_with(STEP, always(Said(calls=(("note", arguments),))), mode="text")
+    assert reply.calls == () and len(double.asked) == 2
+
+
+async def test_half_characters_in_a_text_are_replaced() -> None:
+    """ours: no store could encode them"""
+    reply, _ = await asked_with(THOUGHT, always(Said(text="before \ud800 after")))
+    assert reply.content == "before ? after"
+
+
+async def test_a_long_text_is_cut() -> None:
+    """ours"""
+    reply, _ = await asked_with(THOUGHT, always(Said(text="x" * (MAX_CONTENT_CHARS + 1))))
+    assert reply.content is not None and len(reply.content) == MAX_CONTENT_CHARS
+
+
+CALLS = json.dumps({"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{MARKERS[0]}\n{CALLS}\n{MARKERS[1]}",
+        f"Of course!\n{MARKERS[0]}{CALLS}{MARKERS[1]}\nDone.",
+        f"{MARKERS[0]}\n{CALLS}",
+        f"{MARKERS[0]}\n```json\n{CALLS}\n```\n{MARKERS[1]}",
+        f"Here it is:\n```json\n{CALLS}\n```\nThat was it.",
+        CALLS,
+        f"I call the tool {CALLS} now.",
+        f'First I note that {{"a": 1}} is set, and that {{x}} is not. {CALLS}',
+    ],
+    ids=["markers", "prose around", "no end", "fence inside", "fence", "bare", "in a sentence", "other objects before"],
+)
+async def test_calls_are_found_in_text_however_they_are_wrapped(text: str) -> None:
+    """spec: issue, text mode"""
+    reply, double = await asked_with(STEP, always(Said(text=text)), mode="text")
+    assert called(reply) == [("note", {"text": "x"})] and len(double.asked) == 1
+
+
+async def test_a_plan_is_found_in_text_too() -> None:
+    """spec: issue, text mode"""
+    reply, _ = await asked_with(PLANNING, always(Said(text=f"Plan:\n```json\n{json.dumps(PLAN)}\n```")), mode="text")
+    assert reply.plan == PLAN
+
+
+@pytest.mark.parametrize("prompt", [STEP, PLANNING], ids=["calls", "plan"])
+@pytest.mark.parametrize("cut_at", [40, -1, -8])
+async def test_json_that_was_cut_off_in_text_is_asked_for_once_more(prompt: Prompt, cut_at: int) -> None:
+    """spec: issue, truncated JSON repaired by one re-prompt"""
+    whole = json.dumps(PLAN) if prompt is PLANNING else CALLS
+    begun = f"{MARKERS[0]}\n{whole[:cut_at]}"
+
+    def second_time(asked: Asked) -> Said:
+        return (
+            Said(text=f"{MARKERS[0]}\n{whole}\n{MARKERS[1]}")
+            if asked.is_repeated
+            else Said(text=begun, is_cut_short=True)
+        )
+
+    reply, double = await asked_with(prompt, second_time, mode="text")
+    assert (reply.plan == PLAN) if prompt is PLANNING else (called(reply) == [("note", {"text": "x"})])
+    assert len(double.asked) == 2 and "cut off" in double.asked[1].text
+
+
+async def test_prose_is_not_repaired_but_left_to_taef() -> None:
+    """ours: enforcement counts; a silent second chance here would hide it"""
+    for mode in ("tools", "text"):
+        reply, double = await asked_with(STEP, always(Said(text="I have done it.")), mode=mode)
+        assert reply == Reply(
+            content="I have done it.", input_tokens=reply.input_tokens, output_tokens=reply.output_tokens
+        )
+        assert len(double.asked) == 1
+
+
+@every_wire
+async def test_a_broken_plan_is_asked_for_once_more(wire: str) -> None:
+    """spec: issue, plans"""
+
+    def second_time(asked: Asked) -> Said:
+        return Said(calls=((PLAN_TOOL, asked.plan if asked.is_repeated else '{"todoList": [{"id'),))
+
+    reply, double = await asked_with(PLANNING, second_time, wire=wire)
+    assert reply.plan == PLAN and len(double.asked) == 2
+
+
+@pytest.mark.parametrize("said", [Said(), Said(calls=((PLAN_TOOL, {}),)), Said(text="I would rather not plan.")])
+async def test_a_plan_that_is_none_goes_to_the_engine_which_says_what_is_wrong_with_it(said: Said) -> None:
+    """ours: the engine's repair prompt names the fault, and is counted"""
+    reply, double = await asked_with(PLANNING, always(said))
+    assert not reply.plan and len(double.asked) == 1
+
+
+@every_wire
+async def test_no_answer_at_all_is_an_error_and_not_an_empty_result(wire: str) -> None:
+    """ours: a thought that was never thought completes no step"""
+    with pytest.raises(ModelError, match="empty"):
+        await asked_with(THOUGHT, always(Said()), wire=wire)
+
+
+@every_wire
+@pytest.mark.parametrize("second", [Said(status=401), Said(is_refused=True), Said(breaks_off=True)])
+async def test_an_answer_is_charged_also_when_asking_again_gives_none(wire: str, second: Said) -> None:
+    """spec: issue, budgets: from the provider's own numbers"""
+    broken = Said(calls=(("note", '{"text": "te'),))
+    ledger = Ledger()
+    manner = Manner("test", "x", lambda asked: second if asked.is_repeated else broken)
+    async with serving(wire, manner) as double, warden(ledger, model=provider_of(double)) as w:
+        done = await w.execute_plan(plan(asked_step("a", "note")))
+        again = await w.get_execution(done.thread_id)
+    assert (done.status, ledger.lines) == ("failed", []) and done.error is not None
+    assert done.error.code == "model_error"
+    assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
+    assert again.usage == done.usage
+
+
+async def test_a_plan_that_cost_tokens_and_came_to_nothing_is_charged() -> None:
+    """ours: the same for prompts that belong to no step"""
+    broken = Said(calls=((PLAN_TOOL, '{"todoList": [{"id'),))
+    manner = Manner("test", "x", lambda asked: Said(status=401) if asked.is_repeated else broken)
+    async with serving("openai-chat", manner) as double, warden(model=provider_of(double)) as w:
+        done = await w.run_goal("anything")
+    assert done.error is not None and done.error.code == "model_error"
+    assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
+
+
+@every_wire
+async def test_a_content_filter_is_an_error_and_nothing_is_repeated(wire: str) -> None:
+    """spec: issue, bad input"""
+    async with serving(wire, MANNERS["content filter"]) as double:
+        with pytest.raises(ModelError, match="content filter"):
+            await provider_of(double).reply(STEP, (NOTE,))
+    assert len(double.asked) == 1

@@ -1,0 +1,127 @@
+"""Models with tool calling revise the plan by calling what is not a tool; what counts is the patch."""
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.models.provider.endpoint import Mode
+from tests.support.doubles.asked import REVISE_TOOL, Asked, Said
+from tests.support.doubles.manners import Manner, obedient
+from tests.support.doubles.provider import provider_of
+from tests.support.doubles.server import WIRES, Double, serving
+from tests.support.wardens import Ledger, asked_step, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+every_wire = pytest.mark.parametrize("wire", WIRES)
+THINK: dict[str, JsonValue] = {"id": "think", "description": "think about it", "stepType": "reasoning"}
+STEPS = plan(THINK, tool_step("a", "note", {"text": "old"}))
+CHANGE: JsonValue = [
+    {"op": "change", "id": "a", "set": {"toolCalls": [{"toolName": "note", "arguments": {"text": "new"}}]}}
+]
+REVISES = Said(text="The note was wrong.", calls=((REVISE_TOOL, {"operations": CHANGE}),))
+
+
+async def run(
+    *answers: Said,
+    wire: str = "openai-chat",
+    steps: dict[str, JsonValue] = STEPS,
+    mode: Mode = "tools",
+    **extra: object,
+) -> tuple[planwarden.Execution, Ledger, Double]:
+    """The execution with all observations; thoughts are the answers in turn, the last one again and again."""
+    left, ledger = list(answers), Ledger()
+
+    def answer(asked: Asked) -> Said:
+        if asked.forced:
+            return obedient(asked)
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    async with (
+        serving(wire, Manner("test", "x", answer)) as double,
+        warden(ledger, model=provider_of(double, mode=mode)) as w,
+    ):
+        execution = await w.execute_plan(steps)
+        return await w.get_execution(execution.thread_id, observations_after=0), ledger, double
+
+
+def revisions(execution: planwarden.Execution) -> list[JsonValue]:
+    return [seen.data for seen in execution.observations or () if seen.type == "PLAN_REVISED"]
+
+
+@every_wire
+async def test_a_call_of_the_revision_is_a_patch_and_no_call_of_the_plan(wire: str) -> None:
+    """spec: issue, plan revision"""
+    execution, ledger, double = await run(REVISES, wire=wire)
+    assert (execution.status, ledger.lines) == ("completed", ["note new"])
+    assert revisions(execution) == [{"added": [], "changed": ["a"], "removed": [], "moved": []}]
+    assert execution.steps[0].result == "The note was wrong." and execution.steps[0].actual_tool_calls == ()
+    assert double.asked[0].may_revise and "revise" not in double.asked[0].system
+
+
+async def test_it_is_offered_only_where_something_is_left_to_revise_and_no_call_is_due() -> None:
+    """ours: a tool step's prompt pays nothing for it"""
+    last: dict[str, JsonValue] = {"id": "z", "description": "think again", "stepType": "reasoning"}
+    steps = plan(THINK, asked_step("a", "note"), last)
+    _, _, double = await run(Said(text="I thought."), steps=steps)
+    assert [asked.may_revise for asked in double.asked] == [True, False, False]
+    flexible = {"toolMode": "flexible"}
+    async with (
+        serving("anthropic", Manner("test", "x", obedient)) as other,
+        warden(Ledger(), model=provider_of(other)) as w,
+    ):
+        await w.execute_plan(steps, options=flexible)
+    assert [asked.may_revise for asked in other.asked] == [True, False, False]
+
+
+async def test_a_revision_without_an_answer_is_asked_for_the_answer_and_kept() -> None:
+    """ours: the thought is what later steps are given"""
+    silent = Said(calls=((REVISE_TOOL, {"operations": CHANGE}),))
+    execution, ledger, double = await run(silent, Said(text="Now I thought."))
+    assert (execution.status, ledger.lines, len(double.asked)) == ("completed", ["note new"], 2)
+    assert "did not answer the step in text" in double.asked[1].text and execution.steps[0].result == "Now I thought."
+    assert len(revisions(execution)) == 1
+
+
+@pytest.mark.parametrize("arguments", ['{"operations": [{"op"', {"operations": "all"}, {}])
+async def test_a_broken_revision_is_asked_for_once_more(arguments: object) -> None:
+    """ours"""
+    broken = Said(text="I thought.", calls=((REVISE_TOOL, arguments),))
+    execution, ledger, double = await run(broken, REVISES)
+    assert (ledger.lines, len(double.asked)) == (["note new"], 2)
+    assert "the arguments of revise_plan" in double.asked[1].text and execution.status == "completed"
+
+
+async def test_a_revision_that_is_not_allowed_changes_nothing() -> None:
+    """spec: design.md law 6"""
+    forbidden = Said(text="Done.", calls=((REVISE_TOOL, {"operations": [{"op": "remove", "id": "think"}]}),))
+    execution, ledger, _ = await run(forbidden)
+    assert ledger.lines == ["note old"] and revisions(execution) == []
+
+
+async def test_in_text_mode_the_same_is_said_in_json() -> None:
+    """spec: issue, text mode"""
+    text = 'The note was wrong. {"revise": [{"op": "remove", "id": "a"}]}'
+    execution, ledger, double = await run(Said(text=text), mode="text")
+    assert not double.asked[0].may_revise and '"revise"' in double.asked[0].system
+    assert (execution.status, ledger.lines) == ("completed", [])
+
+
+async def test_a_tool_of_that_name_stays_a_tool() -> None:
+    """ours"""
+    used: list[str] = []
+
+    @planwarden.tool(name=REVISE_TOOL, risk="read", effect="read")
+    async def mine() -> str:
+        """Mine."""
+        used.append("mine")
+        return "called"
+
+    steps = plan(asked_step("a", REVISE_TOOL), THINK, tool_step("b", "note", {"text": "old"}))
+    ledger = Ledger()
+    called = Manner(
+        "test", "x", lambda asked: Said(calls=((REVISE_TOOL, {}),)) if asked.number == 1 else Said(text="x")
+    )
+    async with serving("openai-chat", called) as double, warden(ledger, model=provider_of(double), tools=[mine]) as w:
+        execution = await w.execute_plan(steps)
+    assert (execution.status, used, ledger.lines) == ("completed", ["mine"], ["note old"])

@@ -1,0 +1,193 @@
+"""From settings to a model: names, addresses, keys and modes; whatever is wrong is said at the start, without the key."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import planwarden
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.models.provider.endpoint import Endpoint, read_endpoint
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.models import LateModel, build_model
+from tests.support.doubles.manners import MANNERS
+from tests.support.doubles.server import WIRES, serving
+
+KEY = "sk-secret-0123456789abcdefghijklmnopqrstuv"
+OPENAI = {"OPENAI_API_KEY": KEY}
+LOCAL = "http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "wire", "url"),
+    [
+        ("anthropic:m", {"ANTHROPIC_API_KEY": KEY}, "anthropic", "https://api.anthropic.com"),
+        ("openai:m", OPENAI, "openai-responses", "https://api.openai.com/v1"),
+        ("openai-responses:m", OPENAI, "openai-responses", "https://api.openai.com/v1"),
+        ("openai-chat:m", OPENAI, "openai-chat", "https://api.openai.com/v1"),
+        ("google:m", {"GOOGLE_API_KEY": KEY}, "google", "https://generativelanguage.googleapis.com"),
+        ("google:m", {"GEMINI_API_KEY": KEY}, "google", "https://generativelanguage.googleapis.com"),
+        ("ollama:m", {}, "openai-chat", "http://localhost:11434/v1"),
+        ("vllm:m", {}, "openai-chat", "http://localhost:8000/v1"),
+        ("openai:m", {"OPENAI_BASE_URL": LOCAL}, "openai-chat", LOCAL),
+        ("openai:m", {"PLANWARDEN_MODEL_URL": LOCAL, "OPENAI_BASE_URL": "http://other"}, "openai-chat", LOCAL),
+        ("openai-responses:m", {"PLANWARDEN_MODEL_URL": LOCAL}, "openai-responses", LOCAL),
+        (
+            "openai:m",
+            {**OPENAI, "OPENAI_BASE_URL": "https://api.openai.com/v1/"},
+            "openai-responses",
+            "https://api.openai.com/v1",
+        ),
+        ("ollama:m", {"OLLAMA_BASE_URL": "http://box:11434"}, "openai-chat", "http://box:11434/v1"),
+        (
+            "anthropic:m",
+            {"PLANWARDEN_MODEL_URL": "https://gateway.internal/a/"},
+            "anthropic",
+            "https://gateway.internal/a",
+        ),
+    ],
+)
+def test_a_name_and_the_environment_describe_an_endpoint(
+    name: str, environment: dict[str, str], wire: str, url: str
+) -> None:
+    """spec: wire.md environment; ours: compatible servers speak Chat Completions"""
+    endpoint = read_endpoint(name, environment)
+    assert (endpoint.name, endpoint.model, endpoint.wire, endpoint.url) == (name, "m", wire, url)
+    assert endpoint.key in (KEY, "") and KEY not in repr(endpoint)
+
+
+def test_a_models_own_colons_belong_to_its_name() -> None:
+    """ours: Ollama's tags"""
+    assert read_endpoint("ollama:llama3.2:3b", {}).model == "llama3.2:3b"
+
+
+def test_mode_and_timeout_are_read() -> None:
+    """ours"""
+    settings = {"PLANWARDEN_MODEL_MODE": "text", "PLANWARDEN_MODEL_TIMEOUT_S": "7.5"}
+    endpoint = read_endpoint("ollama:m", settings)
+    assert (endpoint.mode, endpoint.timeout_s) == ("text", 7.5)
+    assert read_endpoint("ollama:m", {}).mode == "tools"
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "expected"),
+    [
+        ("gpt-5", {}, "unknown model 'gpt-5'; use 'caller', 'scripted:FILE', or one of 'anthropic:MODEL'"),
+        ("acme:m", {}, "unknown model 'acme:m'"),
+        ("scripted:", {}, "unknown model 'scripted:'"),
+        ("anthropic:", {"ANTHROPIC_API_KEY": KEY}, "names no model"),
+        ("anthropic:two words", {"ANTHROPIC_API_KEY": KEY}, "names no model"),
+        ("anthropic:m", {}, "needs a key; set ANTHROPIC_API_KEY"),
+        ("anthropic:m", {"ANTHROPIC_API_KEY": "   "}, "needs a key; set ANTHROPIC_API_KEY"),
+        ("openai:m", {}, "needs a key; set OPENAI_API_KEY"),
+        ("google:m", {}, "needs a key; set GOOGLE_API_KEY or GEMINI_API_KEY"),
+        ("openai:m", {"OPENAI_API_KEY": f"{KEY}\n{KEY}"}, "OPENAI_API_KEY holds no key"),
+        ("openai:m", {"OPENAI_API_KEY": f"{KEY}é"}, "OPENAI_API_KEY holds no key"),
+        ("openai:m", {**OPENAI, "OPENAI_BASE_URL": "localhost:8000"}, "OPENAI_BASE_URL is not an address"),
+        ("openai:m", {**OPENAI, "OPENAI_BASE_URL": "file:///etc/passwd"}, "OPENAI_BASE_URL is not an address"),
+        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_URL": "http://h:port/"}, "PLANWARDEN_MODEL_URL is not an address"),
+        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_URL": f"https://u:{KEY}@h/v1"}, "must hold neither a password"),
+        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_URL": f"https://h/v1?key={KEY}"}, "must hold neither a password"),
+        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_MODE": "prose"}, "PLANWARDEN_MODEL_MODE is 'prose'"),
+        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_TIMEOUT_S": "soon"}, "PLANWARDEN_MODEL_TIMEOUT_S is 'soon'"),
+        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_TIMEOUT_S": "0"}, "PLANWARDEN_MODEL_TIMEOUT_S is '0'"),
+        ("openai:m", {**OPENAI, "PLANWARDEN_MODEL_TIMEOUT_S": "nan"}, "PLANWARDEN_MODEL_TIMEOUT_S is 'nan'"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_at_the_start_in_one_sentence(
+    name: str, environment: dict[str, str], expected: str
+) -> None:
+    """spec: issue, bad input"""
+    with pytest.raises(InvalidArguments) as caught:
+        build_model(name, environment)
+    assert expected in caught.value.message and "\n" not in caught.value.message
+    assert KEY not in caught.value.message
+
+
+def test_a_warden_with_a_wrong_model_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """spec: issue, bad input: at start"""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+    monkeypatch.delenv("PLANWARDEN_MODEL_URL", raising=False)
+    with pytest.raises(InvalidArguments, match="ANTHROPIC_API_KEY"):
+        planwarden.Warden(home=tmp_path, model="anthropic:m")
+
+
+def run_python(code: str, **environment: str) -> str:
+    known = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_URL", "_TOKEN"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=known | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_building_a_model_imports_no_provider() -> None:
+    """ours: importing a client takes seconds, and a server has to start"""
+    code = (
+        "import sys; from planwarden.server.settings.models import build_model; build_model('anthropic:m');"
+        "print(sorted({'anthropic', 'openai', 'pydantic_ai', 'httpx2'} & set(sys.modules)))"
+    )
+    assert run_python(code, ANTHROPIC_API_KEY=KEY) == "[]"
+
+
+@pytest.mark.parametrize("missing", ["pydantic_ai", "anthropic"])
+def test_a_missing_extra_is_named_at_the_start(missing: str) -> None:
+    """spec: issue, bad input"""
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from planwarden.server.settings.models import build_model\n"
+        "try: build_model('anthropic:m')\n"
+        "except Exception as error: print(type(error).__name__, error.message)"
+    )
+    expected = "InvalidArguments the model 'anthropic:m' needs an extra: pip install 'planwarden[anthropic]'"
+    assert run_python(code, ANTHROPIC_API_KEY=KEY) == expected
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wire", WIRES)
+async def test_the_model_of_a_setting_answers(wire: str) -> None:
+    """spec: wire.md environment"""
+    async with serving(wire, MANNERS["obedient"]) as double:
+        model = build_model(double.wire.setting, double.environment)
+        assert isinstance(model, LateModel) and double.key not in repr(model)
+        reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
+    assert reply.content == "Here is what the record shows."
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("provider", ["ollama", "vllm"])
+async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
+    """spec: issue, anything OpenAI-compatible"""
+    async with serving("openai-chat", MANNERS["obedient"]) as double:
+        environment = {"PLANWARDEN_MODEL_URL": double.url}
+        model = build_model(f"{provider}:double-1", environment)
+        double.expected_key = None
+        assert isinstance(model, LateModel)
+        reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
+    assert reply.content and "double-0123" not in str(double.asked[0].headers)
+
+
+def test_an_endpoint_shows_no_key() -> None:
+    """spec: issue, never the key"""
+    endpoint: Endpoint = read_endpoint("openai:m", OPENAI)
+    assert endpoint.key == KEY and KEY not in repr(endpoint) and KEY not in str(endpoint)
+
+
+def test_a_warden_takes_its_key_from_its_settings_and_not_from_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: two wardens of one process may have different keys, and a model that is named wins"""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    planwarden.Warden(settings=Settings(home=tmp_path, model="openai:m", environment=OPENAI))
+    planwarden.Warden(settings=Settings(home=tmp_path, environment=OPENAI), model="openai:m")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(InvalidArguments, match="needs a key; set OPENAI_API_KEY"):
+        planwarden.Warden(settings=Settings(home=tmp_path, model="openai:m"))

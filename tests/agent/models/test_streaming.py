@@ -1,0 +1,119 @@
+"""A final answer can be listened to while it is being written; what counts is still the whole of it."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.approval.questions import Questions
+from planwarden.agent.approval.staleness import Staleness
+from planwarden.agent.common.errors import ModelError
+from planwarden.agent.common.ids import RandomIds
+from planwarden.agent.core.events import ModelReplied
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.provider import transport as provider_transport
+from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.model import StreamingModel
+from planwarden.agent.runtime.perform import Performer
+from planwarden.server.settings.catalogue import build_registry
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.models import build_model
+from planwarden.server.settings.policy import Policy
+from planwarden.storage.clock import ManualClock
+from tests.support.doubles.asked import Asked, Said
+from tests.support.doubles.manners import Manner
+from tests.support.doubles.provider import provider_of
+from tests.support.doubles.server import WIRES, serving
+
+pytestmark = pytest.mark.anyio
+
+every_wire = pytest.mark.parametrize("wire", WIRES)
+RECORD = Prompt(purpose="synthesize", system="Instructions.", text="The record.")
+ANSWER = " ".join(f"word-{number}" for number in range(200))
+
+
+def saying(said: Said, first: Said | None = None) -> Manner:
+    def answer(asked: Asked) -> Said:
+        return first if first is not None and asked.number == 1 else said
+
+    return Manner("test", "as the test says", answer)
+
+
+@every_wire
+async def test_a_listener_hears_the_text_grow_and_the_reply_is_the_whole_text(wire: str) -> None:
+    """spec: issue, streaming of synthesis as progress"""
+    heard: list[str] = []
+    async with serving(wire, saying(Said(text=ANSWER))) as double:
+        reply = await provider_of(double).reply_aloud(RECORD, (), heard.append)
+    assert reply.content == ANSWER and (reply.input_tokens, reply.output_tokens) == double.tokens
+    assert len(heard) > 3 and all(ANSWER.startswith(text) for text in heard)
+    assert [len(text) for text in heard] == sorted({len(text) for text in heard})
+    assert double.asked[0].is_streamed
+
+
+@every_wire
+async def test_a_stream_that_breaks_off_begins_anew(wire: str) -> None:
+    """spec: issue, cut stream"""
+    heard: list[str] = []
+    async with serving(wire, saying(Said(text=ANSWER), first=Said(text=ANSWER[::-1], breaks_off=True))) as double:
+        reply = await provider_of(double).reply_aloud(RECORD, (), heard.append)
+    assert reply.content == ANSWER and len(double.asked) == 2
+    assert ANSWER[::-1].startswith(heard[0]) and ANSWER.startswith(heard[-1])
+
+
+@every_wire
+async def test_a_stream_that_stalls_ends_in_a_sentence(wire: str) -> None:
+    """spec: issue, time-outs"""
+    async with serving(wire, saying(Said(text=ANSWER, stalls=True))) as double:
+        with pytest.raises(ModelError, match=r"gave no answer within 0\.1 s"):
+            await provider_of(double, timeout_s=0.1).reply_aloud(RECORD, (), lambda text: None)
+    assert double.requests == 3
+
+
+@every_wire
+async def test_cancelling_a_stream_closes_it_at_once(wire: str) -> None:
+    """spec: issue, cancellation"""
+    heard: list[str] = []
+    async with serving(wire, saying(Said(text=ANSWER, stalls=True))) as double:
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(provider_of(double).reply_aloud, RECORD, (), heard.append)
+                await double.is_hanging.wait()
+                tasks.cancel_scope.cancel()
+            await double.hung_up.wait()
+
+
+@every_wire
+async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """spec: issue, 50 MB answer"""
+    monkeypatch.setattr(provider_transport, "MAX_STREAM_BYTES", 1_000_000)
+    heard: list[str] = []
+    async with serving(wire, saying(Said(text="x" * 2_000_000))) as double:
+        with pytest.raises(ModelError, match="too large"):
+            await provider_of(double).reply_aloud(RECORD, (), heard.append)
+    assert max(map(len, heard)) <= 100_000 and double.requests == 1
+
+
+def test_providers_can_be_listened_to_and_other_models_need_not_be() -> None:
+    """ours: the port stays as small as it was"""
+    script: JsonValue = {"replies": []}
+    assert isinstance(build_model("ollama:m", {}), StreamingModel)
+    assert not isinstance(CallerModel(), StreamingModel) and not isinstance(ScriptedModel(script), StreamingModel)
+
+
+async def test_only_the_final_answer_is_listened_to() -> None:
+    """ours: a plan or a call half written is nothing to show"""
+    heard: list[str] = []
+    tools = build_registry(Settings(home=Path("/nonexistent")), ())
+    questions = Questions(tools, Policy(), ManualClock(0.0), RandomIds())
+    async with serving("openai-chat", saying(Said(text=ANSWER))) as double:
+        staleness = Staleness(tools, Policy(), questions)
+        performer = Performer(tools, provider_of(double), questions, staleness, RandomIds(), max_steps=50)
+        thought = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
+        await performer.prompt(thought, dict, heard.append)
+        assert heard == []
+        [replied] = await performer.prompt(RECORD, dict, heard.append)
+    assert isinstance(replied, ModelReplied) and replied.content == ANSWER and heard
+    assert [asked.is_streamed for asked in double.asked] == [False, True]

@@ -1,0 +1,356 @@
+"""Large results: whole in the store, a stand-in in the log, and references that lead into the whole."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.artifact import INLINE_BYTES, Attached, make_artifact
+from planwarden.agent.common.errors import StoreError, ToolError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.references import MAX_ARGUMENT_BYTES
+from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.agent.runtime.run import load
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.base import Tool, define
+from planwarden.tools.registry import Registry
+from tests.requirements import requirement
+from tests.support.artifacts import PAGES, crawl, facts, returning
+from tests.support.fakes import CrashingStore, EffectLedger, RefusingStore, recording_tool
+from tests.support.processes import Worker
+from tests.support.wardens import Ledger, asked_step, calls, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+CONTEXT = CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1")
+URL = "https://a.test/2999"
+
+
+@requirement("artifact:whole")
+async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> None:
+    """spec: issue, results over a limit are stored as artifacts and quoted in part"""
+    store = MemoryStore()
+    async with warden(tools=[crawl], store=store) as w:
+        done = await w.execute_plan(plan(tool_step("a", "crawl")))
+        [stood] = [facts(step) for step in done.steps]
+        whole = await w.service.artifact(done.thread_id, stood["artifactId"], principal="local")
+        log = await store.read(done.execution_id)
+    document = json.loads(whole.data)
+    assert (stood["sizeBytes"], stood["mediaType"]) == (len(whole.data), "application/json")
+    assert len(document["results"]) == PAGES and document["results"][-1]["text"] == "é" * 50
+    assert stood["preview"] == whole.data[:4_000].decode() and len(str(log)) < 20_000
+    [returned] = [entry.event for entry in log if isinstance(entry.event, ev.ToolReturned)]
+    assert returned.artifact == stood["artifactId"]
+
+
+@requirement("artifact:whole")
+async def test_a_pointer_leads_into_the_whole_of_a_large_result() -> None:
+    """spec: design.md law 8"""
+    ledger = Ledger()
+    steps = plan(
+        tool_step("a", "crawl"),
+        tool_step("b", "note", {"text": {"$from": "a", "pointer": f"/results/{PAGES - 1}/url"}}),
+        tool_step("c", "note", {"text": {"$from": "a", "pointer": "/results/0/url"}}, dependencies=["a"]),
+    )
+    async with warden(ledger, tools=[crawl]) as w:
+        done = await w.execute_plan(steps)
+    assert done.status == "completed", done.error
+    assert sorted(ledger.lines) == ["note https://a.test/0", f"note {URL}"]
+
+
+@requirement("artifact:whole")
+async def test_a_pointer_finds_its_call_among_several_large_results_of_a_step() -> None:
+    """ours: the result of several calls is their list"""
+    ledger = Ledger()
+    several: JsonValue = [
+        {"toolName": "crawl", "arguments": {"pages": 1}},
+        {"toolName": "crawl", "arguments": {"start": 7}},
+        {"toolName": "crawl", "arguments": {"start": 8}},
+    ]
+    steps = plan(
+        {"id": "a", "description": "crawl", "toolCalls": several},
+        tool_step("b", "note", {"text": {"$from": "a", "pointer": "/0/results/0/url"}}),
+        tool_step("c", "note", {"text": {"$from": "a", "pointer": "/1/results/2999/url"}}),
+        tool_step("d", "note", {"text": {"$from": "a", "pointer": "/2/results/0/url"}}),
+    )
+    async with warden(ledger, tools=[crawl]) as w:
+        done = await w.execute_plan(steps)
+    assert done.status == "completed", done.error
+    assert ledger.lines == [f"note https://a.test/{number}" for number in (0, 3006, 8)]
+
+
+@requirement("artifact:whole")
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ({}, "does not fit into arguments, which may have 262144 bytes (crawl returned 1"),
+        ({"pointer": "/results"}, "leads to more than 262144 bytes; point to the part that is needed"),
+        ({"pointer": "/results/9999"}, "has nothing there"),
+        ({"pointer": "/results/-"}, "has nothing there"),
+        ({"pointer": "/preview"}, "has nothing there"),
+    ],
+)
+async def test_a_reference_that_cannot_be_followed_into_a_large_result_says_why(
+    reference: dict[str, JsonValue], why: str
+) -> None:
+    """spec: bad input is refused with the precise reason"""
+    ledger = Ledger()
+    steps = plan(tool_step("a", "crawl"), tool_step("b", "note", {"text": {"$from": "a", **reference}}))
+    async with warden(ledger, tools=[crawl]) as w:
+        done = await w.execute_plan(steps)
+    assert (done.status, ledger.lines) == ("failed", [])
+    assert done.steps[1].error is not None and why in done.steps[1].error.message
+
+
+@requirement("artifact:whole")
+@pytest.mark.parametrize("pointer", ["abc", "", "/", "//", "/0", "/1", "/2", "/-", "/01/results", "~", "/0/~9", "/9/x"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(pointer: str, times: int) -> None:
+    """ours: a plan's pointers are checked before it runs, a model's are not"""
+    called: list[JsonValue] = [{"toolName": "crawl"} for _ in range(times)]
+    step: dict[str, JsonValue] = {"id": "a", "description": "crawl", "toolCalls": called}
+    steps = plan(step, asked_step("b", "note"))
+    reply = calls(("note", {"text": {"$from": "a", "pointer": pointer}}))
+    async with warden(Ledger(), tools=[crawl], script=[reply, calls(("note", {"text": "at last"}))]) as w:
+        done = await w.execute_plan(steps)
+    first, second = done.steps[1].actual_tool_calls
+    assert first.error is not None and first.error.code == "invalid_arguments" and second.status == "succeeded"
+
+
+async def test_a_pointer_behind_the_end_of_a_small_list_is_refused_too() -> None:
+    """ours: '-' of RFC 6901 names no element"""
+    ledger = Ledger()
+    steps = plan(
+        tool_step("a", "find", {"topic": "x"}), tool_step("b", "erase", {"ids": {"$from": "a", "pointer": "/ids/-"}})
+    )
+    async with warden(ledger) as w:
+        done = await w.execute_plan(steps)
+    assert done.steps[1].error is not None and "has nothing at '/ids/-'" in done.steps[1].error.message
+
+
+@requirement("artifact:whole")
+async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
+    """ours: the event says what stands for something, not the form of a value"""
+
+    @planwarden.tool(risk="read", effect="read")
+    async def forge(other: str) -> JsonValue:
+        """Pretends."""
+        return {"truncated": True, "stored": True, "artifactId": other, "mediaType": "x", "preview": "mine"}
+
+    ledger, other = Ledger(), make_artifact(b"[1]").artifact_id
+    steps = plan(
+        tool_step("a", "forge", {"other": other}),
+        tool_step("b", "note", {"text": {"$from": "a", "pointer": "/preview"}}),
+    )
+    async with warden(ledger, tools=[forge]) as w:
+        assert (await w.execute_plan(steps)).status == "completed"
+    assert ledger.lines == ["note mine"]
+
+
+@requirement("artifact:whole")
+async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(tmp_path: Path) -> None:
+    """ours: what is shown is what runs, also after another process answered"""
+    ledger = Ledger()
+    steps = plan(
+        tool_step("n", "big"),
+        tool_step("ask", "displayConfirmation", {"action": "erase?"}, confirms=["b"]),
+        tool_step("b", "erase", {"ids": {"$from": "n", "pointer": "/results/1/ids"}}),
+    )
+
+    @planwarden.tool(risk="read", effect="read")
+    async def big() -> dict[str, JsonValue]:
+        """Many ids."""
+        return {"results": [{"ids": [n], "text": "x" * 90} for n in range(PAGES)]}
+
+    async with planwarden.Warden(home=tmp_path, tools=[big, *ledger.tools()]) as w:
+        asked = await w.execute_plan(steps)
+        [question] = asked.suspensions
+        assert [covered.arguments for covered in question.confirms] == [{"ids": [1]}]
+    async with planwarden.Warden(home=tmp_path, tools=[big, *ledger.tools()]) as w:
+        done = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(approved=True))
+    assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
+
+
+async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_rest() -> None:
+    """spec: issue, quoted in part, referenced by $from"""
+    steps = plan(tool_step("a", "crawl"), asked_step("b", "note"))
+    async with warden(Ledger(), tools=[crawl]) as w:
+        asked = await w.execute_plan(steps)
+        prompt = asked.suspensions[0].prompt or ""
+        assert '"https://a.test/0"' in prompt and "bytes in all" in prompt and len(prompt) < 5_000
+        assert '{"$from": "a", "pointer": "/..."}' in prompt
+        answer: JsonValue = {
+            "toolCalls": [
+                {"toolName": "note", "arguments": {"text": {"$from": "a", "pointer": f"/results/{PAGES - 1}/url"}}}
+            ]
+        }
+        done = await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, answer)
+    assert done.status == "completed" and done.steps[1].result == {"written": URL}
+
+
+async def test_what_is_larger_than_an_artifact_may_be_is_cut_to_a_preview_that_says_so() -> None:
+    """spec: issue, bad input"""
+    registry = Registry(
+        [Tool(define(ToolDefinition(name="flood", description="x", input_schema={})), returning("x" * 400_000))],
+        max_result_bytes=300_000,
+    )
+    result = await registry.call("flood", {}, CONTEXT)
+    assert isinstance(result, dict) and (result["stored"], result["sizeBytes"]) == (False, 400_002)
+    assert result["preview"] == "x" * 4_000 and "only this beginning was kept" in str(result["reason"])
+
+
+async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
+    """ours: what is not in the log is never small enough for arguments as a whole"""
+    exact, larger = "x" * (INLINE_BYTES - 2), "x" * (INLINE_BYTES - 1)
+    tools = [
+        Tool(define(ToolDefinition(name=n, description="x", input_schema={})), returning(v))
+        for n, v in (("a", exact), ("b", larger))
+    ]
+    registry = Registry(tools)
+    assert await registry.call("a", {}, CONTEXT) == exact
+    assert isinstance(await registry.call("b", {}, CONTEXT), Attached)
+    assert INLINE_BYTES >= MAX_ARGUMENT_BYTES
+
+
+async def test_a_question_that_is_too_large_to_be_kept_is_refused() -> None:
+    """ours: a payload that came back as a preview would be another payload"""
+    asked = Suspend(message="?", resume_payload="x" * 2_000_000)
+    registry = Registry([Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), returning(asked))])
+    with pytest.raises(ToolError, match="form or payload of 2000002 bytes; the limit is 1048576"):
+        await registry.call("ask", {}, CONTEXT)
+
+
+async def test_a_tool_may_attach_content_of_another_kind() -> None:
+    """ours: images and sounds are artifacts with a media type"""
+    image = make_artifact(bytes(range(256)), "image/png")
+    value: JsonValue = {"image": image.artifact_id}
+    shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
+    draw = Tool(shown, returning(Attached(value=value, artifacts=(image,))))
+    ledger = Ledger()
+    steps = plan(tool_step("a", "draw"), tool_step("b", "note", {"text": {"$from": "a", "pointer": "/image"}}))
+    async with warden(ledger, tools=[draw]) as w:
+        done = await w.execute_plan(steps)
+        assert ledger.lines == [f"note {image.artifact_id}"]
+        assert await w.service.artifact(done.thread_id, image.artifact_id, principal="local") == image
+    registry = Registry([draw], max_result_bytes=100)
+    with pytest.raises(ToolError, match="attached is larger than 100 bytes"):
+        await registry.call("draw", {}, CONTEXT)
+
+
+# --- the store ---
+
+
+def _damage(path: Path, change: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"UPDATE artifacts SET {change}")
+
+
+@requirement("artifact:damage")
+@pytest.mark.parametrize("change", ["data = x'5b5d'", "media_type = 'text/plain'", "data = zeroblob(length(data))"])
+async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tmp_path: Path, change: str) -> None:
+    """spec: design.md, damaged storage fails closed"""
+    ledger = Ledger()
+    steps = plan(
+        tool_step("a", "crawl"),
+        tool_step("ask", "displayConfirmation", {"action": "go on?"}),
+        tool_step("b", "note", {"text": {"$from": "a", "pointer": "/results/0/url"}}),
+    )
+    async with planwarden.Warden(home=tmp_path, tools=[crawl, *ledger.tools()]) as w:
+        asked = await w.execute_plan(steps)
+        name = facts(asked.steps[0])["artifactId"]
+        _damage(tmp_path / "planwarden.db", change)
+        with pytest.raises(StoreError, match=f"artifact '{name}' is damaged"):
+            await w.service.artifact(asked.thread_id, name, principal="local")
+        suspension_id = asked.suspensions[0].suspension_id
+        done = await w.resume_execution(asked.thread_id, suspension_id, planwarden.Decision(approved=True))
+    assert (done.status, ledger.lines) == ("failed", [])
+    assert done.steps[2].error is not None and "is damaged" in done.steps[2].error.message
+
+
+async def test_executions_without_artifacts_cost_no_row(tmp_path: Path) -> None:
+    """ours: bytes per execution"""
+    async with planwarden.Warden(home=tmp_path, tools=Ledger().tools()) as w:
+        await w.execute_plan(plan(tool_step("a", "find", {"topic": "x"})))
+    with closing(sqlite3.connect(tmp_path / "planwarden.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM artifacts").fetchone() == (0,)
+
+
+async def test_a_full_disk_keeps_the_large_result_until_there_is_space() -> None:
+    """spec: design.md, an outcome that cannot be stored is kept and tried again"""
+    inner = MemoryStore()
+    store = RefusingStore(inner, lambda append: bool(append.artifacts) and store.refused < 1)
+    async with warden(tools=[crawl], store=store) as w:
+        done = await w.execute_plan(plan(tool_step("a", "crawl")))
+        assert store.refused == 1 and done.status == "completed"
+        assert await inner.artifact(done.thread_id, facts(done.steps[0])["artifactId"]) is not None
+
+
+async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:
+    """Artifacts that logs mention, and those that are in the file."""
+    store = SqliteStore.open(path)
+    mentioned: set[str] = set()
+    for header in await store.executions(None, 10):
+        for entry in await store.read(header.execution_id):
+            if isinstance(entry.event, ev.ToolReturned) and entry.event.artifact is not None:
+                mentioned.add(entry.event.artifact)
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        return mentioned, {row[0] for row in connection.execute("SELECT artifact_id FROM artifacts")}
+
+
+@requirement("artifact:crash", "crash:every-call")
+async def test_a_crash_at_any_store_call_leaves_no_artifact_without_its_event(tmp_path: Path) -> None:
+    """spec: style, 35"""
+    counted: list[int] = []
+    for at in range(1, 100):
+        for when in ("before", "after"):
+            folder = tmp_path / f"{at}{when}"
+            folder.mkdir()
+            ledger = EffectLedger(folder / "effects")
+            dump = recording_tool(ledger, "dump", filler_bytes=300_000)
+            inner = SqliteStore.open(folder / "planwarden.db")
+            store = CrashingStore(inner, at=at, when="before" if when == "before" else "after")
+            try:
+                async with warden(tools=[dump], store=store) as w:
+                    await w.execute_plan(plan(tool_step("a", "dump")))
+            # The store's death surfaces through a task group, alone or with what it brought down.
+            except BaseExceptionGroup:
+                pass
+            except BaseException as error:
+                if type(error).__name__ != "Crash":
+                    raise
+            await inner.close()
+            mentioned, stored = await _mentioned_and_stored(folder / "planwarden.db")
+            assert mentioned == stored
+            counted.append(len(stored))
+            if not store.is_dead:
+                assert set(counted) == {0, 1}
+                return
+    raise AssertionError("the run never ended")
+
+
+@requirement("artifact:crash")
+@pytest.mark.slow
+async def test_a_process_killed_between_a_large_effect_and_its_commit_leaves_a_question_and_no_artifact(
+    tmp_path: Path,
+) -> None:
+    """spec: design.md, at most once"""
+    worker = Worker("tests.crash.worker", "large_effect", str(tmp_path))
+    worker.process.wait(60)
+    worker.kill()
+    ledger = EffectLedger(tmp_path / "effects")
+    assert worker.process.returncode == -9 and ledger.tools_run() == ["dump"]
+    assert await _mentioned_and_stored(tmp_path / "planwarden.db") == (set(), set())
+    dump = recording_tool(ledger, "dump", filler_bytes=300_000)
+    async with planwarden.Warden(home=tmp_path, tools=[dump]) as w:
+        [header] = await w.service.engine.store.executions(None, 10)
+        await w.service.engine.tick()
+        execution = await load(w.service.engine.store, header.execution_id, header.thread_id)
+        execution = await w.service.engine.wait(execution, 20)
+        [question] = execution.open_suspensions
+    assert question.question.kind == "reconcile" and ledger.tools_run() == ["dump"]

@@ -1,0 +1,341 @@
+"""What docs/living-with-changes.md says, through public verbs: everything around a suspended execution changes, and then it is answered.
+
+Each test asks a question in one process (a `Warden` on a home), changes something, and decides in another one.
+"""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import StaleDefinition, StoreError, ThreadBusy
+from planwarden.server.settings.configuration import load_settings
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.packing import unpacked
+from tests.requirements import requirement
+from tests.support.paths import DOCS
+from tests.support.wardens import plan, tool_step, warden
+from tests.tools.downstream.support import Place, called, listed
+
+pytestmark = pytest.mark.anyio
+
+PAGE = DOCS / "living-with-changes.md"
+YES = planwarden.Decision(approved=True)
+NO = planwarden.Decision(approved=False)
+OLDER = """
+DROP TABLE keys;
+DROP TABLE nonces;
+DROP INDEX audit_of_tasks;
+UPDATE suspensions SET digest = unpacked(digest);
+DROP INDEX executions_of_thread;
+CREATE INDEX executions_of_thread ON executions (thread_id);
+CREATE UNIQUE INDEX one_unfinished_execution_per_thread ON executions (thread_id)
+    WHERE status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+PRAGMA user_version = 6;
+"""
+TOOL = '''
+from pathlib import Path
+
+import planwarden
+
+
+@planwarden.tool()
+def {name}({parameters}) -> dict:
+    """{says}"""
+    with (Path(__file__).parent / "ledger").open("a") as ledger:
+        ledger.write(f"{mark} {{text}}\\n")
+    return {{"sent": text}}
+'''
+
+
+@dataclass(frozen=True)
+class Home:
+    """A home with one tool of the operator's own, `send`, which is dangerous and keeps a ledger."""
+
+    folder: Path
+
+    def tool(
+        self, *, name: str = "send", parameters: str = "text: str", says: str = "Send a text.", mark: str = "sent"
+    ) -> None:
+        text = TOOL.format(name=name, parameters=parameters, says=says, mark=mark)
+        (self.folder / "tools.py").write_text(text, encoding="utf-8")
+
+    def settings(self, text: str = "") -> None:
+        (self.folder / "planwarden.toml").write_text(f'[tools]\npython = ["tools.py"]\n{text}', encoding="utf-8")
+
+    @property
+    def ledger(self) -> list[str]:
+        path = self.folder / "ledger"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    @asynccontextmanager
+    async def opened(self, model: str | None = None) -> AsyncGenerator[planwarden.Warden]:
+        settings = load_settings(home=self.folder, model=model, environment={})
+        async with planwarden.Warden(settings=settings) as warden:
+            yield warden
+
+    async def asked(self, *before: dict[str, JsonValue]) -> planwarden.Execution:
+        """A plan that waits: at a call of `send`, or at what comes before it."""
+        async with self.opened() as warden:
+            execution = await warden.execute_plan(plan(*before, tool_step("do", "send", {"text": "hello"})))
+        assert execution.status == "suspended" and self.ledger == []
+        return execution
+
+    async def decided(self, thread_id: str, decision: planwarden.Decision = YES) -> planwarden.Execution:
+        """In a new process: the newest execution after its first open question was decided."""
+        async with self.opened() as warden:
+            return await decided(warden, thread_id, decision)
+
+
+async def decided(
+    warden: planwarden.Warden, thread_id: str, decision: planwarden.Decision = YES
+) -> planwarden.Execution:
+    [question] = (await warden.get_execution(thread_id)).suspensions
+    return await warden.resume_execution(thread_id, question.suspension_id, decision)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    made.folder.mkdir()
+    made.tool()
+    made.settings()
+    return made
+
+
+def says(text: str) -> str:
+    """The text, which has to stand in the guide."""
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert text in page, f"the guide does not quote {text!r}"
+    return text
+
+
+async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
+    """The question after a decision was refused because something changed."""
+    with pytest.raises(StaleDefinition):
+        await home.decided(thread_id)
+    async with home.opened() as warden:
+        [question] = (await warden.get_execution(thread_id)).suspensions
+    assert question.revision == 2 and home.ledger == []
+    return question
+
+
+@requirement("docs:changes")
+async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(home: Home) -> None:
+    """ours: what the newest three migrations did is undone, so the file is an older version's"""
+    execution = await home.asked()
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as database:
+        database.create_function("unpacked", 1, unpacked)
+        newest = database.execute("PRAGMA user_version").fetchone()[0]
+        database.executescript(OLDER)
+    assert (await home.decided(execution.thread_id)).status == "completed"
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as database:
+        assert database.execute("PRAGMA user_version").fetchone()[0] == newest
+
+
+@requirement("docs:changes")
+async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
+    """ours"""
+    await home.asked()
+    database = sqlite3.connect(home.folder / "planwarden.db")
+    database.executescript("PRAGMA user_version = 900; PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    with pytest.raises(StoreError, match=says("was written by a newer planwarden")):
+        async with home.opened():
+            pass
+
+
+@requirement("docs:changes")
+async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) -> None:
+    """ours"""
+    execution = await home.asked()
+    home.tool(says="Send a text to everybody.")
+    question = await revised(home, execution.thread_id)
+    assert question.message.startswith(says("send changed after it was shown: "))
+    assert says("what it was before is not known here any more") in question.message
+    assert (await home.decided(execution.thread_id)).status == "completed"
+
+
+@requirement("docs:changes")
+async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call(home: Home) -> None:
+    """ours"""
+    execution = await home.asked(tool_step("ask", "displayConfirmation", {"action": "go on?"}))
+    home.tool(parameters='text: str, to: str = "all"')
+    execution = await home.decided(execution.thread_id)
+    [question] = execution.suspensions
+    assert question.message.startswith(says("send changed since the plan was accepted: "))
+    assert (await home.decided(execution.thread_id)).status == "completed"
+
+
+@requirement("docs:changes")
+async def test_a_tool_that_does_not_take_the_approved_arguments_any_more_is_not_run(home: Home) -> None:
+    """ours"""
+    execution = await home.asked()
+    home.tool(parameters="text: str, to: str")
+    execution = await home.decided(execution.thread_id)
+    assert (execution.status, home.ledger) == ("failed", [])
+    assert execution.error is not None and execution.error.code == "stale_definition"
+    assert says("changed after it was approved and does not take its arguments any more") in execution.error.message
+
+
+@requirement("docs:changes")
+async def test_another_body_under_the_same_definition_runs_without_a_word(home: Home) -> None:
+    """ours: the limit that the guide states"""
+    execution = await home.asked()
+    home.tool(mark="sent differently")
+    assert (await home.decided(execution.thread_id)).status == "completed"
+    assert home.ledger == ["sent differently hello"]
+
+
+@requirement("docs:changes")
+async def test_a_tool_that_is_gone_fails_its_step_and_the_question_can_be_rejected(home: Home) -> None:
+    """ours"""
+    first, second = await home.asked(), await home.asked()
+    home.tool(name="post")
+    execution = await home.decided(first.thread_id)
+    assert execution.error is not None and execution.error.code == "unknown_tool"
+    assert says("there is no tool 'send'; available: ") in execution.error.message
+    assert (await home.decided(second.thread_id, NO)).status == "rejected"
+    assert home.ledger == []
+
+
+@requirement("docs:changes")
+async def test_a_tool_of_a_server_that_is_gone_fails_its_step(tmp_path: Path) -> None:
+    """ours"""
+    place = Place(tmp_path, settings="")
+    place.serve(d="good")
+    place.offer(listed("note"))
+    store = MemoryStore()
+    async with place.warden(store) as warden:
+        execution = await called(warden, "d_note", {"text": "x"})
+    place.configure({})
+    async with place.warden(store) as warden:
+        execution = await decided(warden, execution.thread_id)
+    assert execution.error is not None and execution.error.code == "unknown_tool"
+    assert "note x" not in place.ledger
+
+
+@requirement("docs:changes")
+@pytest.mark.parametrize(
+    "settings", ["[tools.send]\ntimeout_s = 5\n", "[approvals]\nquorum = 2\n", "[approvals]\ntrust_caller = true\n"]
+)
+async def test_a_question_is_asked_again_under_a_new_policy(home: Home, settings: str) -> None:
+    """ours"""
+    execution = await home.asked()
+    home.settings(settings)
+    question = await revised(home, execution.thread_id)
+    assert question.message.startswith(says("The operator's policy changed after it was asked."))
+    assert (await home.decided(execution.thread_id)).status == "completed"
+
+
+@requirement("docs:changes")
+async def test_a_new_risk_holds_for_what_waits(home: Home) -> None:
+    """ours"""
+    execution = await home.asked()
+    home.settings('[tools.send]\nrisk = "critical"\n')
+    question = await revised(home, execution.thread_id)
+    assert (question.risk, question.needs) == ("critical", "signed")
+
+
+@requirement("docs:changes")
+@pytest.mark.parametrize(
+    "settings", ["[execution]\nmaxIterations = 1\n", "[approvals]\nremind_after_s = [5]\n", "[retention]\ndays = 1\n"]
+)
+async def test_settings_that_decide_nothing_do_not_touch_a_question(home: Home, settings: str) -> None:
+    """ours"""
+    execution = await home.asked()
+    home.settings(settings)
+    assert (await home.decided(execution.thread_id)).status == "completed"
+
+
+@requirement("docs:changes")
+async def test_a_question_to_the_caller_stays_the_callers_under_another_model(home: Home) -> None:
+    """ours"""
+    script = home.folder / "script.json"
+    reply: JsonValue = {"reply": {"content": "by the script"}}
+    script.write_text(json.dumps({"replies": [reply, reply]}), encoding="utf-8")
+    async with home.opened("caller") as warden:
+        execution = await warden.run_goal("think")
+    async with home.opened(f"scripted:{script}") as warden:
+        [question] = (await warden.get_execution(execution.thread_id)).suspensions
+        assert (question.addressee, question.kind) == ("caller", "plan")
+        answer: JsonValue = {"todoList": [{"id": "a", "description": "think"}]}
+        execution = await warden.submit_answer(execution.thread_id, question.suspension_id, answer)
+    assert (execution.status, execution.steps[0].result) == ("completed", "by the script")
+
+
+@requirement("docs:changes")
+async def test_the_next_prompt_goes_to_whatever_model_is_configured_then(home: Home) -> None:
+    """ours"""
+    steps = [tool_step("ask", "displayConfirmation", {"action": "go on?"}), {"id": "a", "description": "think"}]
+    script = home.folder / "script.json"
+    script.write_text(json.dumps({"replies": [{"reply": {"plan": {"todoList": steps}}}]}), encoding="utf-8")
+    async with home.opened(f"scripted:{script}") as warden:
+        execution = await warden.run_goal("think")
+    async with home.opened("caller") as warden:
+        execution = await decided(warden, execution.thread_id)
+    assert [(found.addressee, found.kind) for found in execution.suspensions] == [("caller", "step")]
+
+
+@requirement("docs:changes")
+async def test_a_home_goes_on_where_it_is_moved_to(home: Home, tmp_path: Path) -> None:
+    """ours"""
+    execution = await home.asked()
+    moved = Home(tmp_path / "elsewhere")
+    shutil.move(home.folder, moved.folder)
+    assert (await moved.decided(execution.thread_id)).status == "completed"
+    assert moved.ledger == ["sent hello"]
+
+
+@requirement("docs:changes")
+async def test_a_restored_backup_asks_again_what_was_answered_after_it(home: Home, tmp_path: Path) -> None:
+    """ours: the limit that the guide states; the log that knew better is gone"""
+    execution = await home.asked()
+    backup = tmp_path / "backup.db"
+    async with home.opened() as warden:
+        await warden.service.engine.store.backup(backup)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    assert (await home.decided(execution.thread_id)).status == "completed"
+    for beside in home.folder.glob("planwarden.db*"):
+        beside.unlink()
+    shutil.copy(backup, home.folder / "planwarden.db")
+    async with home.opened() as warden:
+        assert (await warden.get_execution(execution.thread_id)).status == "suspended"
+    assert (await home.decided(execution.thread_id)).status == "completed"
+    assert home.ledger == ["sent hello", "sent hello"]
+
+
+@requirement("docs:changes")
+async def test_a_clock_that_is_set_forward_ends_questions_and_one_set_back_lengthens_them() -> None:
+    """ours"""
+    clock = ManualClock()
+    asking = plan(tool_step("ask", "displayConfirmation", {"action": "go on?", "timeoutSeconds": 60}))
+    async with warden(store=MemoryStore(clock)) as opened:
+        first = await opened.execute_plan(asking)
+        clock.advance(-3_600)
+        clock.advance(3_500)
+        await opened.service.engine.tick()
+        assert (await opened.get_execution(first.thread_id)).status == "suspended"
+        clock.advance(3_600)
+        await opened.service.engine.tick()
+        assert (await opened.get_execution(first.thread_id)).status == "rejected"
+
+
+@requirement("docs:changes")
+async def test_a_waiting_plan_is_replaced_by_cancelling_it(home: Home) -> None:
+    """ours"""
+    execution = await home.asked()
+    other = plan(tool_step("sum", "calculator", {"expression": "1 + 1"}))
+    async with home.opened() as warden:
+        with pytest.raises(ThreadBusy, match=says("has an unfinished execution that waits for an answer")):
+            await warden.execute_plan(other, thread_id=execution.thread_id)
+        assert (await warden.cancel_execution(execution.thread_id)).status == "cancelled"
+        assert (await warden.execute_plan(other, thread_id=execution.thread_id)).status == "completed"
+    assert home.ledger == []

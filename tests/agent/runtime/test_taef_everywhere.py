@@ -1,0 +1,166 @@
+"""The same plan, the same manners, over every wire format, in text mode, and with a caller: TAEF holds the step.
+
+What may differ between them is nothing but the number of requests. No manner gets a step completed that was not done.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.provider.endpoint import Mode
+from planwarden.agent.ports.model import Model
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
+from tests.support.doubles.asked import Body
+from tests.support.doubles.caller import answer_all
+from tests.support.doubles.manners import MANNERS, Manner
+from tests.support.doubles.provider import provider_of
+from tests.support.doubles.server import WIRES, Double, serving
+from tests.support.wardens import Ledger, asked_step, plan, statuses
+
+pytestmark = pytest.mark.anyio
+
+TEXT = "text"
+CALLER = "caller"
+MODELS = (*WIRES, TEXT, CALLER)
+STEPS = plan(asked_step("a", "find", "note"))
+
+
+@dataclass
+class Run:
+    """One warden whose model has one manner."""
+
+    warden: planwarden.Warden
+    manner: Manner
+    ledger: Ledger
+    double: Double | None
+    planned: Body | None
+
+    async def execute(
+        self, steps: dict[str, JsonValue] | None, goal: str = "find and note", **options: JsonValue
+    ) -> planwarden.Execution:
+        """Run a plan, or plan for the goal, until nothing more happens."""
+        if steps is None:
+            execution = await self.warden.run_goal(goal, options=options)
+        else:
+            execution = await self.warden.execute_plan(steps, goal=goal, options=options)
+        if self.double is None:
+            return await answer_all(self.warden, execution, self.manner, self.planned)
+        return execution
+
+
+@asynccontextmanager
+async def run_with(model: str, name: str, *, planned: Body | None = None) -> AsyncGenerator[Run]:
+    """A warden over a model that has the manner of that name."""
+    manner, ledger = MANNERS[name], Ledger()
+    settings = Settings(home=Path("/nonexistent"))
+    async with AsyncExitStack() as stack:
+        double: Double | None = None
+        thinking: Model = CallerModel()
+        if model != CALLER:
+            wire = "openai-chat" if model == TEXT else model
+            double = await stack.enter_async_context(serving(wire, manner, plan=planned))
+            mode: Mode = "text" if model == TEXT else "tools"
+            thinking = provider_of(double, mode=mode, timeout_s=0.1 if name == "hangs" else 30.0)
+        warden = planwarden.Warden(settings=settings, model=thinking, tools=ledger.tools(), store=MemoryStore())
+        await stack.enter_async_context(warden)
+        yield Run(warden, manner, ledger, double, planned)
+
+
+@dataclass(frozen=True)
+class Expected:
+    status: str
+    retries: int = 0
+    code: str | None = None
+    ledger: tuple[str, ...] = ()
+    iterations: int = 5
+
+
+EXPECTED: dict[str, Expected] = {
+    "obedient": Expected("completed", ledger=("note the text",)),
+    "prose only": Expected("failed", 2, "tools_not_called"),
+    "prose first": Expected("completed", 1, ledger=("note the text",)),
+    "forged status": Expected("failed", 2, "tools_not_called"),
+    "wrong tool": Expected("failed", 0, "iterations_exhausted"),
+    "half": Expected("failed", 2, "tools_not_called"),
+    "malformed": Expected("failed", 2, "tools_not_called"),
+    "malformed once": Expected("completed", ledger=("note the text",)),
+    "cut short": Expected("completed", ledger=("note the text",)),
+    "empty arguments": Expected("failed", 0, "iterations_exhausted"),
+    "placeholders": Expected("failed", 0, "iterations_exhausted"),
+    "never-ending": Expected("failed", 0, "iterations_exhausted"),
+    "ten thousand calls": Expected("failed", 0, "iterations_exhausted", iterations=1),
+    "content filter": Expected("failed", 0, "model_error"),
+    "429 once": Expected("completed", ledger=("note the text",)),
+    "429 for ever": Expected("failed", 0, "model_error"),
+    "500 once": Expected("completed", ledger=("note the text",)),
+    "breaks off": Expected("failed", 0, "model_error"),
+    "breaks off once": Expected("completed", ledger=("note the text",)),
+    "50 MB": Expected("failed", 0, "model_error"),
+    "hangs": Expected("failed", 0, "model_error"),
+    "web page": Expected("failed", 0, "model_error"),
+}
+
+
+REFUSED = Expected("suspended")
+"""A caller is told at once that its answer has no usable form, and may answer again."""
+EXPECTED_OF_CALLER = {"malformed": REFUSED, "ten thousand calls": REFUSED}
+
+
+def cases() -> list[tuple[str, str]]:
+    return [(model, name) for name in MANNERS for model in MODELS if not (model == CALLER and MANNERS[name].needs_wire)]
+
+
+@pytest.mark.parametrize(("model", "name"), cases())
+async def test_a_step_is_completed_only_by_the_calls_it_promised_whatever_the_model_and_its_manners(
+    model: str, name: str
+) -> None:
+    """spec: issue, provider doubles"""
+    expected = EXPECTED[name]
+    if model == CALLER:
+        expected = EXPECTED_OF_CALLER.get(name, expected)
+    async with run_with(model, name) as run:
+        execution = await run.execute(STEPS, maxIterations=expected.iterations)
+    [step] = execution.steps
+    code = step.error.code if step.error is not None else None
+    assert (step.status, step.retries, code) == (expected.status, expected.retries, expected.code)
+    assert execution.status == expected.status and tuple(run.ledger.lines) == expected.ledger
+    proven = {call.tool_name for call in step.actual_tool_calls if call.status == "succeeded"}
+    assert (step.status == "completed") == ({"find", "note"} <= proven)
+    if run.double is not None and step.status == "completed":
+        assert (execution.usage.input_tokens, execution.usage.output_tokens) == run.double.tokens
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_goal_is_planned_executed_and_answered_by_every_kind_of_model(model: str) -> None:
+    """spec: issue, provider models: plans as structured output"""
+    planned = plan(
+        asked_step("a", "find"),
+        {"id": "b", "description": "think about it", "stepType": "reasoning"},
+        asked_step("c", "note"),
+    )
+    async with run_with(model, "obedient", planned=planned) as run:
+        execution = await run.execute(None, goal="find and note")
+    assert execution.status == "completed" and statuses(execution) == {
+        "a": "completed",
+        "b": "completed",
+        "c": "completed",
+    }
+    assert run.ledger.lines == ["note the text"] and execution.usage.model_calls == 5
+    assert execution.output == "Here is what the record shows."
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ["prose only", "forged status", "half", "malformed", "placeholders", "never-ending"])
+async def test_what_depends_on_a_step_that_was_not_done_is_not_done_either(model: str, name: str) -> None:
+    """ours: law 1"""
+    steps = plan(asked_step("a", "find", "note"), asked_step("b", "note"))
+    async with run_with(model, name) as run:
+        execution = await run.execute(steps)
+    assert statuses(execution)["b"] in ("skipped", "pending") and run.ledger.lines == []

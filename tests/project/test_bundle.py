@@ -1,0 +1,202 @@
+"""The MCPB bundle: its manifest agrees with the live server, and what is packed starts from scratch."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from dev.manifest import generated, written
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from planwarden.server.settings.configuration import home_folder, load_settings
+from tests.requirements import requirement
+from tests.server.mcp.support import approving
+from tests.support.paths import ROOT
+
+MCPB = "@anthropic-ai/mcpb@2.1.2"
+FOLDERS = ("agent", "server", "storage", "tools")
+WITHOUT_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|notarget|E404|[Ff]ailed to fetch")
+BUILD_S = 300.0
+"""The first build fetches what the server needs."""
+
+
+def _expanded(value: str, variables: dict[str, str]) -> str:
+    """spec: MCPB 0.4, variable substitution; an unset variable stays as it is."""
+    return re.sub(r"\$\{([^}]+)\}", lambda found: variables.get(found[1], found[0]), value)
+
+
+def _launch(manifest: dict[str, Any], folder: Path, chosen: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Command and environment as a host makes them of the manifest and of what its person filled in."""
+    defaults = {name: entry["default"] for name, entry in manifest["user_config"].items() if "default" in entry}
+    variables = {"__dirname": str(folder)} | {f"user_config.{k}": v for k, v in (defaults | chosen).items()}
+    config = manifest["server"]["mcp_config"]
+    command = [_expanded(word, variables) for word in (config["command"], *config["args"])]
+    return command, {name: _expanded(text, variables) for name, text in config["env"].items()}
+
+
+@requirement("bundle:generated")
+@pytest.mark.anyio
+async def test_the_manifest_lists_what_the_server_offers() -> None:
+    """ours: `make bundle` writes it"""
+    manifest, live = written(), await generated()
+    assert len(live["tools"]) == 10
+    assert {key: manifest[key] for key in live} == live
+
+
+def test_the_manifest_has_the_version_of_the_package() -> None:
+    """ours"""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    manifest = written()
+    assert (manifest["name"], manifest["version"]) == (project["name"], project["version"])
+    assert manifest["compatibility"]["runtimes"]["python"] == project["requires-python"]
+    assert (ROOT / manifest["server"]["entry_point"]).is_file()
+
+
+def test_a_bundle_with_nothing_filled_in_uses_the_home_and_model_of_every_other_host(tmp_path: Path) -> None:
+    """ours: one store for all hosts"""
+    _, env = _launch(written(), tmp_path, {})
+    assert not any("${" in text for text in env.values())
+    assert load_settings(environment=env).model == "caller"
+    assert home_folder(None, env) == home_folder(None, {})
+
+
+def test_what_is_filled_in_arrives_and_the_key_is_kept_secret(tmp_path: Path) -> None:
+    """ours"""
+    manifest = written()
+    chosen = {"home": str(tmp_path / "h"), "model": "anthropic:m", "key": "k"}
+    _, env = _launch(manifest, tmp_path, chosen)
+    assert (env["PLANWARDEN_HOME"], env["PLANWARDEN_MODEL"]) == (chosen["home"], "anthropic:m")
+    assert {env["ANTHROPIC_API_KEY"], env["OPENAI_API_KEY"], env["GOOGLE_API_KEY"]} == {"k"}
+    assert manifest["user_config"]["key"]["sensitive"] is True
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle as `make bundle` packs it."""
+    npx = shutil.which("npx")
+    if npx is None:
+        pytest.skip("npx is not installed, so the bundle cannot be packed")
+    bundle = tmp_path_factory.mktemp("bundle") / "planwarden.mcpb"
+    done = subprocess.run(
+        [npx, "-y", MCPB, "pack", str(ROOT), str(bundle)], capture_output=True, text=True, check=False, timeout=BUILD_S
+    )
+    if done.returncode != 0 and WITHOUT_NETWORK.search(done.stderr):
+        pytest.skip("the packer could not be fetched: no package registry")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return bundle
+
+
+@pytest.mark.slow
+def test_only_what_belongs_to_the_server_is_packed(packed: Path) -> None:
+    """ours: a bundle is read by whoever installs it"""
+    names = set(zipfile.ZipFile(packed).namelist())
+    expected = {
+        str(path.relative_to(ROOT))
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    package = {"src/planwarden/__init__.py", "src/planwarden/py.typed"}
+    assert names == expected | package | {"manifest.json", "pyproject.toml", "uv.lock", "README.md", "LICENSE"}
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """The bundle in a folder of its own, for somebody whose home is empty."""
+
+    folder: Path
+    home: Path
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The one that is in it."""
+        return json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+
+    def launch(self, chosen: dict[str, str]) -> StdioServerParameters:
+        """As a host starts it."""
+        [command, *args], env = _launch(self.manifest, self.folder, chosen)
+        return StdioServerParameters(command=command, args=args, env={**self.environment, **env}, cwd=self.home)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """An empty home, `uv`, a Python, and what uv has fetched before, so that the test does not fetch it again."""
+        places = [Path(_uv()).parent, Path(sys.base_prefix) / "bin"]
+        path = os.pathsep.join([*map(str, places), os.environ["PATH"]])
+        cache = subprocess.run([_uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+        passed = {name: text for name, text in os.environ.items() if name.startswith(("SYSTEM", "TEMP", "SSL_", "UV_"))}
+        return {**passed, "HOME": str(self.home), "PATH": path, "UV_CACHE_DIR": cache}
+
+
+@pytest.fixture
+def unpacked(packed: Path, tmp_path: Path) -> Unpacked:
+    """Unpacked by the tool that packed it, its environment made from the lock file."""
+    npx = shutil.which("npx")
+    assert npx is not None
+    made = Unpacked(tmp_path / "unpacked", tmp_path / "somebody")
+    made.home.mkdir()
+    unpack = [npx, "-y", MCPB, "unpack", str(packed), str(made.folder)]
+    subprocess.run(unpack, capture_output=True, check=True, timeout=BUILD_S)
+    launch = made.launch({})
+    build = [launch.command, *launch.args[: launch.args.index("planwarden")], "planwarden", "--version"]
+    built = subprocess.run(build, capture_output=True, text=True, check=False, timeout=BUILD_S, env=launch.env)
+    if built.returncode != 0 and WITHOUT_NETWORK.search(built.stderr):
+        pytest.skip("what the server needs could not be fetched: no package index")
+    assert built.returncode == 0, built.stderr
+    assert built.stdout.split()[-1] == written()["version"]
+    return made
+
+
+def _uv() -> str:
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv is None:
+        pytest.skip("uv is not installed, so the bundle cannot be started")
+    return uv
+
+
+PLAN = {
+    "todoList": [
+        {
+            "id": "total",
+            "description": "Add up",
+            "requiredTools": ["calculator"],
+            "toolCalls": [{"toolName": "calculator", "arguments": {"expression": "12 * 37"}}],
+        },
+        {
+            "id": "ask",
+            "description": "Ask",
+            "requiredTools": ["displayConfirmation"],
+            "toolCalls": [{"toolName": "displayConfirmation", "arguments": {"action": "Go on?"}}],
+        },
+    ]
+}
+
+
+@requirement("bundle:starts")
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_the_unpacked_bundle_starts_in_an_empty_home_and_runs_a_plan(unpacked: Unpacked, tmp_path: Path) -> None:
+    """spec: what a host does with it, by the manifest that is in it"""
+    chosen = {"home": str(tmp_path / "data"), "model": "caller", "key": "k"}
+
+    with anyio.fail_after(120):
+        async with Client(unpacked.launch(chosen), elicitation_callback=approving()) as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            assert listed == [tool["name"] for tool in unpacked.manifest["tools"]]
+            asked = (await client.call_tool("execute_plan", {"plan": PLAN})).structured_content
+            assert asked is not None and asked["status"] == "suspended"
+            [question] = asked["suspensions"]
+            place = {"threadId": asked["threadId"], "suspensionId": question["suspensionId"]}
+            done = await client.call_tool("resume_execution", {**place, "decision": {"approved": True}})
+    assert done.structured_content is not None and done.structured_content["status"] == "completed"
+    assert (tmp_path / "data" / "planwarden.db").is_file()
+    assert not (unpacked.home / ".local" / "share" / "planwarden").exists()

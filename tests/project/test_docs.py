@@ -1,0 +1,208 @@
+"""The documentation is true: its snippets run, and everything that can be called is described."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from dev import site
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.server.cli.parser import parser
+from planwarden.server.settings.configuration import load_settings
+from tests.support.paths import ROOT
+from tests.support.wardens import warden
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [*ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
+LIST = re.compile(r"\s*([*-]|\d+\.) ")
+ID = re.compile(r"[0-9a-f]{32}")
+
+
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_python_program_of_the_readme_runs_and_deletes_after_the_decision(tmp_path: Path) -> None:
+    """ours"""
+    [program] = [block for block in blocks("python") if "asyncio.run" in block]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "completed {'deleted': 2}"
+
+
+def test_the_tools_and_settings_of_the_readme_load_together(tmp_path: Path) -> None:
+    """ours"""
+    [tools] = [block for block in blocks("python") if "asyncio.run" not in block]
+    [settings] = blocks("toml")
+    assert tomllib.loads(settings)["tools"]["python"] == ["tools.py"]
+    (tmp_path / "tools.py").write_text(tools, encoding="utf-8")
+    (tmp_path / "planwarden.toml").write_text(settings, encoding="utf-8")
+    made = planwarden.Warden(settings=load_settings(home=tmp_path, environment={}))
+    find, delete = made.tools.get("crm_find"), made.tools.get("crm_delete")
+    assert find is not None and find.risk == "read" and delete is not None and delete.risk == "critical"
+
+
+@pytest.mark.anyio
+async def test_the_plan_of_the_readme_runs_up_to_its_question() -> None:
+    """ours"""
+    [plan] = [json.loads(block) for block in blocks("json") if "todoList" in block]
+    checked: dict[str, JsonValue] = plan
+    async with warden() as w:
+        execution = await w.execute_plan(checked)
+        [question] = execution.suspensions
+        assert question.tool_call is not None and question.tool_call.arguments["details"] == 444
+
+
+def test_the_demo_prints_what_the_front_page_shows(tmp_path: Path) -> None:
+    """ours"""
+    [shown] = blocks("text", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "planwarden.server.main", "demo", "--yes"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert _stable(done.stdout) == _stable(shown)
+
+
+def test_the_block_to_paste_starts_the_command_that_exists() -> None:
+    """ours"""
+    [host] = [json.loads(block) for block in blocks("json") if "mcpServers" in block]
+    assert host == {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}}
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    assert "planwarden" in scripts
+
+
+def test_the_front_page_shows_the_same_block_to_paste() -> None:
+    """ours"""
+    [shown] = blocks("json", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert shown == next(block for block in blocks("json") if "mcpServers" in block)
+
+
+def test_the_readme_is_read_in_one_go() -> None:
+    """ours: what is longer belongs to a page"""
+    assert len(README.splitlines()) < 200
+
+
+def test_every_command_is_in_the_readme() -> None:
+    """ours"""
+    names = re.findall(r"^    ([a-z-]+) ", parser().format_help(), re.MULTILINE)
+    assert {"serve", "approve", "doctor", "config"} <= set(names)
+    assert [name for name in names if not re.search(rf"`(planwarden )?{name}\b", README)] == []
+
+
+def test_the_tests_that_the_security_page_names_exist() -> None:
+    """ours"""
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 15
+    assert [name for name in sorted(named) if f"def {name}(" not in written] == []
+
+
+def test_links_between_documents_lead_to_files_and_headings() -> None:
+    """ours: images too; the site's own check knows pages only"""
+    broken = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in DOCUMENTS
+        for target in _links(document)
+        if "://" not in target and not _leads_somewhere(document, target)
+    ]
+    assert broken == []
+
+
+def test_addresses_on_the_web_are_written_as_addresses() -> None:
+    """ours: nothing is fetched; whether they answer, nobody can say without a network"""
+    addresses = [(document, target) for document in DOCUMENTS for target in _links(document) if "://" in target]
+    assert len(addresses) > 20
+    wrong = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document, target in addresses
+        if (parts := urlsplit(target)).scheme not in ("https", "planwarden") or not parts.hostname or " " in target
+    ]
+    assert wrong == []
+
+
+def test_a_list_is_parted_from_the_sentence_before_it() -> None:
+    """ours: GitHub reads it without an empty line too, the site does not"""
+    joined = [
+        f"{document.relative_to(ROOT)}: {line}"
+        for document in DOCUMENTS
+        for before, line in pairwise(_prose(document).splitlines())
+        if LIST.match(line) and before.strip() and not LIST.match(before) and not before.startswith((" ", "#"))
+    ]
+    assert joined == []
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    """ours"""
+    menu = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    listed = [
+        place for section in menu for entries in section.values() for entry in entries for place in entry.values()
+    ]
+    assert sorted(listed) == sorted(site.sources())
+
+
+def test_a_page_is_staged_with_its_links_where_the_site_has_them() -> None:
+    """ours"""
+    source = ROOT / "docs" / "hosts" / "zed.md"
+    text = "[a](../hosts.md#as-a-bundle) [b](../../README.md) [c](../../pyproject.toml) [d](https://zed.dev) `x\\|y`\n"
+    assert site.staged(text, source, "hosts/zed.md") == (
+        "[a](../hosts.md#as-a-bundle) [b](../index.md) c [d](https://zed.dev) `x|y`\n"
+    )
+    fenced = "```\n[a](nowhere.md)\n```\n"
+    assert site.staged(fenced, source, "hosts/zed.md") == fenced
+    with pytest.raises(site.BrokenLink, match=r"hosts/zed.md links to 'nowhere.md'"):
+        site.staged("[a](nowhere.md)", source, "hosts/zed.md")
+
+
+def test_what_a_page_would_fetch_from_elsewhere_is_found(tmp_path: Path) -> None:
+    """ours"""
+    page = '<a href="https://x.example">x</a><link rel="stylesheet" href="site.css"><script src="a.js"></script>'
+    (tmp_path / "good.html").write_text(page, encoding="utf-8")
+    assert site.fetched(tmp_path) == []
+    (tmp_path / "bad.html").write_text('<script src="https://cdn.example/x.js">', encoding="utf-8")
+    assert [found.split(":")[0] for found in site.fetched(tmp_path)] == ["bad.html"]
+
+
+def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
+    """spec: https://llmstxt.org: a title, a summary, lists of links with what is behind them"""
+    index = (ROOT / "llms.txt").read_text(encoding="utf-8")
+    assert index.startswith("# planwarden\n\n> ")
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", index, re.MULTILINE)
+    assert len(links) == index.count("](") == len(set(links))
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+    assert {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")} <= set(links)
+
+
+def _prose(document: Path) -> str:
+    """The document without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def _links(document: Path) -> list[str]:
+    text = re.sub(r"`[^`\n]+`", "", _prose(document))
+    return [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"^\[[^\]]+\]: (\S+)", text, re.MULTILINE)]
+
+
+def _leads_somewhere(document: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = document.parent / path if path else document
+    return file.exists() and (not anchor or anchor in _anchors(file))
+
+
+def _anchors(document: Path) -> set[str]:
+    """Of its headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", _prose(document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def _stable(output: str) -> list[str]:
+    """Lines without ids, process numbers, user names and temporary folders."""
+    text = ID.sub("ID", output)
+    text = re.sub(r"/\S*planwarden-demo-\S+", "FOLDER", text)
+    text = re.sub(r"[Pp]rocess \d+", "process N", text)
+    text = re.sub(r"approved by \S+", "approved by SOMEBODY", text)
+    return [line.rstrip() for line in text.strip().splitlines()]

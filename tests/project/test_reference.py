@@ -1,0 +1,85 @@
+"""The reference says what the code says: every generated block is as it would be written now."""
+
+import re
+from pathlib import Path
+
+import pytest
+from dev.reference import pages as reference
+from dev.reference.code import table
+from dev.reference.settings import variables
+from dev.reference.values import IN_LOGS, error_codes
+
+from planwarden.server.cli.hosts import CLIENTS
+from tests.clients.roster import CLIENTS as DRIVEN
+from tests.requirements import requirement
+from tests.support.paths import ROOT
+
+CODE = re.compile(
+    r"\bcode=\"(\w+)\"|_failed\(\s*call, \"(\w+)\"|\bcode = \"(\w+)\" if is_late else \"(\w+)\"|error_code=\"(\w+)\""
+)
+
+
+@requirement("docs:reference")
+@pytest.mark.parametrize("page", reference.pages(), ids=lambda page: page.relative_to(reference.DOCS).as_posix())
+def test_the_generated_parts_of_a_page_are_as_the_code_has_them(page: Path) -> None:
+    """ours"""
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<!-- generated: ") == text.count("<!-- end -->") == len(reference.named(text))
+    assert reference.filled(text) == text, f"{page.name} is not up to date; run `python -m dev.reference`"
+
+
+@requirement("docs:reference")
+def test_everything_that_is_generated_stands_in_some_page() -> None:
+    """ours"""
+    shown = [name for page in reference.pages() for name in reference.named(page.read_text(encoding="utf-8"))]
+    assert set(shown) == set(reference.BLOCKS)
+    assert [name for name in shown if shown.count(name) > 1] == []
+
+
+@requirement("docs:reference")
+def test_every_code_that_the_engine_records_is_explained() -> None:
+    """ours"""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "agent").rglob("*.py"))]
+    recorded = {code for text in texts for found in CODE.findall(text) for code in found if code}
+    assert {"tools_not_called", "timeout", "digest_mismatch"} <= recorded
+    assert sorted(recorded - error_codes().keys() - IN_LOGS.keys()) == []
+    assert sorted(IN_LOGS.keys() - recorded - error_codes().keys()) == []
+
+
+def test_a_changed_page_is_noticed_and_written_again() -> None:
+    """ours"""
+    good = "by hand\n<!-- generated: exit codes -->\n" + reference.BLOCKS["exit codes"]() + "\n<!-- end -->\nby hand\n"
+    assert reference.filled(good) == good
+    stale = good.replace("interrupted", "in trouble")
+    assert stale != good and reference.filled(stale) == good
+    with pytest.raises(KeyError):
+        reference.filled("<!-- generated: nothing of ours -->\n<!-- end -->")
+
+
+def test_our_variables_are_found_in_the_code() -> None:
+    """ours"""
+    assert {"PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH", "PLANWARDEN_LOG_FORMAT"} <= variables().keys()
+
+
+def test_a_cell_that_would_break_its_table_is_refused() -> None:
+    """ours"""
+    with pytest.raises(ValueError, match="does not fit into a cell"):
+        table(("a",), (("one | two",),))
+
+
+def test_every_host_has_a_guide_with_its_block() -> None:
+    """ours"""
+    guides = {page.stem: page.read_text(encoding="utf-8") for page in (reference.DOCS / "hosts").glob("*.md")}
+    assert [client for client in CLIENTS if f"config {client}" not in reference.named(guides.get(client, ""))] == []
+
+
+def test_the_guides_of_driven_hosts_name_what_is_driven() -> None:
+    """ours"""
+    driven = {"claude-code": "Claude Code", "codex": "Codex CLI", "gemini": "Gemini CLI", "opencode": "opencode"}
+    hosts = {client.name: client for client in DRIVEN}
+    for name, title in driven.items():
+        guide = (reference.DOCS / "hosts" / f"{name}.md").read_text(encoding="utf-8")
+        assert f"Driven in tests, version {hosts[title].version}," in guide
+        assert f"| protocol | {hosts[title].speaks} |" in guide
+    others = [page for page in (reference.DOCS / "hosts").glob("*.md") if page.stem not in driven]
+    assert [page.name for page in others if "Driven in tests" in page.read_text(encoding="utf-8")] == []

@@ -1,0 +1,45 @@
+"""The manifest of guarantees and the tests hold each other to account."""
+
+import ast
+
+from tests.requirements import REQUIREMENTS
+from tests.support.paths import TESTS
+
+
+def _marked() -> dict[str, set[str]]:
+    """For each entry that a decorator names, the tests that it decorates. Read from the sources, so that tests which are
+    left out of a run count too."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                for name in _names(node):
+                    found.setdefault(name, set()).add(f"{path.name}::{node.name}")
+    return found
+
+
+def _names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    return [
+        str(argument.value)
+        for decorator in function.decorator_list
+        if isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Name)
+        and decorator.func.id == "requirement"
+        for argument in decorator.args
+        if isinstance(argument, ast.Constant)
+    ]
+
+
+def test_every_requirement_has_a_test() -> None:
+    """spec: style, 31"""
+    assert REQUIREMENTS.keys() - _marked().keys() == set()
+
+
+def test_every_marker_names_a_requirement() -> None:
+    """spec: style, 31"""
+    assert {name: tests for name, tests in _marked().items() if name not in REQUIREMENTS} == {}
+
+
+def test_every_requirement_says_where_it_comes_from_and_what_is_observable() -> None:
+    """spec: style, 31"""
+    assert [name for name, entry in REQUIREMENTS.items() if not (entry.source and entry.behaviour.endswith("."))] == []

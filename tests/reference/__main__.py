@@ -1,5 +1,0 @@
-"""Writes the generated parts of the documentation."""
-
-from tests.reference.pages import main
-
-main()

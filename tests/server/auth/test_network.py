@@ -1,0 +1,220 @@
+"""Where the server listens, and which names it answers to: the Host and Origin matrix over real HTTP."""
+
+import http.client
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+import pytest
+
+from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.policy import Policy
+from planwarden.server.transports.http import serve_http
+from tests.requirements import requirement
+from tests.server.mcp.http_support import HEADERS, bearing, client_of, serving, token_for
+from tests.server.mcp.support import ok
+
+pytestmark = pytest.mark.anyio
+
+ALLOWED = HttpSettings(allowed_hosts=("plan.example.com", "10.0.0.5:9000"), public_url="https://public.example.com")
+BODY = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
+
+
+def _status(url: str, headers: list[tuple[str, str]], *, method: str = "POST", path: str = "/mcp") -> int:
+    """The status of a request with exactly these headers, `{port}` filled in."""
+    port = urlsplit(url).port
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers:
+            connection.putheader(name, value.format(port=port))
+        connection.putheader("content-length", str(len(BODY)))
+        connection.endheaders(BODY)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+OWN = ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}"]
+LISTED = ["plan.example.com", "plan.example.com:{port}", "10.0.0.5:9000", "public.example.com"]
+FOREIGN = [
+    "evil.example",
+    "127.0.0.1",
+    "127.0.0.1:1",
+    "localhost",
+    "127.0.0.1.evil.example:{port}",
+    "localhost.evil.example:{port}",
+    "evil.example:{port}",
+    "0.0.0.0:{port}",
+    "plan.example.com.evil.example",
+    "plan.example.com:1",
+    "xplan.example.com",
+    "10.0.0.5",
+    "plan.example.com@evil.example",
+]
+
+
+@requirement("network:names")
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
+async def test_only_requests_that_name_this_server_are_served(tmp_path: Path, version: str) -> None:
+    """spec: DNS rebinding gives a page our address, never our name; a name that only starts like ours is not ours."""
+    async with serving(Settings(home=tmp_path, http=ALLOWED)) as url:
+        fixed = [*HEADERS.items(), ("mcp-protocol-version", version)]
+
+        async def status(*headers: tuple[str, str], method: str = "POST") -> int:
+            return await anyio.to_thread.run_sync(lambda: _status(url, [*headers, *fixed], method=method))
+
+        # A request that passed is refused for other reasons than its names: there is no session, or no metadata.
+        passed = {host: await status(("host", host)) for host in [*OWN, *LISTED]}
+        assert not set(passed.values()) & {403, 421}, passed
+        assert {host: await status(("host", host)) for host in FOREIGN} == dict.fromkeys(FOREIGN, 421)
+        assert await status() in (400, 421)
+        assert await status(("host", OWN[0]), ("host", "evil.example")) in (400, 421)
+        for method in ("GET", "DELETE", "OPTIONS"):
+            assert await status(("host", "evil.example"), method=method) == 421
+            assert await status(("host", OWN[0]), ("origin", "null"), method=method) == 403
+
+
+@requirement("network:names")
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_only_pages_of_this_server_may_send_requests(tmp_path: Path, version: str) -> None:
+    """spec: a browser says where a page came from; `null` is a sandbox, a file, or a redirect."""
+    async with serving(Settings(home=tmp_path, http=ALLOWED)) as url:
+        fixed = [*HEADERS.items(), ("mcp-protocol-version", version)]
+
+        async def status(host: str, *origins: str) -> int:
+            given = [("host", host), *(("origin", origin) for origin in origins), *fixed]
+            return await anyio.to_thread.run_sync(lambda: _status(url, given))
+
+        for origin in (
+            *(f"http://{host}" for host in OWN),
+            "https://plan.example.com",
+            "http://plan.example.com:{port}",
+            "https://public.example.com",
+        ):
+            assert await status(OWN[0], origin) not in (403, 421), origin
+        for origin in (
+            "null",
+            "",
+            "https://evil.example",
+            "http://evil.example:{port}",
+            "http://127.0.0.1",
+            "http://127.0.0.1:1",
+            "https://127.0.0.1:{port}",
+            "http://127.0.0.1:{port}.evil.example",
+            "http://localhost:{port}@evil.example",
+            "https://plan.example.com.evil.example",
+            "file://",
+            "*",
+        ):
+            assert await status(OWN[0], origin) == 403, origin
+            assert await status("plan.example.com", origin) == 403, origin
+        # One good origin does not excuse a bad one.
+        assert await status(OWN[0], f"http://{OWN[0]}", "https://evil.example") == 403
+
+
+@requirement("network:names")
+async def test_a_foreign_name_is_refused_before_its_token_is_looked_at(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, http=ALLOWED)
+    token = await token_for(settings, "ann")
+    async with serving(settings) as url:
+        for extra, expected in (({"host": "evil.example"}, 421), ({"host": OWN[0], "origin": "null"}, 403)):
+            given = [*extra.items(), *HEADERS.items(), *bearing(token).items()]
+            assert await anyio.to_thread.run_sync(_status, url, given) == expected
+
+
+async def test_what_a_proxy_says_about_the_client_is_not_believed(tmp_path: Path) -> None:
+    """spec: forwarded headers change neither name nor address, though they come from this machine."""
+    async with serving(Settings(home=tmp_path, http=ALLOWED)) as url:
+        forwarded = [
+            ("x-forwarded-host", "127.0.0.1"),
+            ("x-forwarded-for", "127.0.0.1"),
+            ("forwarded", "host=localhost"),
+        ]
+        given = [("host", "evil.example"), *forwarded, *HEADERS.items()]
+        assert await anyio.to_thread.run_sync(_status, url, given) == 421
+
+
+@requirement("network:bind")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.com", "", "127.0.0.1.evil.example"])
+async def test_other_addresses_need_a_list_of_names_and_tokens(tmp_path: Path, host: str) -> None:
+    """spec: either is missing: one sentence that says what to do, and no database is made."""
+    for settings in (
+        Settings(home=tmp_path),
+        Settings(home=tmp_path, http=HttpSettings(auth="required")),
+        Settings(home=tmp_path, http=HttpSettings(allowed_hosts=("plan.example.com",))),
+    ):
+        with pytest.raises(UsageError, match="authentication") as refused:
+            await serve_http(settings, host=host, port=0)
+        assert "planwarden token add" in refused.value.message and "\n" not in refused.value.message
+    assert not settings.database.exists()
+
+
+@requirement("network:bind")
+async def test_with_names_and_tokens_another_address_is_served(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, http=ALLOWED)
+    token = await token_for(settings, "ann")
+    async with serving(settings, host="0.0.0.0") as url:
+        here = url.replace("0.0.0.0", "127.0.0.1")
+        async with client_of(here, token, "auto") as client:
+            await ok(client, "search_tools")
+        assert await anyio.to_thread.run_sync(_status, url, [("host", OWN[0]), *HEADERS.items()]) == 401
+
+
+@requirement("network:bind")
+async def test_an_approvers_token_alone_starts_no_server_for_others(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, http=ALLOWED)
+    await token_for(settings, "ann", role="approver")
+    for host in ("0.0.0.0", "127.0.0.1"):
+        with pytest.raises(UsageError, match="token add"):
+            await serve_http(settings, host=host, port=0)
+
+
+@requirement("network:trust")
+async def test_a_caller_that_approves_itself_needs_a_second_word_off_this_machine(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, http=ALLOWED, policy=Policy(trust_caller=True))
+    await token_for(settings, "ann")
+    with pytest.raises(UsageError, match="--i-know-the-caller-can-approve-itself"):
+        await serve_http(settings, host="0.0.0.0", port=0)
+    async with serving(settings), serving(settings, host="0.0.0.0", accepts_trust=True):
+        pass
+    async with serving(replace(settings, trust_caller_over_network=True), host="0.0.0.0"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('allowed_hosts = ["*"]', "no wildcard"),
+        ('allowed_hosts = ["https://plan.example.com"]', "no scheme"),
+        ('allowed_hosts = ["plan.example.com/x"]', "no path"),
+        ('allowed_hosts = "plan.example.com"', "allowed_hosts"),
+        ('public_url = "plan.example.com"', "https URL"),
+        ('public_url = "https://plan.example.com/x"', "path"),
+        ('issuer = "http://idp.example.com"\naudience = "x"', "https URL"),
+        ('issuer = "https://u:p@idp.example.com"\naudience = "x"', "https URL"),
+        ('issuer = "https://idp.example.com"', "audience"),
+        ('audience = "x"', "issuer"),
+        ('required_scopes = ["a b"]\nissuer = "https://idp.example.com"\naudience = "x"', "scope"),
+        ('auth = "none"', "auth"),
+        ("tls = true", "unknown key"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, line: str, why: str) -> None:
+    (tmp_path / "planwarden.toml").write_text(f"[http]\n{line}\n")
+    with pytest.raises(InvalidArguments, match=why):
+        load_settings(home=tmp_path, environment={})
+
+
+def test_the_settings_of_the_file_are_read(tmp_path: Path) -> None:
+    (tmp_path / "planwarden.toml").write_text(
+        '[http]\nallowed_hosts = ["Plan.example.com"]\npublic_url = "https://plan.example.com/"\n'
+        'issuer = "https://idp.example.com/t"\nrequired_scopes = ["plan:run"]\n'
+        "[approvals]\ntrust_caller_over_network = true\n"
+    )
+    settings = load_settings(home=tmp_path, environment={})
+    assert settings.http.names == ("plan.example.com",) and settings.http.public_url == "https://plan.example.com"
+    assert settings.http.required_scopes == ("plan:run",) and settings.trust_caller_over_network

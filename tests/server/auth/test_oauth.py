@@ -1,0 +1,293 @@
+"""OAuth access tokens: what is accepted, what is refused, and what it costs the issuer."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import jwt
+import pytest
+import uvicorn
+from mcp import Client
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from planwarden.server.auth.caller import Access
+from planwarden.server.auth.oauth import COOL_DOWN_S, FRESH_S, MAX_DOCUMENT_BYTES, MAX_KEYS, STALE_S, IssuerCheck
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.clock import ManualClock
+from tests.requirements import requirement
+from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
+from tests.server.mcp.support import ERAS, Era, ids_of, ok, refused
+from tests.support.issuer import AUDIENCE, Issuer, joined, key_of, parts_of
+from tests.support.wardens import confirm, plan
+
+pytestmark = pytest.mark.anyio
+
+ALGORITHMS = ["RS256", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
+
+
+def _check(issuer: Issuer, clock: ManualClock | None = None, **settings: Any) -> IssuerCheck:
+    made = HttpSettings(issuer=issuer.url, audience=AUDIENCE, **settings)
+    return IssuerCheck(made, AUDIENCE, clock or ManualClock(), issuer.client())
+
+
+@requirement("oauth:verified")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+async def test_a_token_of_the_issuer_is_its_subject(algorithm: str) -> None:
+    issuer = Issuer(algorithm=algorithm)
+    found = await _check(issuer).verify_token(issuer.token())
+    assert isinstance(found, Access)
+    assert (found.principal, found.subject, found.oauth_client) == (f"{issuer.url}#ann", "ann", "app")
+    assert found.scopes == ["plan:run", "other"] and found.claims == {"iss": issuer.url} and found.token == ""
+
+
+@requirement("oauth:verified")
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "https://idp.example.com"},
+        {"iss": "https://idp.example.com/tenant/"},
+        {"iss": None},
+        {"aud": "https://other.example.com/mcp"},
+        {"aud": None},
+        {"aud": []},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": "ann\nbob"},
+        {"sub": "ann\u202e"},
+        {"sub": "x" * 300},
+        {"exp": None},
+        {"exp": -100},
+        {"nbf": 1000},
+        {"exp": "soon"},
+        {"typ_header": "dpop+jwt"},
+        {"key_id": "unknown"},
+    ],
+    ids=str,
+)
+async def test_a_token_that_is_not_for_us_or_not_for_now_is_refused(claims: dict[str, Any]) -> None:
+    """spec: aud, iss, exp, nbf are checked; a subject must be text that a person can read. Numbers are seconds from now."""
+    issuer = Issuer()
+    moved: dict[str, Any] = {
+        name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()
+    }
+    header = moved.pop("typ_header", "at+jwt")
+    assert await _check(issuer).verify_token(issuer.token(typ=header, **moved)) is None
+
+
+@requirement("oauth:verified")
+async def test_a_token_that_chooses_its_own_algorithm_or_key_is_refused() -> None:
+    """spec: RFC 8725: none, a public key used as a shared secret, keys that the token brings along."""
+    issuer = Issuer()
+    header, claims, signature = parts_of(issuer.token())
+    public = key_of("RS256").public_key()
+    assert public is not None
+    check = _check(issuer)
+    assert await check.verify_token(joined(header, claims, signature)) is None, "another encoding, another signature"
+    other = jwt.encode(claims, key_of("RS256", "attacker"), algorithm="RS256", headers={"kid": "k1"})
+    brought = jwt.encode(
+        claims,
+        key_of("RS256", "attacker"),
+        algorithm="RS256",
+        headers={"kid": "k1", "jwk": issuer.jwk("attacker"), "jku": "https://evil.example/keys"},
+    )
+    shared = jwt.encode(claims, b"x" * 64, algorithm="HS256", headers={"kid": "k1"})
+    unsigned = jwt.encode(claims, "", algorithm="none", headers={"kid": "k1"})
+    weak = jwt.encode(claims, key_of("RS256"), algorithm="RS384", headers={"kid": "k1"})
+    issuer.keys = [issuer.jwk(alg="RS256")]
+    fresh = _check(issuer)
+    for token in (other, brought, shared, unsigned, weak, unsigned.rstrip("."), "a.b.c", "...", "", "x" * 20_000):
+        assert await fresh.verify_token(token) is None, token
+    elevated = joined(header, {**claims, "sub": "root"}, signature)
+    assert await fresh.verify_token(elevated) is None
+    assert await fresh.verify_token(issuer.token()) is not None
+    assert "/evil" not in str(issuer.asked)
+
+
+async def test_scopes_and_client_are_read_as_issuers_write_them() -> None:
+    issuer = Issuer()
+    check = _check(issuer)
+    listed = await check.verify_token(issuer.token(scope=None, scp=["plan:run", 7], client_id=None, azp="portal"))
+    assert isinstance(listed, Access)
+    assert (listed.scopes, listed.oauth_client) == (["plan:run"], "portal")
+    bare = await check.verify_token(issuer.token(scope=None, client_id=None))
+    assert isinstance(bare, Access)
+    assert (bare.scopes, bare.oauth_client) == ([], None)
+    several = await check.verify_token(issuer.token(aud=["other", AUDIENCE]))
+    assert several is not None
+
+
+@requirement("oauth:keys")
+async def test_keys_are_fetched_once_and_made_up_key_ids_cost_one_request_each_half_minute() -> None:
+    issuer, clock = Issuer(), ManualClock()
+    check = _check(issuer, clock)
+    for _ in range(50):
+        assert await check.verify_token(issuer.token()) is not None
+        assert await check.verify_token(issuer.token(key_id="made-up")) is None
+    assert issuer.asked == {issuer.metadata_at: 1, "/keys": 1}
+    clock.advance(COOL_DOWN_S)
+    for number in range(50):
+        assert await check.verify_token(issuer.token(key_id=f"new-{number % 3}")) is None
+    assert issuer.asked["/keys"] == 2
+    # A key that was really added is found.
+    issuer.keys = [issuer.jwk(), issuer.jwk("new-0")]
+    clock.advance(COOL_DOWN_S)
+    assert await check.verify_token(issuer.token(key_id="new-0")) is not None
+
+
+@requirement("oauth:keys")
+async def test_known_keys_survive_an_issuer_that_is_away_for_a_day_and_no_longer() -> None:
+    issuer, clock = Issuer(), ManualClock()
+    check = _check(issuer, clock)
+    assert await check.verify_token(issuer.token()) is not None
+    issuer.answer = httpx2.Response(503)
+    clock.advance(FRESH_S + 1)
+    assert await check.verify_token(issuer.token()) is not None
+    clock.advance(STALE_S)
+    assert await check.verify_token(issuer.token()) is None
+    issuer.answer = None
+    clock.advance(COOL_DOWN_S)
+    assert await check.verify_token(issuer.token()) is not None
+
+
+@requirement("oauth:keys")
+async def test_a_key_that_was_taken_back_is_not_accepted_any_more() -> None:
+    issuer, clock = Issuer(), ManualClock()
+    check = _check(issuer, clock)
+    old = issuer.token()
+    assert await check.verify_token(old) is not None
+    issuer.keys = [issuer.jwk("k2")]
+    clock.advance(FRESH_S + 1)
+    assert await check.verify_token(old) is None
+
+
+@requirement("oauth:keys")
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        Issuer(says_issuer="https://evil.example"),
+        Issuer(jwks_uri="http://idp.example.com/keys"),
+        Issuer(jwks_uri="file:///etc/passwd"),
+        Issuer(answer=httpx2.Response(302, headers={"location": "https://evil.example/"})),
+        Issuer(answer=httpx2.Response(200, content=b"[" * 100_000)),
+        Issuer(answer=httpx2.Response(200, content=b'{"x": "' + b"x" * MAX_DOCUMENT_BYTES + b'"}')),
+        Issuer(answer=httpx2.Response(200, json=[])),
+        Issuer(keys=[{"kty": "oct", "kid": "k1", "k": "c2VjcmV0"}]),
+        Issuer(keys=[{"kty": "RSA", "kid": "k1", "n": "!", "e": "AQAB"}]),
+        Issuer(keys=[{"kid": "k1"}] * (MAX_KEYS + 1)),
+        Issuer(keys=[Issuer().jwk(use="enc")]),
+        Issuer(keys=[Issuer().jwk(), Issuer().jwk()]),
+    ],
+    ids=["issuer", "http", "file", "redirect", "nested", "large", "list", "shared", "broken", "many", "enc", "twice"],
+)
+async def test_an_issuer_that_says_something_odd_is_believed_nothing(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = issuer.token()
+    assert await _check(issuer).verify_token(token) is None
+    assert token not in caplog.text
+
+
+async def test_metadata_is_looked_for_where_openid_puts_it_too_unless_the_keys_are_named() -> None:
+    issuer = Issuer(metadata_at="/tenant/.well-known/openid-configuration")
+    assert await _check(issuer).verify_token(issuer.token()) is not None
+    named = Issuer(metadata_at="/nowhere")
+    assert await _check(named, jwks_url="https://idp.example.com/keys").verify_token(named.token()) is not None
+    assert named.asked == {"/keys": 1}
+
+
+async def test_a_key_without_an_id_serves_tokens_without_one() -> None:
+    issuer = Issuer(algorithm="ES256")
+    issuer.keys = [issuer.jwk(None)]
+    assert await _check(issuer).verify_token(issuer.token(key_id=None)) is not None
+    issuer.keys = [issuer.jwk(None), Issuer(algorithm="ES256").jwk("other")]
+    assert await _check(issuer).verify_token(issuer.token(key_id=None)) is None
+
+
+@asynccontextmanager
+async def _issuing() -> AsyncGenerator[Issuer]:
+    """An issuer that really listens, on this machine."""
+    issuer = Issuer()
+
+    async def respond(request: Request) -> Response:
+        found = issuer.respond(httpx2.Request("GET", f"{issuer.url}{request.url.path}".replace("/tenant/", "/", 1)))
+        return Response(found.content, found.status_code, media_type="application/json")
+
+    app = Starlette(routes=[Route("/{path:path}", respond)])
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve)
+        with anyio.fail_after(60):
+            while not server.started:
+                await anyio.lowlevel.checkpoint()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        issuer.url = f"http://127.0.0.1:{port}"
+        issuer.metadata_at = "/.well-known/oauth-authorization-server"
+        yield issuer
+        server.should_exit = True
+
+
+@requirement("oauth:verified", "access:owners")
+@pytest.mark.parametrize("era", ERAS)
+async def test_people_of_the_issuer_and_owners_of_tokens_share_a_server(tmp_path: Path, era: Era) -> None:
+    """spec: principals are namespaced: a subject called like a token's name is somebody else."""
+    async with _issuing() as issuer:
+        http = HttpSettings(issuer=issuer.url, audience=AUDIENCE, required_scopes=("plan:run",))
+        settings = Settings(home=tmp_path, http=http)
+        own = await token_for(settings, "ann")
+        async with (
+            serving(settings) as url,
+            client_of(url, issuer.token(), era) as ann,
+            client_of(url, issuer.token(sub="bob"), era) as bob,
+            client_of(url, own, era) as token_ann,
+        ):
+            asked = await ok(ann, "execute_plan", plan=plan(confirm("b")))
+            for other in (bob, token_ann):
+                error = await refused(other, "get_execution", threadId=ids_of(asked)["threadId"])
+                assert error["code"] == "unknown_thread"
+                assert (await ok(other, "list_suspensions"))["total"] == 0
+            page = await ok(ann, "list_suspensions")
+            assert page["total"] == 1
+
+
+@requirement("oauth:metadata")
+async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path) -> None:
+    """spec: RFC 9728; scopes that are missing are named."""
+    async with _issuing() as issuer:
+        http = HttpSettings(issuer=issuer.url, public_url="https://plan.example.com", required_scopes=("plan:run",))
+        async with serving(Settings(home=tmp_path, http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
+            response = await client.post(url, json=LIST)
+            where = "https://plan.example.com/.well-known/oauth-protected-resource/mcp"
+            assert (
+                response.status_code == 401 and f'resource_metadata="{where}"' in response.headers["www-authenticate"]
+            )
+            root = url.removesuffix("/mcp")
+            metadata = await client.get(
+                f"{root}/.well-known/oauth-protected-resource/mcp", headers={"origin": "https://inspector.example"}
+            )
+            assert metadata.json()["resource"] == AUDIENCE
+            assert [found.rstrip("/") for found in metadata.json()["authorization_servers"]] == [issuer.url]
+            assert metadata.json()["scopes_supported"] == ["plan:run"]
+            poor = await client.post(url, json=LIST, headers=bearing(issuer.token(scope="other")))
+            assert poor.status_code == 403 and "plan:run" in poor.text
+            good = await client.post(url, json=LIST, headers=bearing(issuer.token()))
+            assert good.status_code not in (401, 403)
+
+
+async def test_an_issuer_alone_starts_a_server_that_asks_everybody(tmp_path: Path) -> None:
+    """ours: the issuer need not be reachable when the server starts."""
+    http = HttpSettings(issuer="https://127.0.0.1:1", audience=AUDIENCE)
+    async with serving(Settings(home=tmp_path, http=http)) as url, httpx2.AsyncClient(headers=HEADERS) as client:
+        issuer = Issuer(url="https://127.0.0.1:1")
+        response = await client.post(url, json=LIST, headers=bearing(issuer.token()))
+        assert response.status_code == 401
+        with pytest.raises(BaseExceptionGroup):
+            async with Client(url) as nobody:
+                raise AssertionError(nobody)

@@ -1,0 +1,89 @@
+"""Tokens in both stores: what is kept of them, and when they are accepted."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planwarden.agent.common.errors import InvalidArguments, StoreError
+from planwarden.server.auth.secrets import DAY_S, PREFIX, hashed, make_token, token_row
+from planwarden.server.auth.tokens import TokenCheck
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.ports.tokens import HasTokens, Tokens
+from tests.requirements import requirement
+from tests.storage.suite import BackEnd
+
+pytestmark = pytest.mark.anyio
+
+
+def _tokens(back_end: BackEnd) -> tuple[Tokens, ManualClock]:
+    store = back_end.connect()
+    assert isinstance(store, HasTokens)
+    return store.tokens, back_end.clock
+
+
+def _written(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.rglob("planwarden.db*"))
+
+
+@requirement("access:tokens")
+async def test_a_token_is_found_by_its_secret_alone_in_another_process_too(back_end: BackEnd, tmp_path: Path) -> None:
+    """ours: the secret is shown once; the file holds its hash."""
+    tokens, clock = _tokens(back_end)
+    secret, row = await make_token(tokens, clock, "ann@example.org", days=2)
+    assert secret.startswith(PREFIX) and len(secret) >= len(PREFIX) + 43
+    others, _ = _tokens(back_end)
+    assert await others.find(hashed(secret)) == row == (await others.all())[0]
+    assert await token_row(others, clock, secret, role="caller") == row
+    for wrong in (secret[:-1], secret + "a", secret.removeprefix(PREFIX), row.token_id, hashed(secret), ""):
+        assert await token_row(others, clock, wrong, role="caller") is None
+    assert secret.removeprefix(PREFIX).encode() not in _written(tmp_path)
+
+
+@requirement("access:tokens")
+async def test_a_token_ends_with_its_days_with_its_revocation_and_at_the_wrong_door(back_end: BackEnd) -> None:
+    tokens, clock = _tokens(back_end)
+    short, _ = await make_token(tokens, clock, "ann", days=1)
+    endless, row = await make_token(tokens, clock, "ann")
+    person, _ = await make_token(tokens, clock, "bob", role="approver")
+    check = TokenCheck(tokens, clock)
+    assert await check.verify_token(short) and await check.verify_token(endless)
+    assert await check.verify_token(person) is None
+    assert await token_row(tokens, clock, person, role="approver")
+    clock.advance(DAY_S)
+    assert await check.verify_token(short) is None and await check.verify_token(endless)
+    assert await tokens.revoke(row.token_id, clock.now()) == (replace(row, revoked_at=clock.now()),)
+    assert await check.verify_token(endless) is None
+
+
+async def test_revoking_by_name_ends_all_of_them_once(back_end: BackEnd) -> None:
+    tokens, clock = _tokens(back_end)
+    for name in ("ann", "ann", "bob"):
+        await make_token(tokens, clock, name)
+    assert [row.principal for row in await tokens.revoke("ann", clock.now())] == ["ann", "ann"]
+    assert await tokens.revoke("ann", clock.now()) == () == await tokens.revoke("nobody", clock.now())
+    assert [row.revoked_at is None for row in await tokens.all()] == [False, False, True]
+
+
+async def test_an_id_or_a_secret_is_taken_once(back_end: BackEnd) -> None:
+    tokens, clock = _tokens(back_end)
+    secret, row = await make_token(tokens, clock, "ann")
+    for other, digest in ((row, "0" * 64), (replace(row, token_id="other"), hashed(secret))):
+        with pytest.raises(StoreError, match="already"):
+            await tokens.add(other, digest)
+    assert await tokens.all() == (row,)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a#b", "https://idp#ann", "x" * 65, "-a", "ann\n", "\u202eann"])
+async def test_a_name_that_could_pass_for_another_is_refused(back_end: BackEnd, name: str) -> None:
+    """ours: names of OAuth principals hold `#`, names of tokens cannot."""
+    tokens, clock = _tokens(back_end)
+    with pytest.raises(InvalidArguments, match="name"):
+        await make_token(tokens, clock, name)
+
+
+@pytest.mark.parametrize("days", [0, -1, 10_000])
+async def test_days_are_bounded(back_end: BackEnd, days: int) -> None:
+    tokens, clock = _tokens(back_end)
+    with pytest.raises(InvalidArguments, match="--days"):
+        await make_token(tokens, clock, "ann", days=days)

@@ -1,0 +1,16 @@
+"""The command line of a person who has set nothing, on a home of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.server.cli.support import Cli, make_home
+
+UNWANTED = ("PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_SEARCH", "PLANWARDEN_SEARCH_KEY", "EDITOR", "VISUAL")
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    for name in UNWANTED:
+        monkeypatch.delenv(name, raising=False)
+    return Cli(make_home(tmp_path / "home"), capsys)

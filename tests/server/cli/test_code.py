@@ -1,0 +1,54 @@
+"""Approving without a terminal: a one-time code says who, a digest says what."""
+
+import anyio
+import pytest
+
+from planwarden.server.inbox.sessions import Access
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.cli.support import TOOLS, Cli
+from tests.support.wardens import tool_step
+
+
+@pytest.fixture
+def cli(cli: Cli) -> Cli:
+    (cli.home / "tools.py").write_text(TOOLS)
+    return cli
+
+
+def code_for(cli: Cli, name: str) -> str:
+    async def work() -> str:
+        store = SqliteStore.open(cli.home / "planwarden.db")
+        try:
+            return (await Access(store).make_codes(name, "terminal")).typed
+        finally:
+            await store.close()
+
+    return anyio.run(work)
+
+
+@requirement("approval:code")
+def test_a_code_approves_once_exactly_what_was_read(cli: Cli) -> None:
+    """spec: issue, the command line refuses without a terminal unless a session code is given"""
+    suspension_id = cli.suspended(tool_step("a", "erase", {"ids": [1, 2]}))
+    digest = cli.main("list", "--json").json["suspensions"][0]["digest"]
+    assert digest[:12] in cli.main("list").out
+    assert cli.main("approve", suspension_id).code == 2
+    code = code_for(cli, "ann")
+    approve = ("approve", suspension_id, "--code")
+    for words, told in (
+        ((code,), "go together"),
+        ((code, "--digest", "0" * 64), "not what that digest names"),
+        ((code, "--digest", digest[:8]), "at least 12"),
+        (("AAAA-AAAA-AAAA", "--digest", digest), "not valid"),
+    ):
+        said = cli.main(*approve, *words)
+        assert said.code in (1, 2) and told in said.err, said
+    assert cli.ledger == []
+    done = cli.main(*approve, code, "--digest", digest[:12], "--json")
+    assert done.code == 0 and done.json["status"] == "completed" and cli.ledger == ["erase [1, 2] none"]
+    assert cli.main(*approve, code, "--digest", digest).code == 1
+    rows = cli.main("audit", "show", "--json").json["rows"]
+    [decided] = [row["facts"] for row in rows if row["kind"] == "decided"]
+    assert (decided["channel"], decided["principal"], decided["assurance"]) == ("code", "ann", "human")
+    assert cli.ledger == ["erase [1, 2] none"]

@@ -1,0 +1,385 @@
+"""The commands that look and tend: `list`, `show`, `tools`, `doctor`, `prune`, `backup`, `config print`, and wrong usage."""
+
+import asyncio
+import json
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.server.cli import hosts as clients
+from planwarden.server.views.execution import to_json
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, clean_environment, make_home, step
+
+FIND = step("find", "find", {"topic": "x"})
+
+
+def checks(document: dict[str, JsonValue]) -> dict[str, str]:
+    """Status by name of a health report."""
+    listed = document["checks"]
+    assert isinstance(listed, list)
+    return {str(found["name"]): str(found["status"]) for found in listed if isinstance(found, dict)}
+
+
+def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> None:
+    """spec: --json is the wire's view"""
+    first, second = cli.suspended(ERASE), cli.suspended(ASK_FORM)
+
+    async def page() -> dict[str, JsonValue]:
+        async with planwarden.Warden(cli.home) as warden:
+            return to_json(await warden.list_suspensions())
+
+    said, listed = cli.main("list"), cli.main("list", "--json")
+    assert (said.code, listed.code) == (0, 0)
+    assert listed.json == asyncio.run(page())
+    assert said.out.index(first) < said.out.index(second)
+    assert "2 waiting for an answer" in said.out and "approval · a person · dangerous" in said.out
+
+
+def test_list_pages(cli: Cli) -> None:
+    """ours"""
+    first, second = cli.suspended(ERASE), cli.suspended(ERASE)
+    page = cli.main("list", "--limit", "1", "--json").json
+    rest = cli.main("list", "--limit", "1", "--cursor", page["nextCursor"], "--json").json
+    assert [found["suspensionId"] for found in page["suspensions"] + rest["suspensions"]] == [first, second]
+    assert f"--cursor {page['nextCursor']}" in cli.main("list", "--limit", "1").out
+    assert cli.main("list", "--limit", "0").code == 2
+    assert cli.main("list", "--cursor", "foreign").code == 2
+
+
+def test_list_shows_the_questions_of_every_principal(cli: Cli) -> None:
+    """spec: the operator's terminal sees all of them"""
+
+    async def ask() -> str:
+        async with planwarden.Warden(cli.home) as warden:
+            execution = await warden.execute_plan({"todoList": [ERASE]}, principal="somebody else")
+            return execution.suspensions[0].suspension_id
+
+    suspension_id = asyncio.run(ask())
+    assert suspension_id in cli.main("list").out
+    assert cli.main("reject", suspension_id).code == 0
+
+
+def test_looking_at_a_home_without_a_database_makes_none(cli: Cli) -> None:
+    """ours"""
+    assert "Nothing waits" in cli.main("list").out
+    assert cli.main("list", "--json").json == {"suspensions": [], "total": 0, "nextCursor": None}
+    assert cli.main("doctor").code == 0
+    assert cli.main("prune").code == 0
+    assert not (cli.home / "planwarden.db").exists()
+
+
+def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
+    """spec: --json is the wire's view"""
+    suspension_id = cli.suspended(FIND, ERASE)
+    thread_id = str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
+
+    async def look() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+        async with planwarden.Warden(cli.home) as warden:
+            seen = await warden.get_execution(thread_id, observations_after=2)
+            return to_json(await warden.get_execution(thread_id)), to_json(seen)
+
+    plain, observed = asyncio.run(look())
+    assert cli.main("show", thread_id, "--json").json == plain
+    assert cli.main("show", thread_id, "--observations", "2", "--json").json == observed
+    said = cli.main("show", thread_id, "--observations", "0")
+    assert said.code == 0
+    for expected in (
+        "✓ find",
+        "? erase",
+        "Tool: erase",
+        "ids = [1, 2]",
+        "Risk: dangerous",
+        suspension_id,
+        "TOOL_RETURNED",
+    ):
+        assert expected in said.out
+
+
+def test_show_refuses_an_unknown_thread_and_a_wrong_number(cli: Cli) -> None:
+    """ours"""
+    assert (cli.main("show", "nothing").code, cli.main("show", "nothing").out) == (2, "")
+    cli.main("run", cli.write("plan.json", {"todoList": [FIND]}))
+    assert cli.main("show", "x", "--observations", "-1").code == 2
+
+
+def test_tools_lists_the_catalogue_with_what_is_missing(cli: Cli) -> None:
+    """spec: --json is the wire's view"""
+
+    async def search() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+        async with planwarden.Warden(cli.home) as warden:
+            everything = await warden.search_tools(None, limit=100)
+            return to_json(everything), to_json(await warden.search_tools("delete records", limit=100))
+
+    everything, found = asyncio.run(search())
+    assert cli.main("tools", "--json").json == everything
+    assert cli.main("tools", "delete", "records", "--json").json == found
+    said = cli.main("tools")
+    assert said.code == 0
+    assert re.search(r"erase +dangerous", said.out)
+    assert "not available: webSearch has no search service" in said.out
+
+
+def test_doctor_finds_a_healthy_home_healthy(cli: Cli) -> None:
+    """ours"""
+    cli.suspended(ERASE)
+    said, report = cli.main("doctor"), cli.main("doctor", "--json")
+    assert (said.code, report.code, report.json["healthy"]) == (0, 0, True)
+    status = checks(report.json)
+    assert {status[name] for name in ("settings", "privacy", "store", "sqlite", "model", "tools")} == {"ok"}
+    [store] = [found["facts"] for found in report.json["checks"] if found["name"] == "store"]
+    assert (store["integrity"], store["executions"], store["pendingSuspensions"], store["running"]) == ("ok", 1, 1, 0)
+    assert "Everything that planwarden needs is there." in said.out
+
+
+def test_doctor_names_broken_settings_and_still_looks_at_the_rest(cli: Cli) -> None:
+    """ours"""
+    cli.suspended(ERASE)
+    (cli.home / "planwarden.toml").write_text("[tools\n")
+    report = cli.main("doctor", "--json")
+    status = checks(report.json)
+    assert (report.code, report.json["healthy"]) == (1, False)
+    assert (status["settings"], status["store"]) == ("broken", "ok")
+    assert "Broken: settings." in cli.main("doctor").out
+
+
+def test_doctor_names_a_broken_tool_file_a_wrong_model_and_a_wrong_search_service(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours"""
+    (cli.home / "tools.py").write_text("raise RuntimeError('no')\n")
+    monkeypatch.setenv("PLANWARDEN_SEARCH", "nowhere")
+    report = cli.main("--model", "scripted:missing.json", "doctor", "--json")
+    status = checks(report.json)
+    assert report.code == 1
+    assert (status["tools"], status["model"], status["search"]) == ("broken", "broken", "broken")
+
+
+def test_doctor_finds_nothing_broken_in_a_block_that_names_planwarden_itself(cli: Cli) -> None:
+    """ours: a host's whole block does"""
+    cli.write("planwarden.json", {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}})
+    report = cli.main("doctor", "--json")
+    assert (report.code, checks(report.json)["server planwarden"]) == (0, "off")
+    assert "is planwarden itself and is left out" in cli.main("doctor").out
+
+
+def test_doctor_names_a_damaged_database(cli: Cli) -> None:
+    """ours"""
+    cli.suspended(ERASE)
+    (cli.home / "planwarden.db").write_bytes(b"something else" * 100)
+    report = cli.main("doctor", "--json")
+    assert (report.code, checks(report.json)["store"]) == (1, "broken")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
+def test_doctor_names_files_that_others_can_read(cli: Cli) -> None:
+    """ours"""
+    cli.suspended(ERASE)
+    (cli.home / "planwarden.db").chmod(0o644)
+    said = cli.main("doctor")
+    assert said.code == 1
+    database = cli.home / "planwarden.db"
+    assert f"others can read {database} (mode 0644): chmod 600 {database}" in said.out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
+def test_doctor_warns_of_a_folder_that_others_can_read_before_anything_is_in_it(cli: Cli) -> None:
+    """ours: somebody who made the folder for planwarden.toml has broken nothing"""
+    cli.home.chmod(0o755)
+    report = cli.main("doctor", "--json")
+    assert (report.code, checks(report.json)["privacy"]) == (0, "warning")
+    assert f"chmod 700 {cli.home}" in cli.main("doctor").out
+
+
+def test_settings_of_an_unknown_tool_are_answered_with_the_names_that_there_are(cli: Cli) -> None:
+    """ours: every command refuses such a file, so none of them could be told to list the names"""
+    path = cli.home / "planwarden.toml"
+    path.write_text(path.read_text() + '\n[tools."erasse"]\nrisk = "read"\n')
+    said = cli.main("tools")
+    assert said.code == 2
+    assert "'erasse'" in said.err and "known: " in said.err and "erase, " in said.err
+
+
+def test_what_is_wrong_with_a_setting_is_said_in_words_of_ours(cli: Cli) -> None:
+    """ours"""
+    (cli.home / "planwarden.toml").write_text('[[notify]]\nkind = "ntfy"\nurl = "http://example.com/x"\n')
+    said = cli.main("list")
+    assert said.code == 2
+    assert "notify[0].url: plain http is only for this machine; use https" in said.err
+
+
+def test_prune_deletes_finished_executions_and_nothing_that_waits(cli: Cli) -> None:
+    """spec: retention"""
+    suspension_id = cli.suspended(ERASE)
+    finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
+    kept, pruned = cli.main("prune", "--json"), cli.main("prune", "--days", "0")
+    assert kept.json == {"pruned": 0, "days": 90}
+    assert (pruned.code, pruned.out) == (0, "1 finished execution older than 0 days deleted\n")
+    assert cli.main("show", finished).code == 2
+    assert suspension_id in cli.main("list").out
+
+
+def test_prune_refuses_negative_days(cli: Cli) -> None:
+    """ours"""
+    assert cli.main("prune", "--days", "-1").code == 2
+
+
+def test_a_backup_is_a_database_that_a_home_can_be_made_of(cli: Cli, tmp_path: Path) -> None:
+    """spec: backup through SQLite's own interface"""
+    suspension_id = cli.suspended(ERASE)
+    target = make_home(tmp_path / "restored") / "planwarden.db"
+    said = cli.main("backup", str(target), "--json")
+    assert (said.code, said.json) == (0, {"file": str(target), "sizeBytes": target.stat().st_size})
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600 or sys.platform == "win32"
+    assert suspension_id in Cli(target.parent, cli.capture).main("list").out
+    connection = sqlite3.connect(target)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def test_a_backup_never_overwrites_and_needs_something_to_copy(cli: Cli, tmp_path: Path) -> None:
+    """ours"""
+    assert cli.main("backup", str(tmp_path / "copy.db")).code == 1
+    cli.suspended(ERASE)
+    (tmp_path / "copy.db").write_text("precious")
+    said = cli.main("backup", str(tmp_path / "copy.db"))
+    assert (said.code, (tmp_path / "copy.db").read_text()) == (1, "precious")
+    assert "exists already" in said.err
+    assert cli.main("backup", str(tmp_path / "missing" / "copy.db")).code == 1
+
+
+SERVERS = {
+    "claude-desktop": "mcpServers",
+    "claude-code": "mcpServers",
+    "vscode": "servers",
+    "cursor": "mcpServers",
+    "zed": "context_servers",
+    "codex": "mcp_servers",
+    "gemini": "mcpServers",
+    "opencode": "mcp",
+    "jetbrains": "mcpServers",
+}
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_every_hosts_configuration_parses_in_its_format(cli: Cli, client: str) -> None:
+    """spec: ready JSON, TOML or YAML for each host"""
+    said = cli.main("--model", "caller", "config", "print", client)
+    assert said.code == 0 and said.err.startswith("into ")
+    env = {"PLANWARDEN_HOME": str(cli.home), "PLANWARDEN_MODEL": "caller"}
+    if client == "goose":
+        assert said.out.startswith("extensions:\n  planwarden:\n    type: stdio\n")
+        assert f'    envs: {{PLANWARDEN_HOME: "{cli.home}", PLANWARDEN_MODEL: "caller"}}\n' in said.out
+        assert re.search(r'^    cmd: ".+"$', said.out, re.MULTILINE)
+        return
+    document = tomllib.loads(said.out) if client == "codex" else json.loads(said.out)
+    server = document[SERVERS[client]]["planwarden"]
+    assert server["environment" if client == "opencode" else "env"] == env
+    assert server["command"]
+
+
+def test_an_installation_in_an_environment_is_named_by_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ours: a host does not know the environment"""
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert clients.launch({}) == clients.Launch("uvx", ("planwarden",), {})
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "uv" / "archive-v0" / "abc"))
+    assert clients.launch({}).command == "uvx"
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    assert Path(clients.launch({}).command).is_absolute()
+
+
+def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    """ours"""
+    from planwarden.server.main import main
+
+    assert main(["config", "print", "cursor"]) == 0
+    assert "env" not in json.loads(capsys.readouterr().out)["mcpServers"]["planwarden"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("frobnicate",),
+        ("list", "--frobnicate"),
+        ("list", "extra"),
+        ("show",),
+        ("approve",),
+        ("reject", "--reason"),
+        ("run",),
+        ("demo", "extra"),
+        ("prune", "--days", "many"),
+        ("backup",),
+        ("config",),
+        ("config", "print"),
+        ("config", "print", "notepad"),
+        ("serve", "--port", "99999"),
+        ("serve", "--port", "x"),
+        ("doctor", "extra"),
+        ("--lis",),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(cli: Cli, words: tuple[str, ...]) -> None:
+    """ours"""
+    said = cli.main(*words)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("planwarden: ") and said.err.count("\n") == 1
+
+
+def test_settings_with_an_unknown_key_stop_every_command_with_a_sentence(cli: Cli) -> None:
+    """ours"""
+    (cli.home / "planwarden.toml").write_text("[approvals]\nalways = true\n")
+    said = cli.main("list")
+    assert (said.code, said.out) == (2, "")
+    assert "always" in said.err and said.err.count("\n") == 1
+
+
+def test_help_documents_the_exit_codes_and_every_command(cli: Cli) -> None:
+    """ours"""
+    said = cli.main("--help")
+    assert said.code == 0
+    assert "exit codes:" in said.out
+    for name in (
+        "serve",
+        "demo",
+        "run",
+        "list",
+        "show",
+        "approve",
+        "reject",
+        "tools",
+        "doctor",
+        "prune",
+        "backup",
+        "config",
+    ):
+        assert re.search(rf"^    {name} ", said.out, re.MULTILINE)
+
+
+def test_version_is_the_packages(cli: Cli) -> None:
+    """ours"""
+    assert re.fullmatch(r"planwarden \d+\.\d+\.\d+\S*\n", cli.main("--version").out)
+
+
+def test_a_decision_in_the_terminal_imports_neither_mcp_nor_the_web_nor_a_drawing_library(cli: Cli) -> None:
+    """spec: commands start without the MCP import"""
+    suspension_id = cli.suspended(ERASE)
+    code = (
+        "import sys; from planwarden.server.main import main; "
+        f"code = main(['--home', {str(cli.home)!r}, 'reject', {suspension_id!r}]); "
+        "print(code, sorted({name.partition('.')[0] for name in sys.modules} & "
+        "{'mcp', 'mcp_types', 'httpx2', 'rich', 'trafilatura', 'uvicorn', 'starlette'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=clean_environment(), timeout=120, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "0 []", done

@@ -1,0 +1,145 @@
+"""Downstream servers on the command line: called, listed, examined; and one tool called like a plan of one step."""
+
+import json
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from tests.requirements import requirement
+from tests.server.cli.support import Cli, Terminal, on_terminal
+from tests.tools.downstream.support import DOUBLE
+
+
+@pytest.fixture
+def cli(cli: Cli) -> Cli:
+    cli.write("planwarden.json", servers(d=server(cli, "good")))
+    return cli
+
+
+@pytest.fixture
+def terminals() -> Generator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for one in opened:
+        one.close()
+
+
+def server(cli: Cli, manner: str) -> dict[str, JsonValue]:
+    return {"command": sys.executable, "args": [str(DOUBLE), manner, str(cli.home)]}
+
+
+def servers(**configured: dict[str, JsonValue]) -> JsonValue:
+    return {"mcpServers": {**configured}}
+
+
+def trust(cli: Cli, text: str = "[servers.d]\ntrusted = true\n") -> None:
+    with (cli.home / "planwarden.toml").open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+@requirement("call:gated")
+def test_one_tool_is_called_with_typed_arguments_and_its_result_is_printed(cli: Cli) -> None:
+    """spec: issue, direct use"""
+    trust(cli)
+    said = cli.main("call", "d_echo", "--arg", "text=42")
+    assert said.code == 0 and '"said": "42"' in said.out
+    assert cli.main("call", "find", "--json-args", '{"topic": "old"}', "--json").json["status"] == "completed"
+    assert cli.main("call", "calculator", "--arg", "expression=6*7").code == 0
+
+
+@requirement("call:gated")
+def test_a_dangerous_call_waits_for_a_person_and_the_answer_runs_it(cli: Cli) -> None:
+    """spec: issue, gated and audited alike"""
+    said = cli.main("call", "d_note", "--arg", "text=x", "--json")
+    assert said.code == 3 and "note x" not in cli.ledger
+    thread = said.json["threadId"]
+    assert said.json["suspensions"][0]["toolCall"]["arguments"] == {"text": "x"}
+    assert cli.main("call", "d_note", "--arg", "text=y", "--yes").code == 0
+    assert [line for line in cli.ledger if line.startswith("note")] == ["note y"]
+    shown = cli.main("show", thread, "--observations", "0", "--json").json
+    assert "AGENT_SUSPENDED" in [seen["type"] for seen in shown["observations"]]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
+@requirement("call:gated")
+def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[Terminal]) -> None:
+    """spec: issue, the terminal asking as run does"""
+    terminals.append(on_terminal(cli, "call", "d_note", "--arg", "text=x"))
+    terminals[0].expect("Tool: d_note")
+    terminals[0].expect("Enter leaves it open]")
+    terminals[0].type("y")
+    assert terminals[0].finish() == 0
+    assert cli.ledger.count("note x") == 1
+    # The server that was asked for its tools is the one that is called after the answer.
+    assert sum(line.startswith("start") for line in cli.ledger) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["d_gone"], "there is none"),
+        (["nobody"], "there is none"),
+        (["d_echo", "--arg", "text"], "is not NAME=VALUE"),
+        (["d_echo", "--json-args", "[1]"], "is not a JSON object"),
+        (["d_echo", "--json-args", "{"], "not valid JSON"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_refused_and_recorded_nowhere(cli: Cli, words: list[str], why: str) -> None:
+    """ours"""
+    said = cli.main("call", *words)
+    assert said.code == 2 and why in said.err
+    assert cli.main("list", "--json").json.get("executions", []) == []
+
+
+def test_wrong_arguments_fail_the_call_with_the_reason(cli: Cli) -> None:
+    """ours"""
+    said = cli.main("call", "d_echo", "--arg", "wrong=1", "--json")
+    assert said.code == 1 and '"text" is a required property' in json.dumps(said.json).replace('\\"', '"')
+
+
+@requirement("downstream:alone")
+def test_tools_shows_sources_and_the_health_of_servers(cli: Cli) -> None:
+    """spec: issue, health in tools"""
+    broken = {**server(cli, "breaks")}
+    cli.write("planwarden.json", servers(d=server(cli, "good"), bad=broken))
+    said = cli.main("tools", "--json")
+    health = {found["name"]: found["health"] for found in said.json["servers"]}
+    assert health == {"d": "ready", "bad": "down"}
+    assert {"d", "builtin"} <= {tool["source"] for tool in said.json["tools"]}
+    text = cli.main("tools", "echo").out
+    assert "d_echo" in text and "exit code 7" in text and "bad" in text
+
+
+@requirement("downstream:alone")
+def test_doctor_starts_each_server_and_says_what_to_do(cli: Cli) -> None:
+    """spec: issue, health in doctor"""
+    cli.write("planwarden.json", servers(d=server(cli, "good"), bad=server(cli, "breaks")))
+    said = cli.main("doctor", "--json")
+    checks = {check["name"]: check for check in said.json["checks"]}
+    assert said.code == 1 and checks["server d"]["status"] == "ok" and checks["server d"]["facts"]["tools"] == 10
+    assert checks["server bad"]["status"] == "broken" and "its log is" in checks["server bad"]["message"]
+    assert checks["downstream"]["status"] == "ok"
+    cli.write("planwarden.json", servers())
+    assert cli.main("doctor").code == 0
+
+
+def test_another_file_with_servers_can_be_named_and_is_named_in_what_to_do_next(cli: Cli, tmp_path: Path) -> None:
+    """spec: wire, --mcp-config"""
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(servers(o=server(cli, "good"))), encoding="utf-8")
+    said = cli.main("call", "--mcp-config", str(other), "o_note", "--arg", "text=x")
+    assert said.code == 3 and f"--mcp-config {other}" in said.out
+    assert cli.main("call", "--mcp-config", str(other), "d_note").code == 2
+    assert cli.main("tools", "--mcp-config", "missing.json").code == 2
+
+
+def test_a_plan_over_tools_that_were_never_listed_is_run(cli: Cli) -> None:
+    """ours"""
+    trust(cli)
+    call: JsonValue = {"toolName": "d_echo", "arguments": {"text": "x"}}
+    plan: JsonValue = {"todoList": [{"id": "a", "description": "x", "requiredTools": ["d_echo"], "toolCalls": [call]}]}
+    assert cli.main("run", cli.write("plan.json", plan)).code == 0

@@ -1,0 +1,442 @@
+"""Deciding at a real terminal, in processes that are killed, interrupted and started again."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core.state import FINISHED
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, Terminal, clean_environment, command, on_terminal, step
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"),
+]
+
+CHOICE = "Enter leaves it open]"
+CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
+FIND = step("find", "find", {"topic": "old"})
+
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def terminal(cli: Cli) -> Generator[Open]:
+    opened: list[Terminal] = []
+
+    def start(*words: str, env: dict[str, str] | None = None, columns: int = 110) -> Terminal:
+        opened.append(on_terminal(cli, *words, env=env, columns=columns))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def decisions(cli: Cli, thread_id: str) -> list[JsonValue]:
+    """What the log says about who decided."""
+    shown = cli.main("show", thread_id, "--observations", "0", "--json").json
+    return [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
+
+
+def thread_of(cli: Cli) -> str:
+    return str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
+
+
+def test_approving_shows_the_facts_first_and_goes_on_to_the_end(cli: Cli, terminal: Open) -> None:
+    """spec: what the person sees"""
+    suspension_id = cli.suspended(FIND, CONFIRM, ERASE)
+    thread_id = thread_of(cli)
+    person = terminal("approve", suspension_id)
+    for expected in (
+        "Tool: displayConfirmation",
+        "The same decision also covers 1 call(s):",
+        "ids = [1, 2]",
+        "Risk: dangerous",
+        "Needs: a person",
+        "The agent says (unverified): Erase them?",
+        CHOICE,
+    ):
+        person.expect(expected)
+    person.type("y")
+    assert person.finish() == 0
+    assert "approved by" in person.plain and "3 of 3 steps completed" in person.plain
+    assert cli.ledger == ["find old", "erase [1, 2] none"]
+    [decided] = decisions(cli, thread_id)
+    assert isinstance(decided, dict)
+    assert (decided["assurance"], decided["channel"]) == ("human", "terminal")
+
+
+def test_only_a_typed_yes_approves(cli: Cli, terminal: Open) -> None:
+    """spec: default is no"""
+    suspension_id = cli.suspended(ERASE)
+    person = terminal("approve", suspension_id)
+    for typed in ("ok", "Y E S", "true", "v"):
+        person.expect(CHOICE)
+        person.type(typed)
+        person.expect("Type one of the letters")
+    person.expect(CHOICE)
+    person.type("")
+    assert person.finish() == 3
+    assert "the question stays open" in person.plain
+    assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
+
+
+def test_what_was_typed_before_the_question_appeared_does_not_answer_it(cli: Cli, terminal: Open) -> None:
+    """ours: nobody agrees to what they have not seen"""
+    suspension_id = cli.suspended(ERASE)
+    person = terminal("approve", suspension_id)
+    person.type("y")
+    person.expect(CHOICE)
+    person.type("")
+    assert person.finish() == 3
+    assert cli.ledger == []
+
+
+def test_no_rejects_with_the_reason_that_was_typed(cli: Cli, terminal: Open) -> None:
+    """ours"""
+    suspension_id = cli.suspended(CONFIRM, ERASE)
+    thread_id = thread_of(cli)
+    person = terminal("approve", suspension_id)
+    person.expect(CHOICE)
+    person.type("no")
+    person.expect("Why not?")
+    person.type("too many")
+    assert person.finish() == 1
+    assert "rejected by" in person.plain and '"too many"' in person.plain
+    assert cli.main("show", thread_id, "--json").json["status"] == "rejected"
+    assert cli.ledger == []
+
+
+def test_arguments_can_be_edited_on_one_line(cli: Cli, terminal: Open) -> None:
+    """spec: modifiedArgs make a new revision"""
+    suspension_id = cli.suspended(ERASE)
+    person = terminal("approve", suspension_id)
+    person.expect(CHOICE)
+    person.type("e")
+    person.expect("as one line of JSON")
+    person.type('{"ids": [7], "note": "edited"}')
+    person.expect("It would run with")
+    person.expect(CHOICE)
+    person.type("yes")
+    assert person.finish() == 0
+    assert cli.ledger == ["erase [7] edited"]
+
+
+def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_path: Path) -> None:
+    """ours"""
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
+    suspension_id = cli.suspended(ERASE)
+    person = terminal("approve", suspension_id, env={"EDITOR": f"{sys.executable} {editor}"})
+    person.expect(CHOICE)
+    person.type("e")
+    person.expect('It would run with {"ids": [8]}')
+    person.expect(CHOICE)
+    person.type("y")
+    assert person.finish() == 0
+    assert cli.ledger == ["erase [8] none"]
+
+
+def test_edited_arguments_that_do_not_fit_the_schema_decide_nothing(cli: Cli, terminal: Open) -> None:
+    """spec: modifiedArgs that fail the schema leave it suspended"""
+    suspension_id = cli.suspended(ERASE)
+    person = terminal("approve", suspension_id)
+    for typed, shown in (
+        ("[1]", "Arguments are a JSON object"),
+        ("{", "not valid JSON"),
+        ('{"ids": "all"}', "It would run"),
+    ):
+        person.expect(CHOICE)
+        person.type("e")
+        person.expect("as one line of JSON")
+        person.type(typed)
+        person.expect(shown)
+    person.expect(CHOICE)
+    person.type("y")
+    assert person.finish() == 2
+    assert "modifiedArgs do not fit erase" in person.plain
+    assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
+
+
+def test_a_question_that_was_revised_while_it_was_read_is_refused(cli: Cli, terminal: Open) -> None:
+    """spec: the decision carries the digest of what was shown"""
+    suspension_id = cli.suspended(ERASE)
+    thread_id = thread_of(cli)
+    person = terminal("approve", suspension_id)
+    person.expect(CHOICE)
+
+    async def revise() -> None:
+        async with planwarden.Warden(cli.home) as warden:
+            claim = Decision(approved=True, modified_args={"ids": [1, 2, 3, 4]})
+            authority = Authority(assurance="claimed", channel="mcp", principal="local")
+            await warden.service.answer(thread_id, suspension_id, claim, authority, principal="local")
+
+    asyncio.run(revise())
+    person.type("y")
+    assert person.finish() == 1
+    assert "was revised to revision 2 since it was shown; look again" in person.plain
+    assert cli.ledger == []
+
+
+def test_a_form_is_asked_field_by_field(cli: Cli, terminal: Open) -> None:
+    """ours"""
+    suspension_id = cli.suspended(ASK_FORM)
+    thread_id = thread_of(cli)
+    person = terminal("approve", suspension_id, "--json")
+    dialogue = [
+        ("count - How many (integer):", "none"),
+        ("count", "0"),
+        ("less than the minimum", None),
+        ("count", "3"),
+        ("sure (y/n):", "perhaps"),
+        ("choose one of them", None),
+        ("sure", "yes"),
+        ('size (small | large) ["small"]:', ""),
+        ("note (string, optional):", ""),
+        ('Your answer: {"count": 3, "sure": true, "size": "small"}', None),
+        ("Send it?", "y"),
+    ]
+    for expected, typed in dialogue:
+        person.expect(expected)
+        if typed is not None:
+            person.type(typed)
+    assert person.finish() == 0
+    [ask] = cli.main("show", thread_id, "--json").json["steps"]
+    assert ask["result"]["content"] == {"count": 3, "sure": True, "size": "small"}
+
+
+@pytest.mark.parametrize(
+    ("key", "then", "code", "ledger"),
+    [
+        ("y", '{"id": 5}', 0, ["lost"]),
+        ("n", None, 0, ["lost", "found"]),
+        ("g", "cannot tell", 1, ["lost"]),
+        ("", None, 3, ["lost"]),
+    ],
+    ids=["it happened", "it did not happen", "give up", "left open"],
+)
+def test_an_unknown_outcome_is_settled_by_who_looked(
+    cli: Cli, terminal: Open, key: str, then: str | None, code: int, ledger: list[str]
+) -> None:
+    """spec: it happened: here is the result / it did not: run it / give up"""
+    suspension_id = cli.suspended(step("lost", "lost"))
+    thread_id = thread_of(cli)
+    person = terminal("approve", suspension_id)
+    person.expect("Did this call happen?")
+    person.expect("Did it happen? [")
+    person.type(key)
+    if then is not None:
+        person.expect("Its result as JSON" if key == "y" else "Why not?")
+        person.type(then)
+    assert person.finish() == code
+    assert cli.ledger == ledger
+    if key == "y":
+        assert cli.main("show", thread_id, "--json").json["steps"][0]["result"] == {"id": 5}
+
+
+def test_run_asks_its_questions_as_they_come(cli: Cli, terminal: Open) -> None:
+    """ours"""
+    path = cli.write("plan.json", {"todoList": [FIND, ERASE, step("wipe", "wipe")]})
+    person = terminal("run", path)
+    person.expect("Tool: erase")
+    person.expect(CHOICE)
+    person.type("y")
+    person.expect("Risk: critical")
+    person.expect("does not suffice")
+    assert person.finish() == 3
+    assert cli.ledger == ["find old", "erase [1, 2] none"]
+
+
+def test_json_goes_to_standard_output_while_the_person_reads_the_other_stream(cli: Cli) -> None:
+    """spec: --json does not bypass the person"""
+    suspension_id = cli.suspended(ERASE)
+    path = cli.home / "out.json"
+    words = " ".join(command("--home", str(cli.home), "approve", suspension_id, "--json"))
+    person = _in_shell(cli, f"{words} > {path}")
+    person.expect("Tool: erase")
+    person.expect(CHOICE)
+    person.type("y")
+    assert person.finish() == 0
+    person.close()
+    assert json.loads(path.read_text())["status"] == "completed"
+
+
+def test_without_colours_nothing_is_coloured_and_a_dumb_terminal_gets_plain_lines(cli: Cli, terminal: Open) -> None:
+    """ours: https://no-color.org/"""
+    suspension_id = cli.suspended(ERASE)
+    coloured, plain, dumb = (
+        terminal("approve", suspension_id),
+        terminal("approve", suspension_id, env={"NO_COLOR": "1"}),
+        terminal("approve", suspension_id, env={"TERM": "dumb"}),
+    )
+    for person in (coloured, plain, dumb):
+        person.expect(CHOICE)
+        person.type("")
+        assert person.finish() == 3
+    assert "\x1b[31m" in coloured.seen
+    assert "\x1b[31m" not in plain.seen
+    assert "\x1b" not in dumb.seen
+
+
+def test_hostile_text_moves_nothing_on_the_terminal(cli: Cli, terminal: Open) -> None:
+    """spec: control and bidirectional characters are shown escaped and counted"""
+    hostile = "Fine\x1b]0;title\x07\x1b[2J\u202e\u200b\n" * 100
+    suspension_id = cli.suspended(step("ask", "displayConfirmation", {"action": hostile, "details": hostile * 20}))
+    person = terminal("approve", suspension_id)
+    person.expect("Escaped here:")
+    person.expect("The agent says (unverified):")
+    person.expect("Fine\\u001b]0;title\\u0007")
+    person.expect("v view all")
+    person.expect(CHOICE)
+    person.type("v")
+    person.expect(CHOICE)
+    person.type("")
+    assert person.finish() == 3
+    assert not {"\x07", "\u202e", "\u200b"} & set(person.seen)
+    assert "\x1b]" not in person.seen and "\x1b[2J" not in person.seen
+
+
+def test_a_process_killed_while_its_question_waits_loses_nothing(cli: Cli, terminal: Open) -> None:
+    """spec: resume after restart and from another process"""
+    path = cli.write("plan.json", {"todoList": [FIND, CONFIRM, ERASE]})
+    first = terminal("run", path)
+    first.expect(CHOICE)
+    first.process.send_signal(signal.SIGKILL)
+    assert first.finish() == -signal.SIGKILL
+    [question] = cli.main("list", "--json").json["suspensions"]
+    second = terminal("approve", str(question["suspensionId"]))
+    second.expect(CHOICE)
+    second.type("y")
+    assert second.finish() == 0
+    assert cli.ledger == ["find old", "erase [1, 2] none"]
+
+
+def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -> None:
+    """ours"""
+    suspension_id = cli.suspended(ERASE)
+    person = terminal("approve", suspension_id)
+    person.expect(CHOICE)
+    person.process.send_signal(signal.SIGINT)
+    assert person.finish() == 130
+    assert "Traceback" not in person.plain
+    assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
+
+
+def test_an_interrupted_run_exits_quietly_and_goes_on_elsewhere(cli: Cli) -> None:
+    """ours"""
+    os.mkfifo(cli.home / "started")
+    path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
+    with subprocess.Popen(
+        command("--home", str(cli.home), "run", path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    ) as process:
+        assert (cli.home / "started").read_text() == "running"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+
+    async def take_over() -> str:
+        async with planwarden.Warden(cli.home) as warden:
+            [header] = await warden.service.engine.store.executions(None, 1)
+            execution, _ = await warden.service.engine.current(header.execution_id)
+            with anyio.fail_after(60):
+                while execution.status not in FINISHED:
+                    await warden.service.engine.changed(execution.execution_id)
+                    execution, _ = await warden.service.engine.current(execution.execution_id)
+            return execution.status
+
+    assert asyncio.run(take_over()) == "completed"
+    assert cli.ledger == ["find old"]
+
+
+def test_a_question_of_an_execution_that_another_process_runs_is_answered_and_watched(cli: Cli) -> None:
+    """ours: whoever answers records the decision, whoever owns the execution goes on with it"""
+    plan: JsonValue = {
+        "todoList": [
+            step("hold", "hold", dependencies=[]),
+            {**ERASE, "dependencies": []},
+            {**FIND, "dependencies": ["hold"]},
+        ]
+    }
+    tools = cli.home / "tools.py"
+    tools.write_text(
+        tools.read_text()
+        + "\nfree = anyio.Event()\n"
+        + "\n@planwarden.tool(risk='read')\nasync def hold() -> str:\n    await free.wait()\n    return 'held'\n"
+    )
+
+    async def own() -> tuple[int, str]:
+        async with planwarden.Warden(cli.home) as warden:
+            execution = await warden.execute_plan(plan, wait_seconds=0)
+            store = warden.service.engine.store
+            with anyio.fail_after(60):
+                while not (page := await store.suspensions()).rows:
+                    await warden.service.engine.changed(execution.execution_id)
+                [row] = page.rows
+                words = command("--home", str(cli.home), "reject", row.suspension_id)
+                async with await anyio.open_process(
+                    words, stdin=subprocess.DEVNULL, stderr=None, env=clean_environment()
+                ) as process:
+                    assert process.stdout is not None
+                    said = BufferedByteReceiveStream(process.stdout)
+                    first = await said.receive_until(b"\n", 1_000)
+                    sys.modules["planwarden_tools_tools"].free.set()
+                    rest = b"".join([part async for part in said])
+                    return await process.wait(), (first + b"\n" + rest).decode()
+
+    code, out = asyncio.run(own())
+    assert code == 0
+    assert out.startswith("Another planwarden process runs this execution; watching it.")
+    assert 'hold() → "held"' in out and "⊘ erase" in out
+    assert cli.ledger == ["find old"]
+
+
+def test_an_execution_whose_tools_live_elsewhere_is_not_continued_here(cli: Cli, terminal: Open) -> None:
+    """ours: its calls would fail"""
+
+    @planwarden.tool(name="elsewhere")
+    async def elsewhere() -> str:
+        """Lives in a program."""
+        return "there"
+
+    async def ask() -> str:
+        async with planwarden.Warden(cli.home, tools=[elsewhere]) as warden:
+            execution = await warden.execute_plan({"todoList": [step("a", "elsewhere")]})
+            return execution.suspensions[0].suspension_id
+
+    person = terminal("approve", asyncio.run(ask()))
+    assert person.finish() == 2
+    assert "'elsewhere'" in person.plain and CHOICE not in person.plain
+
+
+def _in_shell(cli: Cli, line: str) -> Terminal:
+    """A shell command on a new terminal."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", line],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean_environment({"TERM": "xterm-256color"}),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return Terminal(process, ours)

@@ -1,0 +1,231 @@
+"""What the terminal draws and asks, without a terminal: lines, forms, and streams that cannot show everything."""
+
+import asyncio
+import io
+from collections.abc import Sequence
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.core.state import Execution
+from planwarden.server.cli.commands.show import age
+from planwarden.server.cli.terminal.form import fill_in, flat_fields, type_json
+from planwarden.server.cli.terminal.lines import Line, outcome_lines, step_lines, value_summary
+from planwarden.server.cli.terminal.screen import PlainScreen
+from planwarden.server.cli.terminal.terminal import Terminal
+from tests.support.wardens import Ledger, asked_step, calls, confirm, plan, says, tool_step, warden
+
+
+class Paper(io.TextIOWrapper):
+    """A stream with an encoding that remembers what was written."""
+
+    def __init__(self, encoding: str) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding=encoding, errors="replace", newline="")
+
+    def getvalue(self) -> str:
+        self.flush()
+        return self._bytes.getvalue().decode(self.encoding)
+
+
+def typing(*lines: str) -> tuple[Terminal, Paper]:
+    """A terminal on which these lines are typed, and what it shows."""
+    paper = Paper("utf-8")
+    return Terminal(paper, io.StringIO("".join(f"{line}\n" for line in lines))), paper
+
+
+def ran(
+    document: dict[str, JsonValue], *, script: Sequence[JsonValue] | None = None, decide: bool | None = None
+) -> Execution:
+    """The state of a plan that ran as far as it could."""
+
+    async def work() -> Execution:
+        async with warden(Ledger(), script=script) as w:
+            execution = await w.execute_plan(document)
+            while decide is not None and execution.suspensions:
+                [question] = execution.suspensions
+                decision = planwarden.Decision(approved=decide, reason=None if decide else "no need")
+                execution = await w.resume_execution(
+                    execution.thread_id, question.suspension_id, decision, principal="local"
+                )
+            state, _ = await w.service.engine.current(execution.execution_id)
+            return state
+
+    return asyncio.run(work())
+
+
+def words(execution: Execution, step_id: str) -> list[str]:
+    return [line.text for line in step_lines(execution, execution.steps[step_id])]
+
+
+def test_a_step_shows_its_calls_and_what_came_of_them() -> None:
+    """ours"""
+    execution = ran(plan(tool_step("a", "find", {"topic": "t"}), tool_step("b", "broken"), tool_step("c", "find")))
+    assert words(execution, "a") == ["a  use find", 'find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"']
+    assert words(execution, "b") == ["b  use broken", "broken() → failed: RuntimeError: the machine is on fire"]
+    assert words(execution, "c") == ["c  use find"]
+    assert outcome_lines(execution)[0].text == "1 of 3 steps completed · 2 tool calls"
+
+
+def test_prose_that_was_not_believed_is_shown_as_such() -> None:
+    """ours"""
+    execution = ran(plan(asked_step("a", "note")), script=[says("I wrote it."), calls(("note", {"text": "x"}))])
+    assert words(execution, "a") == [
+        "a  use note",
+        'the model only wrote: "I wrote it."',
+        "not accepted: nothing called note; told once to call it",
+        'note(text="x") → written: "x"',
+    ]
+
+
+def test_an_advisory_step_that_called_nothing_is_not_shown_as_proven() -> None:
+    """ours"""
+    execution = ran(plan(asked_step("a", "note", toolValidationMode="advisory")), script=[says("I wrote it.")])
+    assert words(execution, "a")[1:] == ['the model only wrote: "I wrote it."', "advisory: went on without note"]
+
+
+def test_a_decision_is_shown_with_what_it_proves() -> None:
+    """spec: nothing below human is called approved by a human"""
+    document = plan(confirm("a", confirms=["b"]), tool_step("b", "erase", {"ids": [1]}))
+    approved, rejected = ran(document, decide=True), ran(document, decide=False)
+    assert words(approved, "a")[1] == "displayConfirmation → approved by local (embedder, python)"
+    assert words(approved, "b")[1] == "erase(ids=[1]) → erased: 1 (covered by the confirmation)"
+    assert words(rejected, "a")[1:] == ['displayConfirmation → rejected by local (embedder, python): "no need"']
+    assert words(rejected, "b") == ["b  use erase"]
+
+
+def test_what_waits_says_for_whom() -> None:
+    """ours"""
+    execution = ran(plan(confirm("a"), tool_step("w", "wait", {"seconds": 3600}, dependencies=[])))
+    assert words(execution, "a")[1] == "displayConfirmation → waits for a person"
+    assert words(execution, "w")[1] == "wait → waits for the clock"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "null"),
+        ("a\nb\u202e", '"a\\nb\\u202e"'),
+        ([1, 2], "[1, 2]"),
+        (list(range(100)), "100 items"),
+        ({"a": 1, "b": {"c": list(range(50))}}, "a: 1, b: {…}"),
+        ({}, "{}"),
+        ({"$from": "find", "pointer": "/x"}, "from find"),
+        ("x" * 1_000, '"' + "x" * 98 + "…"),
+    ],
+)
+def test_values_are_told_in_a_few_words(value: JsonValue, shown: str) -> None:
+    """ours"""
+    assert value_summary(value) == shown
+
+
+def test_a_stream_without_unicode_gets_ascii() -> None:
+    """ours"""
+    paper = Paper("ascii")
+    screen = PlainScreen(paper)
+    screen.lines([Line(("done → well · yes…",), "done"), Line(("indented",), indent=1)])
+    screen.prompt("Approve? [y · n] ")
+    assert paper.getvalue() == "+ done -> well | yes...\n    indented\nApprove? [y | n] "
+
+
+def test_plain_lines_appear_once_per_step() -> None:
+    """ours"""
+    paper = Paper("utf-8")
+    screen = PlainScreen(paper)
+    execution = ran(plan(tool_step("a", "find", {"topic": "t"}), confirm("b")))
+    for _ in range(3):
+        with screen.live() as update:
+            update(execution)
+            update(execution)
+    assert paper.getvalue().count("✓ a") == 1
+    assert paper.getvalue().count("? b") == 1
+
+
+def test_the_end_of_input_stops_a_form() -> None:
+    """ours"""
+    terminal, _ = typing()
+    assert fill_in(terminal, {"type": "object", "properties": {"a": {"type": "string"}}}) is None
+    assert terminal.ask("more? ") is None
+
+
+def test_a_flat_form_is_asked_again_until_the_whole_fits() -> None:
+    """ours"""
+    form: dict[str, JsonValue] = {
+        "type": "object",
+        "minProperties": 1,
+        "properties": {"size": {"type": "number"}, "note": {"type": "string", "maxLength": 3}},
+    }
+    terminal, paper = typing("", "", "1.5", "much too long", "abc")
+    assert fill_in(terminal, form) == {"size": 1.5, "note": "abc"}
+    assert "propert" in paper.getvalue() and "longer than 3" in paper.getvalue()
+
+
+def test_a_needed_field_without_a_default_is_asked_again() -> None:
+    """ours"""
+    form: dict[str, JsonValue] = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
+    terminal, paper = typing("", "7")
+    assert fill_in(terminal, form) == {"a": 7}
+    assert "this field is needed" in paper.getvalue()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "object"},
+        {"type": "object", "properties": {"a": {"type": "array"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/x", "type": "string"}}, "$defs": {"x": {}}},
+        {"type": "object", "properties": {"a": {"type": ["string", "null"]}}},
+        {"type": "object", "properties": {"a": True}},
+    ],
+)
+def test_a_form_that_is_not_flat_is_answered_in_json(
+    form: dict[str, JsonValue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours"""
+    monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.delenv("VISUAL", raising=False)
+    assert flat_fields(form) is None
+    terminal, _ = typing('{"b": [1]}')
+    assert fill_in(terminal, form) == {"b": [1]}
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("", (True, None)),
+        ("5", (True, 5)),
+        ('{"a": [true]}', (True, {"a": [True]})),
+        ("just words", (True, "just words")),
+        ('{"a": ', (False, None)),
+        ("NaN", (False, None)),
+    ],
+)
+def test_a_result_is_typed_as_json_or_as_words(typed: str, expected: tuple[bool, JsonValue]) -> None:
+    """ours"""
+    terminal, _ = typing(typed)
+    assert type_json(terminal, "result: ") == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 s ago"),
+        (59, "59 s ago"),
+        (60, "1 min ago"),
+        (7_199, "1 h ago"),
+        (3 * 86_400, "3 d ago"),
+        (90 * 86_400, "on 1970-01-01"),
+    ],
+)
+def test_ages_are_told_in_the_largest_unit_that_fits(seconds: int, shown: str) -> None:
+    """ours"""
+    assert age(0, seconds) == shown
+
+
+def test_a_closed_keyboard_is_nobody_to_ask() -> None:
+    """ours"""
+    terminal, _ = typing("y")
+    assert not terminal.can_ask
+    terminal.keyboard.close()
+    assert not terminal.can_ask

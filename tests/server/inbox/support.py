@@ -1,0 +1,197 @@
+"""What tests of the inbox share: an inbox on a warden, and a browser without script that fills in the forms it is shown."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx2
+from pydantic import JsonValue
+from starlette.applications import Starlette
+
+import planwarden
+from planwarden.agent.ports.store import Store
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.site import Site
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.views import execution as views
+from tests.support.wardens import Ledger, plan, tool_step, warden
+
+HOST = "127.0.0.1:8765"
+ORIGIN = f"http://{HOST}"
+ERASE = tool_step("erase", "erase", {"ids": [1, 2]})
+
+Fields = dict[str, list[str]]
+
+
+@dataclass
+class Form:
+    """A form as a browser without script knows it."""
+
+    action: str
+    method: str
+    fields: Fields = field(default_factory=dict[str, list[str]])
+    buttons: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
+    """Name, value, and whether it can be pressed."""
+
+
+@dataclass
+class Page:
+    """An answer, read."""
+
+    status: int
+    text: str
+    headers: httpx2.Headers
+    forms: list[Form]
+    words: str
+    """The text that is read on it, white space as in the source."""
+
+    def form(self, ending: str) -> Form:
+        """The one form whose action ends so."""
+        [found] = [form for form in self.forms if form.action.endswith(ending)]
+        return found
+
+
+@dataclass
+class Browser:
+    """A browser without script."""
+
+    client: httpx2.AsyncClient
+    site: Site
+
+    async def come_in(self, name: str = "ann") -> Page:
+        """Get in with a fresh link."""
+        codes = await self.site.access().make_codes(name, "terminal")
+        page = await self.open(f"/inbox/pair?code={codes.link}")
+        answer = await self.submit(page.form("/pair"))
+        assert answer.status == 303, answer.words
+        return await self.open(answer.headers["location"])
+
+    async def open(self, path: str, **headers: str) -> Page:
+        return read(await self.client.get(path, headers=_named(headers)))
+
+    async def submit(self, form: Form, *, press: str | None = None, **changes: str | list[str] | None) -> Page:
+        """Send the form; `press` is the value of a button named `decision`, a change of None leaves a field out."""
+        fields: Fields = {**form.fields}
+        for name, value in changes.items():
+            if value is None:
+                fields.pop(name, None)
+            else:
+                fields[name] = value if isinstance(value, list) else [value]
+        if press is not None:
+            assert ("decision", press, True) in form.buttons, form.buttons
+            fields["decision"] = [press]
+        return await self.send(form.action, fields)
+
+    async def send(self, path: str, fields: Mapping[str, Sequence[str]], **headers: str) -> Page:
+        pairs = [(name, value) for name, values in fields.items() for value in values]
+        body = urlencode(pairs)
+        given = {"content-type": "application/x-www-form-urlencoded", "origin": ORIGIN, **_named(headers)}
+        return read(await self.client.post(path, content=body, headers=given))
+
+    async def decide(self, suspension_id: str, press: str, **changes: str | list[str] | None) -> Page:
+        """Open the question and press a button."""
+        page = await self.open(f"/inbox/suspensions/{suspension_id}")
+        return await self.submit(page.form("/decision"), press=press, **changes)
+
+
+@dataclass
+class Inbox:
+    """An inbox and whose it is."""
+
+    warden: planwarden.Warden
+    site: Site
+    app: Starlette
+
+    def browser(self, base_url: str = ORIGIN) -> Browser:
+        """A browser with an empty jar of cookies."""
+        transport = httpx2.ASGITransport(self.app)
+        return Browser(httpx2.AsyncClient(transport=transport, base_url=base_url), self.site)
+
+    async def ask(self, *steps: dict[str, JsonValue], goal: str | None = None) -> views.Suspension:
+        """Run a plan up to its question."""
+        execution = await self.warden.execute_plan(plan(*(steps or (ERASE,))), goal=goal)
+        assert execution.suspensions, execution
+        return execution.suspensions[0]
+
+    async def standing(self, suspension: views.Suspension) -> planwarden.Execution:
+        """What has become of the execution."""
+        return await self.warden.get_execution(suspension.thread_id)
+
+
+@asynccontextmanager
+async def inbox(
+    ledger: Ledger | None = None,
+    *,
+    tools: Sequence[object] = (),
+    store: Store | None = None,
+    settings: Settings | None = None,
+    passphrase_file: Path | None = None,
+) -> AsyncGenerator[Inbox]:
+    async with warden(ledger or Ledger(), tools=tools, store=store, settings=settings) as made:
+        site = Site(service=lambda: made.service, home=Path("/nonexistent"), passphrase_file=passphrase_file)
+        yield Inbox(made, site, inbox_app(site, lambda: {HOST}))
+
+
+def read(response: httpx2.Response) -> Page:
+    reader = _Reader()
+    reader.feed(response.text)
+    words = "".join(reader.words)
+    return Page(response.status_code, response.text, response.headers, reader.forms, words)
+
+
+class _Reader(HTMLParser):
+    """Collects forms and words; knows as much of HTML as the inbox uses."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.forms: list[Form] = []
+        self.words: list[str] = []
+        self._textarea: str | None = None
+        self._select: str | None = None
+        self._fresh = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self.forms.append(Form(given.get("action", ""), given.get("method", "get")))
+        elif tag == "input" and given.get("name") and self.forms:
+            self._input(given)
+        elif tag == "textarea":
+            self._textarea, self._fresh = given["name"], True
+            self.forms[-1].fields[given["name"]] = [""]
+        elif tag == "select":
+            self._select = given["name"]
+        elif tag == "option" and self._select is not None:
+            fields = self.forms[-1].fields
+            if "selected" in given or self._select not in fields:
+                fields[self._select] = [given.get("value", "")]
+        elif tag == "button" and self.forms:
+            name, value = given.get("name", ""), given.get("value", "")
+            self.forms[-1].buttons.append((name, value, "disabled" not in given))
+
+    def _input(self, given: dict[str, str]) -> None:
+        if given.get("type") in ("checkbox", "radio") and "checked" not in given:
+            return
+        self.forms[-1].fields.setdefault(given["name"], []).append(given.get("value", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea":
+            self._textarea = None
+        elif tag == "select":
+            self._select = None
+
+    def handle_data(self, data: str) -> None:
+        if self._textarea is None:
+            self.words.append(data)
+            return
+        # The first line break inside a textarea is not part of it.
+        text = data.removeprefix("\n") if self._fresh else data
+        self._fresh = False
+        self.forms[-1].fields[self._textarea][0] += text
+
+
+def _named(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}

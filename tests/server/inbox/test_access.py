@@ -1,0 +1,260 @@
+"""Who gets into the inbox: codes work once and for a while, guesses are cut off, sessions end, and only hashes are kept."""
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import anyio
+import pytest
+
+from planwarden.agent.common.errors import RateLimited, UsageError
+from planwarden.agent.core.audit import Entry
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.audit import Audit
+from planwarden.server.inbox.passphrase import Passphrase, write_passphrase
+from planwarden.server.inbox.sessions import (
+    ATTEMPTS,
+    ATTEMPTS_S,
+    CODE_S,
+    PASSPHRASE_ATTEMPTS,
+    SESSION_S,
+    Access,
+    CodeRefused,
+    Opened,
+    PassphraseRefused,
+)
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.ports.sessions import KEPT_S, Session, sessions_of
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+async def _kinds(store: Store) -> list[str]:
+    return [row.kind for row in (await Audit(store).page()).rows]
+
+
+async def _refused(access: Access, code: str, passphrase: str = "") -> type[UsageError]:
+    with pytest.raises(UsageError) as refusal:
+        await access.redeem(code, passphrase)
+    return refusal.type
+
+
+@requirement("inbox:code-once")
+async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: Store) -> None:
+    """spec: reused code refused"""
+    access = Access(store)
+    codes = await access.make_codes("ann", "terminal")
+    opened = await access.redeem(codes.link)
+    assert opened.session.principal == "ann"
+    assert await access.session(opened.token) == opened.session
+    assert await _refused(access, codes.link) is CodeRefused
+    assert await _refused(access, codes.typed) is CodeRefused
+
+
+@requirement("inbox:code-once")
+async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -> None:
+    """ours"""
+    access = Access(store)
+    codes = await access.make_codes("ann", "terminal")
+    opened: list[Opened] = []
+
+    async def use(code: str) -> None:
+        try:
+            opened.append(await access.redeem(code))
+        except (CodeRefused, RateLimited):
+            return
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for number in range(16):
+                tasks.start_soon(use, codes.link if number % 2 else codes.typed)
+    assert len(opened) == 1
+
+
+@requirement("inbox:code-expires")
+async def test_a_code_expires_within_minutes(store: Store, clock: ManualClock) -> None:
+    """spec"""
+    access = Access(store)
+    codes = await access.make_codes("ann", "terminal")
+    clock.advance(CODE_S)
+    assert await _refused(access, codes.link) is CodeRefused
+    assert CODE_S <= 15 * 60
+
+
+@requirement("inbox:lockout")
+async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Store, clock: ManualClock) -> None:
+    """spec: guessed code refused, lockout"""
+    access = Access(store)
+    codes = await access.make_codes("ann", "terminal")
+    for number in range(ATTEMPTS):
+        assert await _refused(access, f"0000-0000-000{number}") is CodeRefused
+    assert await _refused(access, codes.typed) is RateLimited
+    assert await _refused(access, "no such link") is RateLimited
+    assert (await access.redeem(codes.link)).session.principal == "ann"
+    clock.advance(ATTEMPTS_S + 1)
+    fresh = await access.make_codes("bob", "terminal")
+    assert (await access.redeem(fresh.typed)).session.principal == "bob"
+
+
+@requirement("inbox:lockout")
+async def test_guesses_while_locked_out_neither_prolong_it_nor_fill_the_audit(store: Store, clock: ManualClock) -> None:
+    """ours"""
+    access = Access(store)
+    for _ in range(ATTEMPTS * 3):
+        await _refused(access, "guess")
+    assert (await _kinds(store)).count("code_refused") == ATTEMPTS
+    clock.advance(ATTEMPTS_S + 1)
+    assert await _refused(access, "guess") is CodeRefused
+
+
+@pytest.mark.parametrize("manner", ["lower case", "spaces", "around"])
+async def test_a_typed_code_is_read_as_people_type_it(store: Store, manner: str) -> None:
+    """ours"""
+    access = Access(store)
+    typed = (await access.make_codes("ann", "terminal")).typed
+    manners = {"lower case": typed.lower(), "spaces": typed.replace("-", " "), "around": f"  {typed}\n"}
+    assert (await access.redeem(manners[manner])).session.principal == "ann"
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 129, "a\nb", "a\u202eb"])
+async def test_a_name_that_could_not_be_read_gets_no_code(store: Store, name: str) -> None:
+    """ours"""
+    with pytest.raises(UsageError, match="printable"):
+        await Access(store).make_codes(name, "terminal")
+
+
+@requirement("inbox:session-ends")
+async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClock) -> None:
+    """spec"""
+    access = Access(store)
+
+    async def opened() -> Opened:
+        return await access.redeem((await access.make_codes("ann", "terminal")).link)
+
+    first, second, third = await opened(), await opened(), await opened()
+    assert await access.end(first.token, "ann") and not await access.end(first.token, "ann")
+    assert await access.session(first.token) is None and await access.session(second.token) is not None
+    unused = await access.make_codes("ann", "terminal")
+    assert await access.end_all("ann") == 2
+    assert await access.session(third.token) is None
+    assert await _refused(access, unused.link) is CodeRefused
+    last = await opened()
+    clock.advance(SESSION_S)
+    assert await access.session(last.token) is None
+
+
+async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
+    """ours"""
+    access = Access(store)
+    for token in (None, "", "x", "y" * 5_000, "\udcff"):
+        assert await access.session(token) is None
+
+
+@requirement("inbox:audited")
+async def test_coming_in_and_being_kept_out_stand_in_the_audit(store: Store) -> None:
+    """spec: audit; no code and no token is in it"""
+    access = Access(store)
+    codes = await access.make_codes("ann", "terminal")
+    await _refused(access, "wrong")
+    opened = await access.redeem(codes.link)
+    await access.end(opened.token, "ann")
+    page = await Audit(store).page()
+    assert [row.kind for row in page.rows] == ["code_made", "code_refused", "session_opened", "session_ended"]
+    assert page.rows[0].facts == {"principal": "ann", "channel": "terminal"}
+    assert not any(secret in repr(page) for secret in (codes.link, codes.typed, opened.token))
+    assert (await Audit(store).verify()).is_whole
+
+
+async def test_rows_that_expired_long_ago_go(store: Store, clock: ManualClock) -> None:
+    """ours"""
+    sessions = sessions_of(store)
+    access = Access(store)
+    opened = await access.redeem((await access.make_codes("ann", "terminal")).link)
+    clock.advance(SESSION_S + KEPT_S + 1)
+    await access.make_codes("ann", "terminal")
+    again = Session(hash=opened.session.hash, principal="bob", created_at=clock.now(), expires_at=clock.now() + 9)
+    codes = await access.make_codes("bob", "terminal")
+    assert (await access.redeem(codes.typed)).session.principal == "bob"
+    assert not await sessions.redeem("no such code", again, Entry(kind="session_opened", facts={}))
+
+
+@requirement("inbox:passphrase")
+async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path: Path) -> None:
+    """spec: additional factor"""
+    file = tmp_path / "passphrase"
+    write_passphrase(file, "correct horse battery")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "horse" not in file.read_text()
+    access = Access(store, Passphrase.read(file))
+    codes = await access.make_codes("ann", "terminal")
+    assert await _refused(access, codes.link, "wrong") is PassphraseRefused
+    assert (await access.redeem(codes.link, "correct horse battery")).session.principal == "ann"
+
+
+@requirement("inbox:passphrase")
+async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_path: Path) -> None:
+    """ours"""
+    file = tmp_path / "passphrase"
+    write_passphrase(file, "correct horse battery")
+    access = Access(store, Passphrase.read(file))
+    codes = await access.make_codes("ann", "terminal")
+    for number in range(PASSPHRASE_ATTEMPTS):
+        code = codes.link if number % 2 else codes.typed
+        assert await _refused(access, code, "wrong") is PassphraseRefused
+    assert await _refused(access, codes.link, "correct horse battery") is CodeRefused
+    assert (await _kinds(store)).count("code_refused") == PASSPHRASE_ATTEMPTS + 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "secret", "scrypt:1:1:1:00:00", "scrypt:99999999999:8:1:0011223344556677:" + "00" * 32, "bcrypt:2:1:1:aa:bb"],
+)
+def test_a_passphrase_file_that_holds_no_hash_lets_nobody_in(tmp_path: Path, content: str) -> None:
+    """ours: fails closed"""
+    file = tmp_path / "passphrase"
+    file.write_text(content)
+    with pytest.raises(UsageError, match="set-passphrase"):
+        Passphrase.read(file)
+    with pytest.raises(UsageError, match="set-passphrase"):
+        Passphrase.read(tmp_path / "missing")
+
+
+def test_a_short_passphrase_is_not_kept(tmp_path: Path) -> None:
+    """ours"""
+    with pytest.raises(UsageError, match="8"):
+        write_passphrase(tmp_path / "passphrase", "short")
+    assert not list(tmp_path.iterdir())
+
+
+@requirement("inbox:hashed")
+async def test_the_file_holds_no_code_and_no_cookie(tmp_path: Path) -> None:
+    """spec: stored hashed"""
+    path = tmp_path / "planwarden.db"
+    store = SqliteStore.open(path)
+    access = Access(store)
+    codes, unused = await access.make_codes("ann", "terminal"), await access.make_codes("ann", "terminal")
+    opened = await access.redeem(codes.link)
+    await store.close()
+    with sqlite3.connect(path) as connection:
+        stored = "\n".join(connection.iterdump())
+    connection.close()
+    plain = unused.typed.replace("-", "")
+    assert not any(secret in stored for secret in (codes.link, unused.link, unused.typed, plain, opened.token))
+
+
+@requirement("inbox:shared")
+async def test_processes_of_one_home_share_sessions_and_know_each_others_inboxes(tmp_path: Path) -> None:
+    """spec: shared by all processes of that home"""
+    one, other = SqliteStore.open(tmp_path / "planwarden.db"), SqliteStore.open(tmp_path / "planwarden.db")
+    opened = await Access(one).redeem((await Access(other).make_codes("ann", "terminal")).link)
+    assert await Access(other).session(opened.token) is not None
+    await sessions_of(one).open_inbox("first", "http://127.0.0.1:1/inbox", 1.0)
+    await sessions_of(one).open_inbox("second", "http://127.0.0.1:2/inbox", 2.0)
+    assert await sessions_of(other).inboxes() == ("http://127.0.0.1:2/inbox", "http://127.0.0.1:1/inbox")
+    await sessions_of(one).close_inbox("second")
+    assert await sessions_of(other).inboxes() == ("http://127.0.0.1:1/inbox",)
+    await one.close()
+    assert await sessions_of(other).inboxes() == ()
+    await other.close()

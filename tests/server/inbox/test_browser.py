@@ -1,0 +1,333 @@
+"""The inbox in a real Chromium: what people do in it, with and without script, by keyboard, on a phone, and no complaint of
+its policy in the console.
+"""
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from tests.requirements import requirement
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, Scene, launched, scene
+from tests.support.wardens import tool_step
+
+if TYPE_CHECKING:
+    from playwright.async_api import ConsoleMessage, Error, Page, Route
+
+pytestmark = DRIVES_CHROMIUM
+
+
+@dataclass
+class Desk:
+    """A person's browser in front of an inbox."""
+
+    found: Scene
+    page: "Page"
+    complaints: list[str] = field(default_factory=list[str])
+    """What stood in the console."""
+
+    async def come_in(self, name: str = "ann", target: str = "/inbox") -> None:
+        await self.page.goto(await self.found.link(name, target))
+        await self.page.click("main button[type=submit]")
+        await self.page.wait_for_selector("nav")
+
+    async def focused(self) -> str:
+        """What has the focus, as text of its tag, class and words."""
+        return await self.page.evaluate(
+            "(() => { const e = document.activeElement; return `${e.tagName} ${e.className} ${e.innerText}`.trim() })()"
+        )
+
+
+@asynccontextmanager
+async def desk(**options: Any) -> AsyncGenerator[Desk]:
+    """A fresh browser; leaving checks that nothing was refused, missing or broken in it."""
+    assert CHROMIUM is not None
+    with anyio.fail_after(120):
+        async with scene() as found, launched(CHROMIUM) as browser:
+            context = await browser.new_context(**options)
+            made = Desk(found, await context.new_page())
+
+            def logged(message: "ConsoleMessage") -> None:
+                made.complaints.append(message.text)
+
+            def failed(error: "Error") -> None:
+                made.complaints.append(str(error))
+
+            made.page.on("console", logged)
+            made.page.on("pageerror", failed)
+            made.page.set_default_timeout(15_000)
+            yield made
+            assert made.complaints == []
+
+
+@requirement("inbox:code-once")
+async def test_a_link_lets_one_browser_in_once() -> None:
+    """spec: pairing"""
+    async with desk() as d:
+        link = await d.found.link()
+        await d.page.goto(link)
+        assert "Open the inbox" in await d.page.inner_text("h1")
+        await d.page.click("main button[type=submit]")
+        await d.page.wait_for_selector("text=Nothing waits for you")
+        browser = d.page.context.browser
+        assert browser is not None
+        other = await (await browser.new_context()).new_page()
+        await other.goto(link)
+        await other.click("main button[type=submit]")
+        assert "not valid" in await other.inner_text("[role=alert]")
+
+
+@requirement("inbox:edited-seen")
+async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> None:
+    """spec: approve with edited arguments"""
+    async with desk() as d:
+        asked = await d.found.ask(LETTER)
+        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.page.click("text=Edit the arguments first")
+        await d.page.get_by_label("subject").fill("Last reminder")
+        await d.page.get_by_label("priority").select_option(label="high")
+        await d.page.click("button.approve")
+        await d.page.wait_for_selector("text=You changed 2 arguments")
+        assert d.found.ledger.lines == []
+        assert '"Last reminder"' in await d.page.inner_text(".becomes >> nth=0")
+        await d.page.click("button.approve")
+        await d.page.wait_for_selector("text=approved by ann")
+        assert d.found.ledger.lines == ["send_mail team@acme.example Last reminder high 1"]
+
+
+async def test_a_person_rejects_with_a_reason() -> None:
+    """spec"""
+    async with desk() as d:
+        asked = await d.found.ask(*CLEAN_UP)
+        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.page.fill("#reason", "not these")
+        await d.page.click("button.reject")
+        await d.page.wait_for_selector("text=rejected by ann")
+        assert "not these" in await d.page.inner_text(".standing") and d.found.ledger.lines == []
+
+
+@requirement("inbox:together")
+async def test_several_are_chosen_reviewed_and_approved_together() -> None:
+    """spec: bulk"""
+    async with desk() as d:
+        await d.found.ask(*CLEAN_UP)
+        await d.found.ask(PAY)
+        await d.come_in()
+        await d.page.get_by_label("all on this page").check()
+        await d.page.click("text=Review the chosen")
+        await d.page.wait_for_selector("text=2 calls to decide together")
+        await d.page.get_by_label("Decide crm_delete too").uncheck()
+        await d.page.click("button.approve")
+        await d.page.wait_for_selector("text=1 of 1 approved")
+        assert d.found.ledger.lines == ["pay_invoice 2026-1187 1840.5"]
+
+
+@requirement("inbox:no-script")
+async def test_everything_works_without_script() -> None:
+    """spec: a browser without script (deciding still works)"""
+    async with desk(java_script_enabled=False) as d:
+        first, second = await d.found.ask(LETTER), await d.found.ask(PAY)
+        await d.page.goto(await d.found.link())
+        await d.page.click("main button[type=submit]")
+        await d.page.click(f"#q-{first} a.open")
+        await d.page.click("text=Edit the arguments first")
+        await d.page.get_by_label("copies").fill("2")
+        await d.page.click("button.approve")
+        await d.page.click("text=Approve with these changes")
+        assert "approved by ann" in await d.page.inner_text(".standing")
+        await d.page.goto(d.found.url)
+        await d.page.check(f"input[value='{second}']")
+        await d.page.click("text=Review the chosen")
+        await d.page.click("button.reject")
+        assert "1 of 1 rejected" in await d.page.inner_text("h1")
+        await d.page.click("text=Log out")
+        assert "Come in" in await d.page.inner_text("h1")
+        assert d.found.ledger.lines == ["send_mail team@acme.example Your account will be closed normal 2"]
+
+
+@requirement("inbox:keyboard")
+async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
+    """spec: j/k/enter, a/r focus buttons, approve is never the focused button"""
+    async with desk() as d:
+        first, second = await d.found.ask(LETTER), await d.found.ask(PAY)
+        await d.come_in()
+        for key in "jjk":
+            await d.page.keyboard.press(key)
+        assert "send_mail" in await d.focused()
+        await d.page.keyboard.press("x")
+        assert await d.page.is_checked(f"input[value='{first}']")
+        await d.page.keyboard.press("j")
+        await d.page.keyboard.press("Enter")
+        await d.page.wait_for_url(f"**/{second}")
+        assert (await d.focused()).startswith("BODY")
+        await d.page.keyboard.press("Enter")
+        await d.page.keyboard.press("r")
+        assert "reject" in await d.focused()
+        await d.page.keyboard.press("a")
+        assert "approve" in await d.focused() and d.found.ledger.lines == []
+        await d.page.keyboard.press("Enter")
+        await d.page.wait_for_selector("text=approved by ann")
+        assert d.found.ledger.lines == ["pay_invoice 2026-1187 1840.5"]
+
+
+@requirement("inbox:keyboard")
+async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> None:
+    """spec: approve is not what Enter presses"""
+    async with desk() as d:
+        asked = await d.found.ask(LETTER)
+        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.page.click("text=Edit the arguments first")
+        subject = d.page.get_by_label("subject")
+        await subject.fill("aaa rrr jjj")
+        await subject.press("Enter")
+        await d.page.wait_for_selector("text=You changed 1 argument")
+        await d.page.get_by_label("Reason").press("Enter")
+        await d.page.wait_for_selector("details.edit[open]")
+        assert await d.page.get_by_label("subject").input_value() == "aaa rrr jjj" and d.found.ledger.lines == []
+
+
+@requirement("inbox:keyboard")
+async def test_the_focus_reaches_every_control_in_reading_order_and_reject_before_approve() -> None:
+    """spec: focus order"""
+    async with desk() as d:
+        asked = await d.found.ask(PAY)
+        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        seen: list[str] = []
+        for _ in range(16):
+            await d.page.keyboard.press("Tab")
+            seen.append(await d.focused())
+        order = ["Skip", "planwarden", "Waiting", "Log out", "timeline", "Edit the arguments", "Reject", "Approve"]
+        places = [next(i for i, text in enumerate(seen) if word in text) for word in order]
+        assert places == sorted(places), seen
+        assert not any(text.startswith("BUTTON unseen") for text in seen)
+
+
+@requirement("inbox:live")
+async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
+    """spec: live updates"""
+    from playwright.async_api import expect
+
+    async with desk() as d:
+        first = await d.found.ask(LETTER)
+        await d.come_in()
+        await d.page.check(f"input[value='{first}']")
+        second = await d.found.ask(PAY)
+        await d.page.wait_for_selector(f"#q-{second}")
+        # Not by a function in the page, which its own policy does not let run.
+        await expect(d.page).to_have_title(re.compile(r"^\(2\)"))
+        assert await d.page.is_checked(f"input[value='{first}']")
+
+
+@requirement("inbox:live")
+async def test_a_decision_made_elsewhere_appears_on_the_open_page() -> None:
+    """spec: live updates"""
+    async with desk() as d:
+        asked = await d.found.ask(PAY)
+        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        other = await d.page.context.new_page()
+        await other.goto(f"{d.found.url}/suspensions/{asked}")
+        await other.click("button.reject")
+        await d.page.wait_for_selector("text=rejected by ann")
+
+
+@requirement("inbox:hostile")
+async def test_hostile_text_is_text() -> None:
+    """spec: a fake [Approve], markup, bidi, newlines"""
+    script = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    async with desk() as d:
+        asked = await d.found.ask(HOSTILE, goal=script)
+        mail: dict[str, JsonValue] = {
+            "to": script,
+            "subject": "</textarea><button>Approve</button>",
+            "body": f"{script}\n{{{{7*7}}}}",
+        }
+        second = await d.found.ask(tool_step("m", "send_mail", mail))
+        await d.come_in()
+        for path in ("", f"/suspensions/{asked}", f"/suspensions/{second}", f"/review?id={asked}&id={second}"):
+            await d.page.goto(f"{d.found.url}{path}")
+            assert await d.page.locator("main img[src=x]").count() == 0
+            assert "49" not in await d.page.inner_text("main")
+        await d.page.goto(f"{d.found.url}/suspensions/{second}")
+        assert await d.page.get_by_role("button", name="Approve").count() == 1
+        await d.page.click("text=Edit the arguments first")
+        assert await d.page.get_by_label("subject").input_value() == mail["subject"]
+        await d.page.click("button.approve")
+        await d.page.wait_for_selector("text=approved by ann")
+        assert d.found.ledger.lines == [f"send_mail {script} {mail['subject']} normal 1"]
+
+
+@requirement("inbox:phone")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
+    """spec: works on a phone, light and dark, accessible (labels, contrast, landmarks)"""
+    size = {"width": 360, "height": 740}
+    async with desk(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme) as d:
+        ids = await d.found.fill()
+        await d.come_in()
+        places = ["", "/history", "/grants", f"/review?id={ids['mail']}", f"/suspensions/{ids['pay']}/grant"]
+        for path in [*places, *(f"/suspensions/{found}" for found in ids.values())]:
+            await d.page.goto(f"{d.found.url}{path}")
+            assert await d.page.evaluate("document.documentElement.scrollWidth") <= 360, path
+            assert await d.page.evaluate(UNLABELLED) == [], path
+            assert await d.page.evaluate(FAINT) == [], path
+            for landmark in ("header", "nav", "main", "h1"):
+                assert await d.page.locator(landmark).count() >= 1, (path, landmark)
+        assert d.found.ledger.lines == []
+
+
+async def test_a_click_on_a_link_in_another_site_keeps_the_session() -> None:
+    """ours: a strict cookie is held back on the first request"""
+    async with desk() as d:
+        asked = await d.found.ask(PAY)
+        await d.come_in()
+        elsewhere = d.found.url.replace("127.0.0.1", "localhost").rpartition("/inbox")[0]
+        link = f"<a href='{d.found.url}/suspensions/{asked}'>x</a>"
+
+        async def chat(route: "Route") -> None:
+            await route.fulfill(body=link, content_type="text/html")
+
+        await d.page.route(f"{elsewhere}/chat", chat)
+        await d.page.goto(f"{elsewhere}/chat")
+        await d.page.click("a")
+        await d.page.wait_for_selector("button.approve")
+
+
+UNLABELLED = """
+[...document.querySelectorAll("input:not([type=hidden]), textarea, select, button")].filter((element) => {
+  const named = element.labels?.length || element.getAttribute("aria-label") || element.textContent.trim();
+  return !named && element.getAttribute("aria-hidden") !== "true";
+}).map((element) => element.outerHTML)
+"""
+
+FAINT = """
+(() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = numbers(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    const style = getComputedStyle(element);
+    if (!own || !element.offsetParent || element.closest(".unseen, .past, :disabled")) continue;
+    const [one, other] = [light(numbers(style.color)), light(ground(element))].sort((a, b) => b - a);
+    const contrast = (one + 0.05) / (other + 0.05);
+    if (contrast < 4.5) faint.push(`${contrast.toFixed(2)} ${element.tagName}.${element.className} ${element.innerText.slice(0, 40)}`);
+  }
+  return faint;
+})()
+"""
+"""Texts with less contrast than WCAG 2.2 asks for (https://www.w3.org/TR/WCAG22/#contrast-minimum)."""

@@ -1,0 +1,473 @@
+"""Deciding on a page: what was shown runs, once, with the edits that were seen, and whoever was first has decided."""
+
+import json
+import re
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core import events as ev
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.site import Site
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import Policy
+from planwarden.server.views import execution as views
+from planwarden.server.views.facts import shown_digest
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.inbox.support import HOST, Browser, Inbox, inbox
+from tests.support.wardens import Ledger, confirm, plan, statuses, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+HOME = Path("/nonexistent")
+
+
+async def _in(found: Inbox, name: str = "ann") -> Browser:
+    browser = found.browser()
+    await browser.come_in(name)
+    return browser
+
+
+def _key(page_text: str, label: str) -> str:
+    """The name of the input with that label."""
+    found = re.search(rf'<label for="([^"]+)">{label}[ <]', page_text)
+    assert found is not None, label
+    return found[1]
+
+
+@requirement("inbox:decides-once")
+async def test_a_person_approves_and_the_call_runs_once_as_it_was_shown() -> None:
+    """spec: assurance human, channel inbox, principal of the session, digest and text of what was shown"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask()
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        answers = [await browser.submit(page.form("/decision"), press="approve", reason="fine") for _ in range(3)]
+        assert [answer.status for answer in answers] == [303, 303, 303]
+        assert ledger.lines == ["erase [1, 2]"]
+        [row] = [r for r in (await found.warden.service.audit.page()).rows if r.kind == "decided"]
+        assert row.facts["assurance"] == "human" and row.facts["channel"] == "inbox"
+        assert row.facts["principal"] == "ann"
+        log = await found.warden.service.engine.store.read(asked.execution_id)
+        [event] = [entry.event for entry in log if isinstance(entry.event, ev.SuspensionDecided)]
+        assert (event.digest, event.rendered) == (asked.digest, shown_digest(asked))
+        after = await browser.open(answers[0].headers["location"])
+        assert "approved by ann" in after.words and "assurance human" in after.words and "completed" in after.words
+        assert not [form for form in after.forms if form.action.endswith("/decision")]
+
+
+@requirement("inbox:decides-once")
+async def test_a_person_rejects_and_the_reason_goes_to_the_model() -> None:
+    """spec"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask()
+        browser = await _in(found)
+        answer = await browser.decide(asked.suspension_id, "reject", reason="not <today>")
+        page = await browser.open(answer.headers["location"])
+        assert "rejected by ann" in page.words and "not <today>" in page.words and "<today>" not in page.text
+        execution = await found.standing(asked)
+        assert statuses(execution) == {"erase": "rejected"} and ledger.lines == []
+
+
+@requirement("inbox:edited-seen")
+async def test_edited_arguments_run_only_after_their_difference_was_shown() -> None:
+    """spec: arguments editable in a form made from the schema with the difference shown"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask()
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        edited = {_key(page.text, "ids"): "[2]"}
+        difference = await browser.submit(page.form("/decision"), press="approve", **edited)
+        assert difference.status == 200 and "You changed 1 argument" in difference.words
+        assert "[1, 2]" in difference.words and ledger.lines == []
+        again = await browser.submit(difference.form("/decision"), press="edit")
+        assert again.form("/decision").fields[_key(again.text, "ids")] == ["[\n  2\n]"]
+        done = await browser.submit(difference.form("/decision"), press="approve")
+        assert done.status == 303 and ledger.lines == ["erase [2]"]
+        shown = await browser.open(done.headers["location"])
+        assert "with edited arguments" in shown.words and "edited by a person" in shown.words
+
+
+@requirement("inbox:edited-seen")
+async def test_edits_that_were_not_seen_as_a_difference_are_shown_first_however_they_are_sent() -> None:
+    """ours: the page with the difference cannot be skipped by naming its fields"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask()
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        for seen in ("", "0" * 64, asked.digest):
+            answer = await browser.submit(page.form("/decision"), press="approve", edited='{"ids": [9]}', seen=seen)
+            assert answer.status == 200 and "You changed 1 argument" in answer.words
+        assert ledger.lines == []
+
+
+@requirement("inbox:edited-seen")
+async def test_arguments_that_do_not_fit_decide_nothing_and_come_back_for_another_look() -> None:
+    """spec: modifiedArgs that fail the schema -> still suspended"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask()
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        key = _key(page.text, "ids")
+        for text in ("[1,", '["x"]', "", "{}", '{"a": 1, "a": 2}', "NaN", "[" * 3_000):
+            answer = await browser.submit(page.form("/decision"), press="approve", **{key: text})
+            assert answer.status == 422, text
+            assert answer.form("/decision").fields[key] == [text]
+        assert (await found.standing(asked)).status == "suspended" and ledger.lines == []
+
+
+def _letters(ledger: Ledger) -> list[object]:
+    @planwarden.tool
+    async def send(
+        to: str,
+        body: str,
+        copies: int = 1,
+        urgent: bool = False,
+        tags: list[str] | None = None,
+        note: str | None = None,
+    ) -> str:
+        """Send a letter."""
+        ledger.lines.append(json.dumps([to, body, copies, urgent, tags, note]))
+        return "sent"
+
+    return [send]
+
+
+LETTER: dict[str, JsonValue] = {"to": "a@b.org", "body": "Dear all,\n\u202ebye\n", "note": "first\nsecond"}
+
+
+async def test_a_form_that_is_sent_back_untouched_changes_no_character() -> None:
+    """ours: browsers have their own idea of line breaks and invisible characters"""
+    ledger = Ledger()
+    async with inbox(ledger, tools=_letters(ledger)) as found:
+        asked = await found.ask(tool_step("s", "send", LETTER))
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        fields = {name: [value[0].replace("\n", "\r\n")] for name, value in page.form("/decision").fields.items()}
+        answer = await browser.send(page.form("/decision").action, {**fields, "decision": ["approve"]})
+        assert answer.status == 303
+        assert ledger.lines == [json.dumps(["a@b.org", LETTER["body"], 1, False, None, "first\nsecond"])]
+
+
+async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
+    """spec: primitive fields as inputs, the rest as JSON"""
+    ledger = Ledger()
+    async with inbox(ledger, tools=_letters(ledger)) as found:
+        asked = await found.ask(tool_step("s", "send", LETTER))
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        keys = {name: _key(page.text, name) for name in ("to", "body", "copies", "urgent", "tags", "note")}
+        fields = page.form("/decision").fields
+        assert fields[keys["body"]] == ['"Dear all,\\n\\u202ebye\\n"'], "hidden characters are edited as escapes"
+        assert fields[keys["urgent"]] == ["false"] and fields[keys["copies"]] == ["1"]
+        changes: dict[str, str | list[str] | None] = {
+            keys["to"]: "c@d.org",
+            keys["body"]: '"Dear all"',
+            keys["copies"]: "3",
+            keys["urgent"]: "true",
+            keys["tags"]: '["x"]',
+        }
+        difference = await browser.submit(page.form("/decision"), press="review", **changes)
+        assert "You changed 5 arguments" in difference.words
+        await browser.submit(difference.form("/decision"), press="approve")
+        assert ledger.lines == [json.dumps(["c@d.org", "Dear all", 3, True, ["x"], "first\nsecond"])]
+
+
+@requirement("inbox:stale")
+async def test_a_question_that_was_revised_meanwhile_is_shown_as_it_is_now() -> None:
+    """spec: stale revision: show the new one"""
+    ledger = Ledger()
+    settings = Settings(home=HOME, policy=Policy(quorum=2))
+    async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
+        asked = await found.ask(tool_step("s", "wipe", {"what": "old"}))
+        ann, bob = await _in(found), await _in(found, "bob")
+        old = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        page = await bob.open(f"/inbox/suspensions/{asked.suspension_id}")
+        edited = await bob.submit(page.form("/decision"), press="approve", **{_key(page.text, "what"): "new"})
+        assert (await bob.submit(edited.form("/decision"), press="approve")).status == 303
+        stale = await ann.submit(old.form("/decision"), press="approve")
+        assert stale.status == 409 and "revised since you looked" in stale.words
+        assert "new" in stale.words and "Revision 2" in stale.words and ledger.lines == []
+        done = await ann.submit(stale.form("/decision"), press="approve")
+        assert done.status == 303 and ledger.lines == ["wipe new"]
+
+
+@requirement("inbox:stale")
+async def test_what_was_decided_meanwhile_says_by_whom() -> None:
+    """spec: decided meanwhile (say who/when)"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask()
+        ann, bob = await _in(found), await _in(found, "bob")
+        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        await bob.decide(asked.suspension_id, "reject", reason="no")
+        late = await ann.submit(page.form("/decision"), press="approve")
+        assert late.status == 409 and "rejected by bob" in late.words
+        assert '<time datetime="' in late.text and ledger.lines == []
+
+
+async def test_a_question_that_ran_out_says_so() -> None:
+    """spec: expired"""
+    clock = ManualClock()
+    ledger = Ledger()
+
+    async with inbox(ledger, store=MemoryStore(clock)) as found:
+        asked = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM, "timeoutSeconds": 30}))
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert "Without an answer" in page.words
+        clock.advance(31)
+        late = await browser.submit(page.form("/decision"), press="reject")
+        assert late.status == 409 and "passed" in late.words
+
+
+FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["count", "size"],
+    "properties": {
+        "count": {"type": "integer", "minimum": 1, "description": "How <b>many</b>"},
+        "size": {"type": "string", "enum": ["small", "large"]},
+        "sure": {"type": "boolean"},
+        "note": {"type": "string", "default": "none"},
+        "extra": {"type": "object"},
+    },
+}
+
+
+async def test_a_form_is_filled_in_on_the_page() -> None:
+    """spec: forms of requestInput"""
+    async with inbox() as found:
+        asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": FORM}))
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        keys = {name: _key(page.text, name) for name in ("count", "size", "sure", "note", "extra")}
+        assert "How <b>many</b>" in page.words and "<b>many" not in page.text
+        missing = await browser.submit(page.form("/decision"), press="approve", **{keys["count"]: "2"})
+        assert missing.status == 422 and "this is needed" in missing.words
+        wrong = await browser.submit(
+            page.form("/decision"), press="approve", **{keys["count"]: "0", keys["size"]: '"small"'}
+        )
+        assert wrong.status == 422 and "minimum" in wrong.words
+        given = {keys["count"]: "2", keys["size"]: '"large"', keys["extra"]: '{"a": 1}'}
+        assert (await browser.submit(page.form("/decision"), press="approve", **given)).status == 303
+        result = (await found.standing(asked)).steps[0].result
+        content = {"count": 2, "size": "large", "note": "none", "extra": {"a": 1}}
+        assert result == {"approved": True, "content": content}
+
+
+@pytest.mark.parametrize("form", [{"type": "object"}, {"type": "object", "additionalProperties": True, "title": "T"}])
+async def test_a_form_that_is_not_flat_is_answered_as_json(form: dict[str, JsonValue]) -> None:
+    """ours"""
+    async with inbox() as found:
+        asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": form}))
+        browser = await _in(found)
+        assert (await browser.decide(asked.suspension_id, "approve", content="")).status == 422
+        assert (await browser.decide(asked.suspension_id, "approve", content='{"a": [1]}')).status == 303
+        assert (await found.standing(asked)).steps[0].result == {"approved": True, "content": {"a": [1]}}
+
+
+@planwarden.tool(risk="read")
+async def lost() -> str:
+    """Never hears of it again."""
+    raise planwarden.OutcomeUnknown("the line went dead")
+
+
+async def test_a_lost_call_is_settled_on_the_page() -> None:
+    """spec: forms of reconcile"""
+    async with inbox(tools=[lost]) as found:
+        asked = await found.ask(tool_step("s", "lost"))
+        browser = await _in(found)
+        assert asked.kind == "reconcile"
+        nothing = await browser.decide(asked.suspension_id, "approve")
+        assert nothing.status == 422 and "Choose whether it happened" in nothing.words
+        broken = await browser.decide(asked.suspension_id, "approve", happened="yes", result="{")
+        assert broken.status == 422
+        done = await browser.decide(asked.suspension_id, "approve", happened="yes", result='{"id": 7}')
+        assert done.status == 303 and (await found.standing(asked)).steps[0].result == {"id": 7}
+
+
+async def test_a_lost_call_is_given_up_on_the_page() -> None:
+    """spec"""
+    async with inbox(tools=[lost]) as found:
+        asked = await found.ask(tool_step("s", "lost"))
+        await (await _in(found)).decide(asked.suspension_id, "reject")
+        assert (await found.standing(asked)).status != "suspended"
+
+
+@requirement("inbox:together")
+async def test_several_are_decided_from_a_table_that_shows_every_call() -> None:
+    """spec: several decided at once from a pre-flight table"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = [await found.ask(tool_step("s", "erase", {"ids": [n, n + 1]})) for n in range(3)]
+        form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
+        browser = await _in(found)
+        ids = [*(a.suspension_id for a in asked), form.suspension_id, "0" * 32]
+        table = await browser.open("/inbox/review?" + "&".join(f"id={i}" for i in ids))
+        assert "3 calls to decide together" in table.words and "Answered on their own pages" in table.words
+        assert "1 of the chosen is no longer open" in table.words
+        boxes = table.form("/decision").fields["decide"]
+        assert len(boxes) == 3
+        done = await browser.submit(table.form("/decision"), press="approve", decide=boxes[:2])
+        assert done.status == 200 and "2 of 2 approved" in done.words
+        assert ledger.lines == ["erase [0, 1]", "erase [1, 2]"]
+        assert (await found.standing(asked[2])).status == "suspended"
+
+
+@requirement("inbox:together")
+async def test_each_of_several_stands_or_falls_by_itself() -> None:
+    """ours: stale, foreign and decided ones do not take the others with them, and are not run"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        first, second, third = [await found.ask(tool_step("s", "erase", {"ids": [n]})) for n in range(3)]
+        form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
+        browser = await _in(found)
+        table = await browser.open(f"/inbox/review?id={first.suspension_id}")
+        await browser.decide(second.suspension_id, "reject")
+        chosen = [
+            f"{first.suspension_id}:{first.digest}",
+            f"{second.suspension_id}:{second.digest}",
+            f"{third.suspension_id}:{'0' * 64}",
+            f"{form.suspension_id}:{form.digest}",
+            "nonsense",
+            f"{first.suspension_id}:{first.digest}",
+        ]
+        done = await browser.submit(table.form("/decision"), press="approve", decide=chosen)
+        assert "1 of 5 approved" in done.words and ledger.lines == ["erase [0]"]
+        for count in (0, 51):
+            many = await browser.submit(table.form("/decision"), press="approve", decide=["x"] * count or None)
+            assert many.status == 422
+
+
+def _wipe(ledger: Ledger) -> object:
+    @planwarden.tool(risk="critical")
+    async def wipe(what: str = "all") -> str:
+        """Delete everything."""
+        ledger.lines.append(f"wipe {what}")
+        return "gone"
+
+    return wipe
+
+
+@requirement("inbox:worth")
+async def test_who_does_not_suffice_is_told_so_before_and_after() -> None:
+    """spec: critical needs a signature or a person other than the owner"""
+    ledger = Ledger()
+    settings = Settings(home=HOME, policy=Policy(same_person=frozenset({"local", "ann"})))
+    async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
+        asked = await found.ask(tool_step("s", "wipe"))
+        ann, bob = await _in(found), await _in(found, "bob")
+        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert ("decision", "approve", False) in page.form("/decision").buttons
+        fields = {**page.form("/decision").fields, "decision": ["approve"]}
+        forced = await ann.send(page.form("/decision").action, fields)
+        assert forced.status == 409 and "does not suffice" in forced.words and ledger.lines == []
+        assert (await bob.decide(asked.suspension_id, "approve")).status == 303
+        assert ledger.lines == ["wipe all"]
+
+
+@requirement("inbox:worth")
+async def test_a_quorum_gathers_on_the_page() -> None:
+    """spec: n of m, partial votes shown"""
+    ledger = Ledger()
+    settings = Settings(home=HOME, policy=Policy(quorum=2))
+    async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
+        asked = await found.ask(tool_step("s", "wipe"))
+        ann, bob = await _in(found), await _in(found, "bob")
+        assert (await ann.decide(asked.suspension_id, "approve")).status == 303
+        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert "1 of 2" in page.words and "You have approved this" in page.words and ledger.lines == []
+        assert ("decision", "approve", False) in page.form("/decision").buttons
+        assert (await bob.decide(asked.suspension_id, "approve")).status == 303
+        assert ledger.lines == ["wipe all"]
+
+
+@requirement("inbox:any-process")
+async def test_a_decision_counts_in_whichever_process_it_is_made(tmp_path: Path) -> None:
+    """spec: several servers of one home; decisions work from any process"""
+    ledger = Ledger()
+    path = tmp_path / "planwarden.db"
+    one, other = SqliteStore.open(path), SqliteStore.open(path)
+    async with warden(ledger, store=one) as asking, inbox(ledger, store=other) as found:
+        execution = await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))
+        browser = await _in(found)
+        page = await browser.open("/inbox")
+        assert execution.suspensions[0].suspension_id in page.text
+        assert (await browser.decide(execution.suspensions[0].suspension_id, "approve")).status == 303
+        with anyio.fail_after(60):
+            while (await asking.get_execution(execution.thread_id)).status != "completed":
+                await anyio.lowlevel.checkpoint()
+    assert ledger.lines == ["erase [1]"]
+    await one.close()
+    await other.close()
+
+
+@requirement("inbox:any-process")
+async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_that_has_it_goes_on() -> None:
+    """ours: a call must not fail because of where somebody was asked"""
+    ledger, clock = Ledger(), ManualClock()
+    store = MemoryStore(clock)
+    async with warden(ledger, store=store) as asking:
+        asked = (await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))).suspensions[0]
+        async with warden(store=store) as elsewhere:
+            site = Site(service=lambda: elsewhere.service, home=HOME)
+            found = Inbox(elsewhere, site, inbox_app(site, lambda: {HOST}))
+            browser = await _in(found)
+            page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+            assert "does not have erase" in page.words and "not registered" in page.words
+            assert (await browser.decide(asked.suspension_id, "approve")).status == 303
+            assert ledger.lines == []
+        clock.advance(60)
+        with anyio.fail_after(60):
+            await asking.service.engine.tick()
+            while (await asking.get_execution(asked.thread_id)).status != "completed":
+                await anyio.lowlevel.checkpoint()
+    assert ledger.lines == ["erase [1]"]
+
+
+async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
+    """ours"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask()
+        browser = await _in(found)
+        form = (await browser.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision")
+        for changes in ({"decision": "Approve"}, {"decision": ["approve", "approve"]}, {"digest": ""}, {}):
+            answer = await browser.submit(form, **changes)  # pyright: ignore[reportArgumentType]
+            assert answer.status == 422, changes
+        long = await browser.submit(form, press="reject", reason="x" * 2_001)
+        assert long.status == 413 and ledger.lines == []
+
+
+async def test_a_decision_by_another_door_is_seen_on_the_page() -> None:
+    """spec: live"""
+    async with inbox() as found:
+        asked = await found.ask(confirm("c"))
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+        assert (await browser.open(where, hx_request="true")).status == 204
+        authority = Authority(assurance="client", channel="elicitation", principal="local")
+        await _answered(found, asked, authority)
+        news = await browser.open(where, hx_request="true")
+        assert news.status == 200 and "approved by local" in news.words and "assurance client" in news.words
+
+
+async def _answered(found: Inbox, asked: views.Suspension, authority: Authority) -> None:
+    decision = Decision(approved=True)
+    await found.warden.service.answer(
+        asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal="local"
+    )

@@ -1,0 +1,383 @@
+"""How the inbox is reached: opened by the server when a person is needed, beside /mcp over HTTP, and from a terminal."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+import planwarden
+from planwarden.agent.common.errors import StoreError
+from planwarden.server.inbox.browser import has_display, open_page
+from planwarden.server.inbox.launcher import with_door
+from planwarden.server.inbox.sessions import Access
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.transports.http import serve_http
+from planwarden.server.views.execution import to_json
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.ports.sessions import sessions_of
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.cli.support import ERASE, Cli, Terminal, command, make_home, on_terminal
+from tests.server.inbox.support import Page, read
+from tests.server.mcp.support import ok
+from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+
+DESKTOP = {"DISPLAY": ":0"}
+DANGER = tool_step("e", "erase", {"ids": [1]})
+
+
+class Person:
+    """A browser on a real port."""
+
+    def __init__(self) -> None:
+        self.client = httpx2.AsyncClient()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.client.aclose()
+
+    async def open(self, url: str) -> Page:
+        return read(await self.client.get(url))
+
+    async def press(self, url: str, ending: str, **fields: str) -> Page:
+        """Open the page and send its form."""
+        page = await self.open(url)
+        form = page.form(ending)
+        values = {**{name: value[0] for name, value in form.fields.items()}, **fields}
+        origin = re.match(r"https?://[^/]+", url)
+        assert origin is not None, url
+        return read(await self.client.post(f"{origin[0]}{form.action}", data=values, headers={"origin": origin[0]}))
+
+    async def approve(self, inbox_url: str, link: str) -> Page:
+        """Get in with a link and approve the question at the address."""
+        assert (await self.press(link, "/pair")).status == 303
+        return await self.press(inbox_url, "/decision", decision="approve")
+
+
+@asynccontextmanager
+async def _door(
+    ledger: Ledger, environment: Mapping[str, str] = DESKTOP, *, opens_inbox: bool = True
+) -> AsyncGenerator[tuple[planwarden.Warden, list[str], anyio.Event]]:
+    """A warden with a door, the pages that were opened in the browser, and an event for the first of them."""
+    opened: list[str] = []
+    called = anyio.Event()
+
+    def opener(url: str) -> bool:
+        opened.append(url)
+        anyio.from_thread.run_sync(called.set)
+        return True
+
+    settings = Settings(home=Path("/nonexistent"), environment=environment, opens_inbox=opens_inbox)
+    with anyio.fail_after(30):
+        async with warden(ledger) as made, with_door(settings, made.service, opener=opener):
+            yield made, opened, called
+
+
+def _address(execution: planwarden.Execution) -> str:
+    address = execution.suspensions[0].how_to_answer.inbox_url
+    assert address is not None
+    return address
+
+
+@pytest.mark.anyio
+@requirement("inbox:opens-when-needed")
+async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> None:
+    """spec: not before; howToAnswer.inboxUrl is filled, no secret in it"""
+    ledger = Ledger()
+    async with _door(ledger) as (made, opened, called), Person() as person:
+        done = await made.execute_plan(plan(tool_step("n", "note", {"text": "x"})))
+        assert done.status == "completed" and made.service.inbox is None
+        thinking = await made.run_goal("think", wait_seconds=60)
+        assert thinking.suspensions[0].how_to_answer.inbox_url is None and made.service.inbox is None
+        asked = await made.execute_plan(plan(DANGER))
+        address = _address(asked)
+        assert re.fullmatch(r"http://localhost:\d+/inbox/suspensions/[0-9a-f]{32}", address)
+        await called.wait()
+        assert (await person.approve(address, opened[0])).status == 303
+        assert ledger.lines[-1] == "erase [1]"
+        secret = opened[0].split("code=")[1].split("&")[0]
+        views = [asked, await made.get_execution(asked.thread_id, observations_after=0)]
+        assert secret not in json.dumps([to_json(view) for view in views])
+
+
+@pytest.mark.anyio
+@requirement("inbox:opens-when-needed")
+async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and_not_for_a_form() -> None:
+    """spec: open_inbox = auto; a client asks about the rest"""
+    async with _door(Ledger()) as (made, opened, called):
+        asked = await made.execute_plan(plan(confirm("c")))
+        assert _address(asked) and opened == []
+        made.service.call_person(asked.suspensions[0].suspension_id)
+        await called.wait()
+        made.service.call_person(asked.suspensions[0].suspension_id)
+        await made.execute_plan(plan(DANGER))
+        assert len(opened) == 1 and f"suspensions%2F{asked.suspensions[0].suspension_id}" in opened[0]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("environment", "opens"),
+    [
+        ({}, True),
+        ({"DISPLAY": ":0", "CI": "1"}, True),
+        ({"DISPLAY": ":0", "SSH_CONNECTION": "x"}, True),
+        (DESKTOP, False),
+    ],
+)
+async def test_nobodys_browser_is_opened_where_there_is_none_or_nobody_wants_it(
+    environment: Mapping[str, str], opens: bool
+) -> None:
+    """spec: not over SSH, not in CI, open_inbox = never"""
+    async with _door(Ledger(), environment, opens_inbox=opens) as (made, opened, _), Person() as person:
+        asked = await made.execute_plan(plan(DANGER))
+        made.service.call_person(asked.suspensions[0].suspension_id)
+        assert (await person.open(_address(asked))).status == 303
+        assert opened == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "expected"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+        ({"DISPLAY": ":10", "SSH_TTY": "/dev/pts/1"}, "linux", False),
+        ({}, "darwin", True),
+        ({"SSH_CLIENT": "x"}, "darwin", False),
+        ({}, "win32", True),
+        ({"CI": "true"}, "win32", False),
+    ],
+)
+def test_a_display_is_recognised(environment: Mapping[str, str], platform: str, expected: bool) -> None:
+    """spec"""
+    assert has_display(environment, platform) is expected
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the browser of this test is a shell script")
+def test_the_browser_gets_the_address_and_writes_nothing_to_our_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ours: standard output belongs to the protocol"""
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\necho noise\necho "$1" > {seen}.part\nmv {seen}.part {seen}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    assert open_page("http://127.0.0.1:1/inbox/pair?code=x&next=y")
+    assert seen.read_text() == "http://127.0.0.1:1/inbox/pair?code=x&next=y\n"
+    assert capfd.readouterr() == ("", "")
+
+
+@requirement("inbox:opens-when-needed")
+def test_a_server_that_asks_nobody_imports_nothing_of_the_inbox() -> None:
+    """ours: start-up time and memory"""
+    code = (
+        "import sys, planwarden.server.transports.stdio, planwarden.server.mcp.server;"
+        "print([name for name in sys.modules if name == 'jinja2' or name == 'planwarden.server.inbox.app'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = make_home(tmp_path / "home")
+    with (made / "planwarden.toml").open("a") as file:
+        file.write('[approvals]\nopen_inbox = "never"\n')
+    return made
+
+
+async def _link(home: Path, name: str = "ann") -> str:
+    """The secret part of a link, made by another process of the home as `planwarden inbox` makes it."""
+    store = SqliteStore.open(home / "planwarden.db")
+    codes = await Access(store).make_codes(name, "terminal")
+    await store.close()
+    return codes.link
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@requirement("inbox:any-process")
+async def test_a_stdio_server_is_answered_in_the_browser(home: Path) -> None:
+    """spec: the whole way, with real processes"""
+    parameters = StdioServerParameters(command=command()[0], args=[*command()[1:], "--home", str(home), "serve"])
+    with anyio.fail_after(60):
+        async with Client(parameters) as client, Person() as person:
+            asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
+            address = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
+            tried = await ok(
+                client,
+                "resume_execution",
+                threadId=asked["threadId"],
+                suspensionId=asked["suspensions"][0]["suspensionId"],
+                decision={"approved": True},
+            )
+            assert tried["awaiting"] == "human" and address in tried["nextAction"] and not (home / "ledger").exists()
+            link = f"{address.rpartition('/suspensions')[0]}/pair?code={await _link(home)}"
+            assert (await person.approve(address, link)).status == 303
+            done = await ok(client, "get_execution", threadId=asked["threadId"])
+            assert done["status"] == "completed" and (home / "ledger").read_text() == "erase [1, 2] none\n"
+
+
+@pytest.mark.anyio
+@requirement("inbox:any-process")
+async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
+    """spec: `serve --http` serves /inbox beside /mcp"""
+    addresses: list[str] = []
+    ready = anyio.Event()
+
+    def started(address: str) -> None:
+        addresses.append(address)
+        ready.set()
+
+    async def serve() -> None:
+        await serve_http(load_settings(home=home, environment={}), port=0, started=started)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            await ready.wait()
+            base = addresses[0].removesuffix("/mcp").replace("127.0.0.1", "localhost")
+            async with Client(addresses[0]) as client, Person() as person:
+                asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
+                address = asked["suspensions"][0]["howToAnswer"]["inboxUrl"]
+                assert address.startswith(f"{base}/inbox/suspensions/")
+                store = SqliteStore.open(home / "planwarden.db")
+                assert await sessions_of(store).inboxes() == (f"{base}/inbox",)
+                await store.close()
+                refused = await person.client.get(f"{base}/inbox", headers={"host": "evil.example"})
+                assert refused.status_code == 421
+                assert (await person.approve(address, f"{base}/inbox/pair?code={await _link(home)}")).status == 303
+                assert (await ok(client, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
+            tasks.cancel_scope.cancel()
+    store = SqliteStore.open(home / "planwarden.db")
+    assert await sessions_of(store).inboxes() == ()
+    await store.close()
+
+
+@requirement("inbox:terminal-only")
+def test_without_a_terminal_there_is_no_code(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """spec: a code must never pass through MCP or a model's shell"""
+    cli = Cli(home, capsys)
+    for words in (("inbox",), ("inbox", "--no-open"), ("inbox", "--as", "bob"), ("inbox", "--json")):
+        said = cli.main(*words)
+        assert said.code == 2 and "code" in said.err and "pair?" not in said.out + said.err
+    assert "set-passphrase" not in cli.main("inbox", "--set-passphrase").out
+    assert not (home / "planwarden.db").exists()
+
+
+def _shown(terminal: Terminal) -> tuple[str, str]:
+    """The link and the typed code on the terminal."""
+    terminal.expect("Good for one browser")
+    text = "".join(line.strip() for line in terminal.plain.splitlines())
+    link = re.search(r"http://\S+?/inbox/pair\?code=[\w-]{43}", text)
+    code = re.search(r"type the code\s*(\w{4}-\w{4}-\w{4})", text)
+    assert link is not None and code is not None, terminal.plain
+    return link[0], code[1]
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of the tests are POSIX pseudo-terminals")
+@requirement("inbox:terminal-only")
+async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_interrupted(home: Path) -> None:
+    """spec: `planwarden inbox`; the typed code opens the session of the one who is named"""
+    cli = Cli(home)
+    suspension_id = await anyio.to_thread.run_sync(_suspend, cli)
+    terminal = on_terminal(cli, "inbox", "--no-open", "--as", "bob", columns=200)
+    try:
+        link, code = await anyio.to_thread.run_sync(_shown, terminal)
+        base = link.partition("/pair")[0]
+        with anyio.fail_after(60):
+            async with Person() as person:
+                assert (await person.press(f"{base}/pair", "/pair", code=code.lower())).status == 303
+                answer = await person.press(f"{base}/suspensions/{suspension_id}", "/decision", decision="approve")
+                assert answer.status == 303
+                page = await person.open(f"{base}/suspensions/{suspension_id}")
+                assert "approved by bob" in page.words and cli.ledger == ["erase [1, 2] none"]
+                other = await anyio.to_thread.run_sync(on_second, cli)
+                assert other.startswith(f"{base}/pair?code=")
+        terminal.process.send_signal(2)
+        assert await anyio.to_thread.run_sync(terminal.finish) == 130
+    finally:
+        terminal.close()
+    assert json.loads(cli.spawn("inbox", "--end-sessions", "--json").out) == {"sessionsEnded": 1}
+
+
+def on_second(cli: Cli) -> str:
+    """A second terminal is led to the inbox that runs, and ends."""
+    terminal = on_terminal(cli, "inbox", "--no-open", columns=200)
+    try:
+        link, _ = _shown(terminal)
+        assert terminal.finish() == 0
+        return link
+    finally:
+        terminal.close()
+
+
+def _suspend(cli: Cli) -> str:
+    said = cli.spawn("run", cli.write("plan.json", {"todoList": [ERASE]}), "--json")
+    assert said.code == 3, said
+    return str(said.json["suspensions"][0]["suspensionId"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of the tests are POSIX pseudo-terminals")
+@requirement("inbox:passphrase")
+def test_a_passphrase_is_set_at_the_terminal_and_only_where_a_file_is_named(home: Path) -> None:
+    """spec: [inbox] passphrase_file"""
+    cli = Cli(home)
+    missing = on_terminal(cli, "inbox", "--set-passphrase")
+    missing.expect("passphrase_file")
+    assert missing.finish() == 2
+    missing.close()
+    with (home / "planwarden.toml").open("a") as file:
+        file.write('[inbox]\npassphrase_file = "inbox.passphrase"\n')
+    for second, code in (("something else", 2), ("correct horse", 0)):
+        terminal = on_terminal(cli, "inbox", "--set-passphrase")
+        terminal.expect("Passphrase:")
+        terminal.type("correct horse")
+        terminal.expect("Once more:")
+        terminal.type(second)
+        assert terminal.finish() == code and "horse" not in terminal.plain
+        terminal.close()
+    assert (home / "inbox.passphrase").read_text().startswith("scrypt:")
+
+
+def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
+    """ours: no setting silently does nothing"""
+    (tmp_path / "planwarden.toml").write_text('[approvals]\nopen_inbox = "never"\n[inbox]\npassphrase_file = "p"\n')
+    settings = load_settings(home=tmp_path, environment={})
+    assert (settings.opens_inbox, settings.passphrase_file) == (False, tmp_path / "p")
+    assert load_settings(home=tmp_path / "none", environment={}).opens_inbox
+
+
+@pytest.mark.anyio
+async def test_a_home_that_cannot_keep_its_inbox_goes_on_without_one() -> None:
+    """ours: the server does not end because a page could not be opened"""
+    ledger = Ledger()
+    async with _door(ledger) as (made, _, _):
+        store = made.service.engine.store
+        assert isinstance(store, MemoryStore)
+
+        async def full(owner: str, url: str, at: float) -> None:
+            raise StoreError("the disk is full")
+
+        store.sessions.open_inbox = full  # pyright: ignore[reportAttributeAccessIssue]
+        asked = await made.execute_plan(plan(DANGER))
+        while made.service.inbox is not None:
+            await anyio.lowlevel.checkpoint()
+        assert asked.suspensions and (await made.get_execution(asked.thread_id)).status == "suspended"

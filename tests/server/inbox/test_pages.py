@@ -1,0 +1,244 @@
+"""What the pages show: facts first and whole, hostile text as text, every question of the home, and what happened."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.lookup import PAGE
+from planwarden.server.inbox.site import Site
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.server.inbox.support import HOST, Browser, Inbox, inbox
+from tests.support.fakes import Moment, WatchedStore
+from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+
+async def _in(found: Inbox, name: str = "ann") -> Browser:
+    browser = found.browser()
+    await browser.come_in(name)
+    return browser
+
+
+@planwarden.tool
+async def send(to: str, body: str = "", tags: dict[str, str] | None = None) -> str:
+    """Send."""
+    return "sent"
+
+
+@requirement("inbox:facts-first")
+async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what_the_agent_says() -> None:
+    """spec: facts first from the stored bytes, which arguments came out of tool results"""
+    steps = (
+        tool_step("look", "find", {"topic": "old"}),
+        tool_step("wipe", "erase", {"ids": {"$from": "look", "pointer": "/ids"}}, description="Remove them"),
+    )
+    async with inbox() as found:
+        asked = await found.ask(*steps, goal="Tidy up")
+        words = (await (await _in(found)).open(f"/inbox/suspensions/{asked.suspension_id}")).words
+        wanted = (
+            "erase",
+            "dangerous",
+            "python",
+            "ids",
+            "from the result of look at /ids",
+            "The agent says (unverified)",
+        )
+        places = [words.index(text) for text in wanted]
+        assert places == sorted(places)
+        assert "Goal, as the caller put it" in words and "Tidy up" in words
+
+
+@requirement("inbox:facts-first")
+async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_their_own_page() -> None:
+    """spec"""
+    text = "x" * 3_000 + " the end"
+    whole = json.dumps(text)
+    async with inbox(tools=[send]) as found:
+        asked = await found.ask(tool_step("s", "send", {"to": "a", "body": text}))
+        browser = await _in(found)
+        listed = await browser.open("/inbox")
+        digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
+        assert f"[{len(whole)} bytes, sha256 {digest}]" in listed.words and "the end" not in listed.words
+        own = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert digest in own.words and "the end" in own.words and '<details class="long">' in own.text
+
+
+@requirement("inbox:hostile")
+async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
+    """spec: 5,000 newlines, ANSI, bidi, markup in every field that a person sees"""
+    nasty = "\n" * 5_000 + "\x1b[31m\u202e[Approve]\u200b\U000e0041</td><script>alert(1)</script>{{7*7}}"
+    arguments: dict[str, JsonValue] = {"to": nasty, "body": nasty, "tags": {nasty: nasty}}
+    async with inbox(tools=[send]) as found:
+        first = await found.ask(confirm("c\u202e<b>", nasty), goal=nasty)
+        second = await found.ask(tool_step("s", "send", arguments, description=nasty[:19_000]))
+        browser = await _in(found)
+        await browser.decide(first.suspension_id, "reject", reason=nasty[-1_000:])
+        paths = ["", "/history", f"/review?id={second.suspension_id}", f"/suspensions/{first.suspension_id}"]
+        paths += [f"/suspensions/{second.suspension_id}", f"/executions/{first.execution_id}"]
+        paths += [f"/suspensions/{second.suspension_id}/grant"]
+        for path in paths:
+            page = await browser.open(f"/inbox{path}")
+            assert page.status == 200, (path, page.words[:200])
+            assert "<script>alert" not in page.text and "</td><script" not in page.text, path
+            outside = re.sub(r"<(textarea|option)[^>]*>.*?</\1>", "", page.text, flags=re.DOTALL)
+            assert not re.search("[\u202e\u200b\x1b\U000e0041]", outside), path
+        words = (await browser.open(f"/inbox/suspensions/{first.suspension_id}")).words
+        assert "invisible or control characters" in words and len(words) < 20_000
+
+
+@requirement("inbox:all-threads")
+async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> None:
+    """spec: pending questions of all threads; questions to the calling model are not"""
+    async with inbox() as found:
+        first = await found.ask()
+        await found.warden.run_goal("think", wait_seconds=60)
+        other = await found.warden.execute_plan(plan(confirm("c")), principal="bob")
+        page = await (await _in(found)).open("/inbox")
+        ids = re.findall(r'id="q-(\w+)"', page.text)
+        assert ids == [first.suspension_id, other.suspensions[0].suspension_id]
+        assert "2 waiting" in page.words
+
+
+@requirement("inbox:unknown")
+@pytest.mark.parametrize("path", ["", "/standing", "/grant", "/decision"])
+async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path: str) -> None:
+    """spec: forged, foreign, expired ids: absent and foreign look the same"""
+    async with inbox() as found:
+        asked = await found.warden.run_goal("think", wait_seconds=60)
+        browser = await _in(found)
+        csrf = (await browser.open("/inbox")).forms[0].fields["csrf"]
+        answers: list[tuple[int, str]] = []
+        for suspension_id in (asked.suspensions[0].suspension_id, "0" * 32, "x", "%00", "a" * 5_000):
+            where = f"/inbox/suspensions/{suspension_id}{path}"
+            fields = {"csrf": csrf, "decision": ["approve"], "digest": ["0" * 64]}
+            page = await (browser.send(where, fields) if path == "/decision" else browser.open(where))
+            answers.append((page.status, page.words))
+        assert len(set(answers)) == 1 and answers[0][0] == 404
+
+
+@pytest.mark.parametrize("path", ["/executions/none", "/nowhere", "/suspensions", "/static/none", "/?after=forged"])
+async def test_what_is_not_there_is_said_in_one_page(path: str) -> None:
+    """ours"""
+    async with inbox() as found:
+        page = await (await _in(found)).open(f"/inbox{path}")
+        assert page.status in (404, 422) and "To the inbox" in page.words and "Traceback" not in page.text
+
+
+@requirement("inbox:paged")
+async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_waits() -> None:
+    """spec: 10,000 pending questions; queries are counted, not seconds"""
+    calls: list[str] = []
+
+    async def count(moment: Moment) -> None:
+        if moment.when == "before":
+            calls.append(moment.call)
+
+    store = WatchedStore(MemoryStore(), count)
+    async with warden(Ledger(), store=store) as made:
+        for number in range(PAGE * 3 + 1):
+            await made.execute_plan(plan(tool_step("s", "erase", {"ids": [number]})))
+        browser = await _served(made)
+        for path, most in (("/inbox", PAGE), ("/inbox/history", 0)):
+            calls.clear()
+            page = await browser.open(path)
+            assert page.status == 200 and calls.count("header") <= most and calls.count("read") <= most
+            assert len(calls) - calls.count("header") - calls.count("read") <= 3
+        seen: list[str] = []
+        where: str | None = "/inbox"
+        while where is not None:
+            page = await browser.open(where)
+            seen += re.findall(r'id="q-(\w+)"', page.text)
+            onward = re.search(r'rel="next" href="([^"]+)"', page.text)
+            where = onward[1] if onward else None
+        assert len(seen) == len(set(seen)) == PAGE * 3 + 1
+
+
+async def _served(made: planwarden.Warden) -> Browser:
+    """An inbox whose sessions lie elsewhere, because a watched store keeps none."""
+    import httpx2
+
+    class Both:
+        """The watched store, with sessions beside it."""
+
+        def __init__(self, store: WatchedStore) -> None:
+            self._store = store
+            self.sessions = MemoryStore().sessions
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._store, name)
+
+    store = made.service.engine.store
+    assert isinstance(store, WatchedStore)
+    made.service.engine.store = Both(store)  # pyright: ignore[reportAttributeAccessIssue]
+    site = Site(service=lambda: made.service, home=Path("/nonexistent"))
+    app = inbox_app(site, lambda: {HOST})
+    browser = Browser(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}"), site)
+    await browser.come_in()
+    return browser
+
+
+@requirement("inbox:live")
+async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
+    """ours: the list is replaced only when it has changed"""
+    async with inbox() as found:
+        browser = await _in(found)
+        await found.ask()
+        page = await browser.open("/inbox")
+        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+        assert (await browser.open(where)).status == 204
+        await found.ask()
+        news = await browser.open(where)
+        assert news.status == 200 and "<html" not in news.text and "2 waiting" in news.words
+
+
+async def test_the_timeline_tells_what_happened_and_stops_refreshing_nothing() -> None:
+    """spec: the execution's timeline (observations)"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        asked = await found.ask(goal="Clean")
+        browser = await _in(found)
+        page = await browser.open(f"/inbox/executions/{asked.execution_id}")
+        assert "A question waits" in page.words and "agent suspended" in page.words
+        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+        assert (await browser.open(where)).status == 204
+        await browser.decide(asked.suspension_id, "approve")
+        after = await browser.open(where)
+        for moment in ("agent resumed", "tool called", "tool returned", "step completed", "execution completed"):
+            assert moment in after.words
+
+
+async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_a_person() -> None:
+    """spec: history; nothing below `human` is called approved by a human"""
+    async with inbox() as found:
+        browser = await _in(found)
+        assert "Nothing was decided yet" in (await browser.open("/inbox/history")).words
+        asked = await found.ask()
+        await browser.decide(asked.suspension_id, "reject", reason="no need")
+        open_one = await found.ask(confirm("c"))
+        await found.warden.resume_execution(
+            open_one.thread_id, open_one.suspension_id, planwarden.Decision(approved=True), principal="local"
+        )
+        await found.warden.cancel_execution((await found.ask()).thread_id)
+        words = (await browser.open("/inbox/history")).words
+        places = [words.index(text) for text in ("withdrawn", "approved by local", "rejected by ann", "no need")]
+        assert places == sorted(places) and "assurance embedder" in words
+
+
+async def test_what_a_confirmation_covers_is_shown_with_every_argument() -> None:
+    """spec: one decision covers exactly those digests"""
+    steps = (confirm("c", "Go on?", confirms=["e"]), tool_step("e", "erase", {"ids": [7]}, dependencies=["c"]))
+    async with inbox() as found:
+        asked = await found.ask(*steps)
+        browser = await _in(found)
+        for path in (f"/suspensions/{asked.suspension_id}", f"/review?id={asked.suspension_id}"):
+            words = (await browser.open(f"/inbox{path}")).words
+            assert "also covers" in words and "erase" in words and "[7]" in words
+        assert "covers 1 more call" in (await browser.open("/inbox")).words

@@ -1,0 +1,165 @@
+"""What tests of the MCP edge share: a served warden, clients of both protocol eras, and calls that check both twins."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from mcp import Client
+from mcp.client import ClientRequestContext
+from mcp.types import (
+    CallToolResult,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    ErrorData,
+    TextContent,
+)
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.service import Service
+from planwarden.server.api.warden import Warden
+from planwarden.server.mcp.server import PlanwardenServer, build_server
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
+from tests.support.wardens import Ledger
+
+Era = Literal["legacy", "auto"]
+ERAS: tuple[Era, ...] = ("legacy", "auto")
+"""`mode` of the SDK's client: the handshake of 2025-11-25 and before, or 2026-07-28."""
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server and what is behind it."""
+
+    server: PlanwardenServer
+    warden: Warden
+
+
+@asynccontextmanager
+async def served(
+    home: Path,
+    *,
+    tools: Sequence[object] = (),
+    script: list[JsonValue] | None = None,
+    store: Store | None = None,
+    settings: Settings | None = None,
+    on_disk: bool = False,
+    model: Model | None = None,
+) -> AsyncGenerator[Served]:
+    """A server without a disk, or on `home`; the caller thinks unless a script or a model is given."""
+    made = Warden(
+        settings=settings or Settings(home=home),
+        model=model or (CallerModel() if script is None else ScriptedModel({"replies": script})),
+        tools=tools,
+        store=None if on_disk else store or MemoryStore(),
+    )
+
+    @asynccontextmanager
+    async def opening() -> AsyncGenerator[Service]:
+        yield made.service
+
+    async with made:
+        yield Served(build_server(opening, home), made)
+
+
+@dataclass
+class Person:
+    """Answers forms as told, and keeps what was shown."""
+
+    action: Literal["accept", "decline", "cancel"] = "accept"
+    content: dict[str, str | int | float | bool | list[str] | None] | None = None
+    shown: list[ElicitRequestFormParams] = field(default_factory=list[ElicitRequestFormParams])
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        assert isinstance(params, ElicitRequestFormParams)
+        self.shown.append(params)
+        return ElicitResult(action=self.action, content=self.content)
+
+
+@dataclass
+class Browser:
+    """Opens addresses as told, does something then, and keeps what it was sent; it must not be shown a form."""
+
+    action: Literal["accept", "decline", "cancel"] = "accept"
+    content: dict[str, str | int | float | bool | list[str] | None] | None = None
+    opens: Callable[[str], Awaitable[object]] | None = None
+    sent: list[ElicitRequestURLParams] = field(default_factory=list[ElicitRequestURLParams])
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        assert isinstance(params, ElicitRequestURLParams), params
+        self.sent.append(params)
+        if self.opens is not None:
+            await self.opens(params.url)
+        return ElicitResult(action=self.action, content=self.content)
+
+
+def approving(**content: str | float | bool) -> Person:
+    return Person(content={"decision": "approve", **content})
+
+
+def sender(ledger: Ledger) -> object:
+    """An effect that the operator lets a form decide."""
+
+    @planwarden.tool(risk="confirm")
+    async def send(to: str, copies: int = 1, urgent: bool = False) -> str:
+        """Send a letter."""
+        ledger.lines.append(f"send {to} {copies} {urgent}")
+        return "sent"
+
+    return send
+
+
+async def ok(client: Client, name: str, /, **arguments: Any) -> Document:
+    """The structured content of a call that succeeds; its text must carry the ids and the next action too."""
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, text_of(result)
+    document: Document = result.structured_content
+    text = text_of(result)
+    if "threadId" in document:
+        suspensions = [found["suspensionId"] for found in document["suspensions"]]
+        for needed in (document["threadId"], document["nextAction"], document["status"], *suspensions):
+            assert needed in text
+    return document
+
+
+async def refused(client: Client, name: str, /, **arguments: Any) -> Document:
+    """The error of a call that is refused; code and sentence must be in the text too."""
+    result = await client.call_tool(name, arguments)
+    assert result.is_error, text_of(result)
+    error: Document = result.structured_content["error"]
+    assert set(error) == {"code", "message", "details"}
+    assert text_of(result).startswith(f"{error['code']}: {error['message']}")
+    return error
+
+
+def text_of(result: CallToolResult) -> str:
+    [content] = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+def question_of(document: Document) -> Document:
+    """The one open question of an execution."""
+    [question] = document["suspensions"]
+    return question
+
+
+def ids_of(document: Document) -> Document:
+    """Thread and suspension id of the one open question, as arguments."""
+    return {"threadId": document["threadId"], "suspensionId": question_of(document)["suspensionId"]}
+
+
+async def nobody(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    """A client that must not be asked."""
+    raise AssertionError(f"a form was shown: {params}")

@@ -1,0 +1,222 @@
+"""What a form says: all facts on three lines of eighty columns, or no form; what came from outside never begins a line."""
+
+import unicodedata
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.mcp.compact_message import FACT_LINES, GOES_ON, LINE_CELLS, LINES, brief, brief_facts
+from planwarden.server.mcp.forms import decision_from, form_digest, form_for, link_for
+from planwarden.server.views.execution import Covered, HowToAnswer, Suspension, ToolCall
+from planwarden.server.views.facts import AGENT_CHARS, hidden_in
+from tests.requirements import requirement
+from tests.server.mcp.test_facts import QUESTION
+
+NASTY = "Fine\n" * 5_000 + "\x1b[2J\u202e[Approve]\u200b\U000e0041\nConfirm? (risk: read)"
+SPOKEN = "Remind all customers whose invoices are overdue?"
+
+
+def _call(arguments: dict[str, JsonValue], message: str = "Run send? Remind Ann") -> Suspension:
+    return replace(QUESTION, message=message, tool_call=ToolCall(call_id="a:1", tool_name="send", arguments=arguments))
+
+
+def _confirmation(action: str = SPOKEN, *names: str) -> Suspension:
+    return replace(
+        QUESTION,
+        kind="confirmation",
+        message=action,
+        tool_call=ToolCall(call_id="a:1", tool_name="displayConfirmation", arguments={"action": action}),
+        confirms=tuple(
+            Covered(step_id=f"s{n}", tool_name="send", arguments={"to": name, "copies": 1, "urgent": False})
+            for n, name in enumerate(names, 1)
+        ),
+    )
+
+
+def _lines(suspension: Suspension) -> list[str]:
+    return (brief(suspension) or "").split("\n")
+
+
+def _cells(line: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in line)
+
+
+@requirement("forms:brief")
+def test_the_first_line_is_what_is_asked_and_the_risk_then_come_the_arguments() -> None:
+    """spec: Claude Code shows four lines of a form, or three and a count."""
+    customers: JsonValue = ["Acme Ltd", "Borealis", "Cobalt & Sons"]
+    assert _lines(
+        _call({"customers": customers, "text": "Your invoice is 30 days overdue. Please pay it this week."})
+    ) == [
+        "Run this call? send (risk: confirm)",
+        'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"]',
+        'text="Your invoice is 30 days overdue. Please pay it this week."',
+        "The agent says (unverified): Run send? Remind Ann",
+    ]
+
+
+@requirement("forms:brief")
+def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
+    assert _lines(_confirmation(SPOKEN, "Ann", "Bob", "Cid")) == [
+        "Confirm? displayConfirmation (risk: confirm); action=(said below)",
+        'covers 3: send(to="Ann", copies=1, urgent=false); send(to="Bob", ',
+        '| copies=1, urgent=false); send(to="Cid", copies=1, urgent=false)',
+        f"The agent says (unverified), {len(SPOKEN)} characters: {SPOKEN}",
+    ]
+    assert _lines(_confirmation()) == [
+        "Confirm? displayConfirmation (risk: confirm)",
+        "action=(said below)",
+        "The agent says (unverified): Remind all customers whose invoices are ",
+        "| overdue?",
+    ]
+
+
+def test_what_changed_and_when_it_ends_stand_there_too() -> None:
+    late = replace(QUESTION, revision=2, expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert _lines(late)[:3] == [
+        'Run this call? send (risk: confirm); to="Ann", copies=2',
+        "revision 2, changed since it was first asked; without an answer until ",
+        "| 2026-01-02T03:04:05Z: reject",
+    ]
+
+
+def test_the_fields_of_a_form_are_not_repeated_as_an_argument() -> None:
+    fields: JsonValue = {"type": "object", "properties": {"city": {"type": "string"}}}
+    asked = ToolCall(call_id="a:1", tool_name="requestInput", arguments={"message": "Where to?", "form": fields})
+    assert _lines(replace(QUESTION, kind="input", message="Where to?", tool_call=asked, answer_schema=fields)) == [
+        "Answer needed: requestInput (risk: confirm)",
+        "message=(said below), form=(the fields below)",
+        "The agent says (unverified): Where to?",
+    ]
+
+
+@requirement("forms:brief")
+def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
+    """spec: 5,000 newlines, ANSI, bidi, a fake button."""
+    lines = _lines(_call({"to": "Ann"}, NASTY))
+    assert (
+        lines[0] == f'Run this call? send (risk: confirm); to="Ann"; characters escaped: {hidden_in(_call({}, NASTY))}'
+    )
+    assert lines[1].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
+    assert len(lines) == LINES and all(line.startswith(GOES_ON) for line in lines[2:])
+    assert all(line.isprintable() for line in lines) and len(lines[-1]) < AGENT_CHARS
+
+
+@requirement("forms:brief")
+@pytest.mark.parametrize(
+    "question",
+    [
+        _call({"to": NASTY}),
+        _call({NASTY: 1}),
+        _call({"to": "x" * (FACT_LINES * LINE_CELLS)}),
+        _call({f"argument_{number}": number for number in range(20)}),
+        _confirmation(NASTY),
+        _confirmation(SPOKEN, *["Ann"] * 6),
+        replace(_confirmation("x" * AGENT_CHARS), asker="server 'mail'"),
+    ],
+    ids=["value", "name", "long", "many", "said and stored", "covered", "asked by another"],
+)
+def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Suspension) -> None:
+    """spec: a question whose facts do not fit is not approvable in a form."""
+    assert brief(question) is None and form_for(question) is None
+    assert len(form_digest(question)) == 64
+
+
+@requirement("forms:brief")
+def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_nothing() -> None:
+    door = HowToAnswer(inbox_url="http://localhost:1/inbox/suspensions/s")
+    for arguments, shown in (
+        ({"to": "Ann"}, 'to="Ann"'),
+        ({"to": NASTY}, "It does not fit here; all of it is on the page."),
+    ):
+        link = link_for(replace(_call(dict(arguments)), how_to_answer=door))
+        assert link is not None
+        lines = link.message.split("\n")
+        assert lines[0].startswith("Run this call? send (risk: confirm)") and shown in link.message
+        assert lines[-1] == "A person decides on the page; accepting here only opens it."
+        assert len(lines) <= LINES and all(_cells(line) <= LINE_CELLS for line in lines)
+
+
+def test_only_what_is_shown_whole_can_be_edited() -> None:
+    arguments: dict[str, JsonValue] = {
+        "text": "ok",
+        "number": 1.5,
+        "count": 2,
+        "flag": True,
+        "hidden": "a\u200bb",
+        "list": [1],
+        "nothing": None,
+    }
+    form = form_for(_call(arguments))
+    assert form is not None
+    kinds = {name: entry["type"] for name, entry in form.schema["properties"].items()}
+    assert kinds == {
+        "decision": "string",
+        "reason": "string",
+        "arg_text": "string",
+        "arg_number": "string",
+        "arg_count": "string",
+        "arg_flag": "boolean",
+    }
+
+
+def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in_it() -> None:
+    question = _call({"number": 1.5, "count": 2, "text": "2"})
+    form = form_for(question)
+    assert form is not None
+    given = {name: field["default"] for name, field in form.schema["properties"].items() if "default" in field}
+    assert given == {"arg_number": "1.5", "arg_count": "2", "arg_text": "2"}
+    unchanged = decision_from(question, {"decision": "approve", **given})
+    assert unchanged is not None and (unchanged.approved, unchanged.modified_args) == (True, None)
+    for typed in ("3", 3):
+        edited = decision_from(question, {"decision": "approve", "arg_count": typed})
+        assert edited is not None and edited.modified_args == {"number": 1.5, "count": 3, "text": "2"}
+    for typed in ("three", "", "true", "NaN", "1e999", "[3]", "3.5", "[" * 5_000):
+        with pytest.raises(InvalidArguments, match="arg_count"):
+            decision_from(question, {"decision": "approve", "arg_count": typed})
+
+
+def test_the_numbers_of_a_requested_form_stay_numbers() -> None:
+    fields: JsonValue = {"type": "object", "properties": {"arg_n": {"type": "integer", "default": 1}}}
+    form = form_for(replace(QUESTION, kind="input", answer_schema=fields))
+    assert form is not None and form.schema["properties"]["arg_n"] == {"type": "integer", "default": 1}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=40),
+    lambda c: st.lists(c, max_size=3) | st.dictionaries(st.text(max_size=8), c, max_size=3),
+    max_leaves=4,
+)
+NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
+
+
+@requirement("forms:brief")
+@given(
+    arguments=st.dictionaries(NAMES, JSON, max_size=6),
+    words=st.text(max_size=300),
+    names=st.lists(st.text(max_size=20), max_size=4),
+    revision=st.integers(1, 3),
+)
+def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_form(
+    arguments: dict[str, JsonValue], words: str, names: list[str], revision: int
+) -> None:
+    question = replace(_call(arguments, words), confirms=_confirmation("", *names).confirms, revision=revision)
+    text, facts = brief(question), brief_facts(question)
+    assert (text is None) == (facts is None)
+    if text is None:
+        return
+    lines = text.split("\n")
+    said = next(at for at, line in enumerate(lines) if line.startswith("The agent says (unverified)"))
+    assert 0 < said <= FACT_LINES < len(text) <= FACT_LINES * LINE_CELLS + AGENT_CHARS + 100
+    assert len(lines) <= LINES and len(text.splitlines()) == len(lines)
+    assert all(_cells(line) <= LINE_CELLS for line in lines[: LINES - 1])
+    assert lines[0].startswith("Run this call? send (risk: confirm)")
+    shown = "".join(line.removeprefix(GOES_ON) for line in lines[:said])
+    assert all(f"{name}=" in shown for name in arguments if name.isidentifier() and name.isascii())
+    assert shown.count("send(") >= len(names) and (f"covers {len(names)}: " in shown) == bool(names)
+    assert ("revision" in shown) >= (revision > 1)

@@ -1,0 +1,149 @@
+"""How a question is put to a person: facts first, nothing hidden, nothing that passes for something else."""
+
+import hashlib
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from planwarden.server.views.execution import Covered, HowToAnswer, Suspension, ToolCall
+from planwarden.server.views.facts import (
+    AGENT_CHARS,
+    agent_lines,
+    count_hidden,
+    escape_text,
+    facts_lines,
+    is_shown_whole,
+    value_text,
+)
+
+QUESTION = Suspension(
+    suspension_id="s",
+    thread_id="t",
+    execution_id="e",
+    step_id="a",
+    addressee="human",
+    kind="approval",
+    message="Run send? tell Ann",
+    tool_call=ToolCall(call_id="a:1", tool_name="send", arguments={"to": "Ann", "copies": 2}),
+    risk="confirm",
+    needs="client",
+    digest="d",
+    revision=1,
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    expires_at=None,
+    on_timeout="reject",
+    prompt=None,
+    tools=(),
+    answer_schema=None,
+    confirms=(),
+    how_to_answer=HowToAnswer(),
+)
+
+
+def _with(arguments: dict[str, JsonValue], message: str = "") -> Suspension:
+    return replace(QUESTION, message=message, tool_call=ToolCall(call_id="a:1", tool_name="send", arguments=arguments))
+
+
+def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
+    full = replace(
+        QUESTION,
+        confirms=(Covered(step_id="b", tool_name="erase", arguments={"ids": [1, 2]}),),
+        revision=2,
+        expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
+    assert [*facts_lines(full), *agent_lines(full)] == [
+        "Run this call?",
+        "Tool: send",
+        '  to = "Ann"',
+        "  copies = 2",
+        "The same decision also covers 1 call(s):",
+        "  erase (step b)",
+        "    ids = [1, 2]",
+        "Risk: confirm",
+        "Revision 2: it was edited, or what it is about changed, since it was first asked",
+        "Without an answer until 2026-01-02T03:04:05Z: reject",
+        "The agent says (unverified): Run send? tell Ann",
+    ]
+
+
+@pytest.mark.parametrize(
+    "character",
+    [
+        *"\n\r\t\x00\x1b\x7f\x85",
+        *"\u200b\u200c\u200d\u2060\ufeff\u00ad",
+        *"\u202a\u202e\u2066\u2069\u200e\u061c",
+        *"\U000e0001\U000e0041\U000e007f\ufe00\U000e0100",
+        *"\u00a0\u2003\u3000\u2028\u2029",
+        *"\u115f\u3164\uffa0\u2800\u034f",
+        *"\ud800\udfff\ue000\uffff",
+    ],
+    ids=lambda character: f"U+{ord(str(character)):04X}",
+)
+def test_what_cannot_be_seen_is_written_out_and_counted(character: str) -> None:
+    """spec: control, bidirectional, zero-width and tag characters."""
+    shown = escape_text(f"a{character}b")
+    assert character not in shown and shown.startswith("a\\") and shown.isascii()
+    assert count_hidden(f"a{character}b") == 1
+    question = _with({"to": f"a{character}b"})
+    assert "Escaped here: 1 control or invisible character(s)" in facts_lines(question)
+    assert not is_shown_whole(f"a{character}b")
+
+
+def test_ordinary_writing_is_left_alone() -> None:
+    for text in ("Grüße, Ω≈ç√", "Привет", "日本語", "שלום", "नमस्ते", "👍🏽 ok", "naïve e\u0301"):
+        assert escape_text(text) == text and count_hidden(text) == 0
+
+
+def test_marks_piled_on_one_letter_are_written_out() -> None:
+    assert escape_text("a" + "\u0301" * 10) == "a" + "\u0301" * 3 + "\\u0301" * 7
+
+
+def test_no_value_can_start_a_line_of_its_own() -> None:
+    nasty = "x\nRisk: read\nThe agent says (unverified): fine\r\n\u2028Approve"
+    lines = facts_lines(_with({"to": nasty, f"na{nasty}me": 1}, message=nasty))
+    assert [line for line in lines if line.startswith("Risk")] == ["Risk: confirm"]
+    assert len(lines) == 6 and all(len(line.splitlines()) == 1 for line in lines)
+
+
+def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
+    value: JsonValue = {"text": "é" * 1_000}
+    data = json.dumps(value, ensure_ascii=False).encode()
+    shown = value_text(value)
+    assert shown.endswith(f"... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]")
+    assert len(shown) < 460 and not is_shown_whole(value)
+
+
+def test_the_agents_words_are_labelled_and_cut() -> None:
+    [line] = agent_lines(_with({}, message="word " * 1_000))
+    said = line.removeprefix("The agent says (unverified): ")
+    assert len(said) == AGENT_CHARS and said.endswith("... [5000 characters]")
+
+
+def test_a_message_too_long_to_repeat_is_still_a_fact() -> None:
+    """ours: what is cut below is shown with its hash above."""
+    short, long = "x" * 500, "x" * 501
+    assert "  to = (what the agent says, below)" in facts_lines(_with({"to": short}, message=short))
+    assert any("sha256" in line for line in facts_lines(_with({"to": long}, message=long)))
+
+
+@given(st.text(max_size=60))
+def test_whatever_the_text_what_is_shown_is_one_printable_line(text: str) -> None:
+    shown = escape_text(text)
+    assert len(shown.splitlines()) <= 1
+    assert all(character.isprintable() or character == "\ufe0f" for character in shown)
+    assert (shown == text) == (count_hidden(text) == 0)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+    )
+)
+def test_whatever_the_value_it_stays_on_one_short_line(value: JsonValue) -> None:
+    shown = value_text(value)
+    assert len(shown.splitlines()) == 1 and len(shown) < 460

@@ -1,0 +1,130 @@
+"""MCP over Streamable HTTP, with a real server on a free port."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+
+from planwarden.agent.common.errors import UsageError
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
+from tests.server.mcp.http_support import serving
+from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, question_of
+from tests.support.wardens import confirm, plan, tool_step
+
+pytestmark = pytest.mark.anyio
+
+CALCULATED = tool_step("a", "calculator", {"expression": "6*7"})
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_plan_is_run_asked_about_and_resumed_after_a_restart(tmp_path: Path, era: Era) -> None:
+    async with serving(Settings(home=tmp_path)) as url, Client(url, mode=era) as client:
+        steps = plan(CALCULATED, confirm("b"))
+        result = await client.call_tool("execute_plan", {"plan": steps})
+        asked = result.structured_content
+        assert asked["steps"][0]["result"] == {"result": 42}
+    async with (
+        serving(Settings(home=tmp_path)) as url,
+        Client(url, mode=era, elicitation_callback=approving()) as client,
+    ):
+        assert ids_of(await ok(client, "get_execution", threadId=asked["threadId"])) == ids_of(asked)
+        done = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
+        assert done["status"] == "completed"
+        assert (await client.read_resource(f"planwarden://executions/{done['threadId']}")).contents
+
+
+async def test_clients_of_both_eras_are_served_at_the_same_time(tmp_path: Path) -> None:
+    async with serving(Settings(home=tmp_path)) as url, Client(url, mode="legacy") as old, Client(url) as new:
+        assert (old.protocol_version, new.protocol_version) == ("2025-11-25", "2026-07-28")
+        asked = await ok(old, "run_goal", goal="x")
+        assert question_of(await ok(new, "get_execution", threadId=asked["threadId"]))["kind"] == "plan"
+
+
+GATE = """
+import anyio
+import planwarden
+
+STARTED, OPENED = anyio.Event(), anyio.Event()
+
+
+@planwarden.tool(risk="read", effect="read")
+async def gate() -> str:
+    \"\"\"Waits.\"\"\"
+    STARTED.set()
+    await OPENED.wait()
+    return "through"
+"""
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_hangs_up_stops_nothing(tmp_path: Path, era: Era) -> None:
+    """spec: the execution lives in the server."""
+    file = tmp_path / f"gate_{era}.py"
+    file.write_text(GATE)
+    async with serving(Settings(home=tmp_path, python_files=(file,))) as url:
+        gate = sys.modules[f"planwarden_tools_gate_{era}"]
+        async with Client(url, mode=era) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "execute_plan", {"plan": plan(tool_step("a", "gate"), confirm("b"))})
+            with anyio.fail_after(60):
+                await gate.STARTED.wait()
+            tasks.cancel_scope.cancel()
+        gate.OPENED.set()
+        async with Client(url, mode=era) as client:
+            with anyio.fail_after(60):
+                page = await ok(client, "list_suspensions")
+                while not page["total"]:
+                    page = await ok(client, "list_suspensions")
+            execution = await ok(client, "get_execution", threadId=page["suspensions"][0]["threadId"])
+            assert execution["steps"][0]["result"] == "through"
+
+
+async def test_only_a_client_that_shows_forms_is_given_one(tmp_path: Path) -> None:
+    """spec: capabilities are checked first; a bare `elicitation` means forms, `url` alone does not."""
+    async with serving(Settings(home=tmp_path)) as url, Client(url) as client, httpx2.AsyncClient() as http:
+        asked = await ok(client, "execute_plan", plan=plan(confirm("b")))
+        outcomes: list[list[str]] = []
+        shapes: list[Document] = [{}, {"elicitation": {"url": {}}}, {"elicitation": {}}, {"elicitation": {"form": {}}}]
+        for capabilities in shapes:
+            meta = {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": capabilities,
+            }
+            arguments = {**ids_of(asked), "decision": {"approved": True}}
+            body = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "resume_execution", "arguments": arguments, "_meta": meta},
+            }
+            headers = {
+                "accept": "application/json, text/event-stream",
+                "mcp-protocol-version": "2026-07-28",
+                "mcp-method": "tools/call",
+                "mcp-name": "resume_execution",
+            }
+            response = await http.post(url, json=body, headers=headers)
+            text = response.text.removeprefix("event: message").strip().removeprefix("data:")
+            result = json.loads(text)["result"]
+            requests = result.get("inputRequests", {}).values()
+            outcomes.append([request["params"].get("mode", "form") for request in requests])
+        assert outcomes == [[], ["url"], ["form"], ["form"]]
+
+
+async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    async with serving(Settings(home=tmp_path)) as url:
+        async with httpx2.AsyncClient() as http:
+            response = await http.post(url, content=b"x" * (MAX_BODY_BYTES + 1))
+            assert response.status_code == 413
+        async with Client(url) as client:
+            assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
+
+
+async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UsageError, match="--port"):
+        await serve_http(Settings(home=tmp_path), port=other.getsockname()[1])

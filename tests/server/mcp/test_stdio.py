@@ -1,0 +1,176 @@
+"""MCP over standard input and output, with a real process, a real file and a real kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.types import ElicitResult, InputRequiredResult
+
+from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
+from tests.support.wardens import asked_step, confirm, plan, tool_step
+
+COMMAND = [sys.executable, "-m", "planwarden.server.main"]
+
+TOOLS = '''
+"""Tools with an append-only ledger on disk."""
+
+import os
+from pathlib import Path
+
+import planwarden
+
+LEDGER = Path(__file__).with_name("ledger.txt")
+
+
+@planwarden.tool(risk="read")
+def note(text: str) -> int:
+    """Write a line; gives the process that wrote it."""
+    print("this must not reach the wire")
+    os.write(1, b"nor must this\\n")
+    with LEDGER.open("a") as ledger:
+        ledger.write(f"{text}\\n")
+    return os.getpid()
+'''
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n')
+    return tmp_path
+
+
+def _server(home: Path) -> StdioServerParameters:
+    return StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], "--home", str(home), "serve"])
+
+
+def _ledger(home: Path) -> list[str]:
+    return (home / "ledger.txt").read_text().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> None:
+    """spec: plan, suspension, kill -9, restart, resume; what was done is not done again."""
+    steps = plan(
+        tool_step("a", "note", {"text": "first"}),
+        confirm("b"),
+        asked_step("c", "note"),
+    )
+    with anyio.fail_after(60):
+        async with Client(_server(home), mode=era) as client:
+            asked = await ok(client, "execute_plan", plan=steps)
+            assert (asked["status"], _ledger(home)) == ("suspended", ["first"])
+            os.kill(asked["steps"][0]["result"], signal.SIGKILL)
+        async with Client(_server(home), mode=era, elicitation_callback=approving()) as client:
+            [question] = (await ok(client, "list_suspensions"))["suspensions"]
+            assert question["suspensionId"] == ids_of(asked)["suspensionId"]
+            asked = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
+            assert question_of(asked)["kind"] == "step"
+            calls = {"toolCalls": [{"toolName": "note", "arguments": {"text": "second"}}]}
+            done = await ok(client, "submit_answer", **ids_of(asked), content=calls)
+            assert (done["status"], _ledger(home)) == ("completed", ["first", "second"])
+    assert oct((home / "request-state.key").stat().st_mode)[-3:] == "600"
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_two_processes_share_a_home_and_its_questions(home: Path) -> None:
+    """spec: a form returned by one process is answered through another."""
+    with anyio.fail_after(60):
+        async with (
+            Client(_server(home), elicitation_callback=approving()) as first,
+            Client(_server(home), elicitation_callback=approving()) as second,
+        ):
+            asked = await ok(first, "execute_plan", plan=plan(confirm("b"), tool_step("c", "note", {"text": "x"})))
+            arguments: dict[str, Any] = {**ids_of(asked), "decision": {"approved": True}}
+            question = await first.session.call_tool("resume_execution", arguments, allow_input_required=True)
+            assert isinstance(question, InputRequiredResult)
+            answered = await second.session.call_tool(
+                "resume_execution",
+                arguments,
+                input_responses={"decision": ElicitResult(action="accept", content={"decision": "approve"})},
+                request_state=question.request_state,
+            )
+            done = answered.structured_content
+            assert done["status"] == "completed"
+            assert (await ok(first, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
+    assert _ledger(home) == ["x"]
+
+
+def _initialize(process: "subprocess.Popen[bytes]") -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    _send(process, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    _send(process, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+def _send(process: "subprocess.Popen[bytes]", message: dict[str, object]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+    process.stdin.flush()
+
+
+def _read(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["end of input", "SIGINT", "SIGTERM"])
+def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Path, ending: str) -> None:
+    """spec: prints of tools stay off the wire; the last owner leaves no lease behind."""
+    with subprocess.Popen(
+        [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        _initialize(process)
+        assert _read(process)["result"]["serverInfo"]["name"] == "planwarden"
+        arguments = {"plan": plan(tool_step("a", "note", {"text": "x"}))}
+        call = {"name": "execute_plan", "arguments": arguments}
+        _send(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+        assert _read(process)["result"]["structuredContent"]["status"] == "completed"
+        _send(process, {"jsonrpc": "2.0", "id": 3, "method": "no/such"})
+        assert _read(process)["error"]["code"] == -32601
+        if ending == "end of input":
+            out, err = process.communicate(timeout=60)
+            expected = 0
+        else:
+            number = getattr(signal, ending)
+            process.send_signal(number)
+            process.wait(60)
+            assert process.stdout is not None and process.stderr is not None
+            out, err, expected = process.stdout.read(), process.stderr.read(), 128 + number
+        assert (process.returncode, out) == (expected, b"")
+        assert b"Traceback" not in err and b"nor must this" in err
+    assert list((home / "owners").glob("*")) == []
+
+
+@pytest.mark.slow
+def test_a_setting_that_cannot_be_used_ends_the_process_with_a_sentence(home: Path) -> None:
+    (home / "tools.py").write_text("raise RuntimeError('no such machine')\n")
+    command = [*COMMAND, "--home", str(home)]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"tools.py" in done.stderr and b"no such machine" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_sdk_is_imported_only_to_serve_and_heavy_tools_not_even_then() -> None:
+    """spec: commands and programs do not pay for MCP; the first answer does not pay for tools nobody called."""
+    code = """
+import sys
+import planwarden, planwarden.server.main, planwarden.server.transports.stdio, planwarden.server.views.facts
+assert not {"mcp", "mcp_types", "starlette", "uvicorn"} & set(sys.modules)
+import planwarden.server.mcp.server
+assert not {"trafilatura", "pydantic_ai", "jsonschema", "rich"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()

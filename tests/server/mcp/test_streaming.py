@@ -1,0 +1,126 @@
+"""A final answer is shown while it is being written, and only what was written in the end is kept."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+
+from planwarden.agent.runtime import run
+from planwarden.server.mcp import waiting as mcp_watch
+from tests.requirements import requirement
+from tests.server.cli.support import Cli, make_home, on_terminal
+from tests.server.mcp.support import Document, served
+from tests.support.doubles.asked import Asked, Said
+from tests.support.doubles.manners import Manner, obedient
+from tests.support.doubles.provider import provider_of
+from tests.support.doubles.server import WIRES, serving
+from tests.support.wardens import Ledger
+
+pytestmark = pytest.mark.anyio
+
+every_wire = pytest.mark.parametrize("wire", WIRES)
+ANSWER = "BEGIN " + " ".join(f"word-{number}" for number in range(200)) + " END\u202e"
+OTHER = "It was all done. " * 60
+
+
+def writing(*answers: Said) -> Manner:
+    """Plans and calls as it should; its final answers come from the list, the last one again and again."""
+    left = list(answers)
+
+    def answer(asked: Asked) -> Said:
+        if asked.is_streamed:
+            return left.pop(0) if len(left) > 1 else left[0]
+        return obedient(asked)
+
+    return Manner("test", "as the test says", answer)
+
+
+@dataclass
+class Watcher:
+    """Keeps the progress that a client is shown; `seen` is set once some of an answer was in it."""
+
+    messages: list[str] = field(default_factory=list[str])
+    seen: anyio.Event = field(default_factory=anyio.Event)
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        self.messages.append(message or "")
+        if self.written:
+            self.seen.set()
+
+    @property
+    def written(self) -> list[str]:
+        return [message for message in self.messages if "; writing: " in message]
+
+
+async def run_goal(home: Path, wire: str, manner: Manner, watcher: Watcher) -> Document:
+    async with (
+        serving(wire, manner) as double,
+        served(home, tools=Ledger().tools(), model=provider_of(double)) as found,
+        Client(found.server) as client,
+    ):
+        with anyio.fail_after(60):
+            result = await client.call_tool("run_goal", {"goal": "note it"}, progress_callback=watcher)
+    return result.structured_content
+
+
+@every_wire
+async def test_a_client_sees_the_answer_grow_and_then_the_whole(tmp_path: Path, wire: str) -> None:
+    """spec: issue, streaming of synthesis as progress"""
+    watcher = Watcher()
+    done = await run_goal(tmp_path, wire, writing(Said(text=ANSWER, goes_on=watcher.seen)), watcher)
+    assert done["status"] == "completed" and done["output"] == ANSWER
+    assert watcher.written[0].startswith('1 of 1 steps done; writing: "...')
+    assert any("word-" in message for message in watcher.written)
+    assert all(len(message) < 300 and "\u202e" not in message and "END" not in message for message in watcher.written)
+
+
+@requirement("stream:no-record")
+@every_wire
+async def test_an_answer_that_broke_off_is_not_the_answer(tmp_path: Path, wire: str) -> None:
+    """spec: issue, cut stream; what was shown of the first attempt is nowhere in the record"""
+    watcher = Watcher()
+    manner = writing(Said(text=ANSWER, breaks_off=True), Said(text=OTHER, goes_on=watcher.seen))
+    done = await run_goal(tmp_path, wire, manner, watcher)
+    assert done["status"] == "completed" and done["output"] == OTHER.strip() and "word-" not in str(done)
+
+
+@requirement("stream:no-record")
+@every_wire
+async def test_an_answer_that_never_ends_well_leaves_no_answer(tmp_path: Path, wire: str) -> None:
+    """spec: issue, cut stream"""
+    watcher = Watcher()
+    done = await run_goal(tmp_path, wire, writing(Said(text=ANSWER, breaks_off=True)), watcher)
+    assert (done["status"], done["error"]["code"]) == ("failed", "model_error")
+    assert "word-" not in str(done) and done["output"] == "step_1 completed (note succeeded) - write a note"
+
+
+async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(tmp_path: Path) -> None:
+    """spec: issue, streaming of synthesis as progress"""
+    pytest.importorskip("pty", reason="needs a pseudo-terminal")
+    cli, going_on = Cli(make_home(tmp_path / "home")), anyio.Event()
+    plan: Document = {"todoList": [{"id": "a", "description": "look", "requiredTools": ["find"]}]}
+    async with serving("anthropic", writing(Said(text=ANSWER, goes_on=going_on)), plan=plan) as double:
+        environment = {"PLANWARDEN_MODEL": double.wire.setting, **double.environment}
+        terminal = on_terminal(cli, "run-goal", "look for it", env=environment)
+        try:
+            await anyio.to_thread.run_sync(terminal.expect, "writing: …")
+            going_on.set()
+            await anyio.to_thread.run_sync(terminal.expect, "completed")
+            assert await anyio.to_thread.run_sync(terminal.finish) == 0
+        finally:
+            terminal.close()
+    assert cli.ledger == ["find the topic"] and "word-1 word-2" in terminal.plain
+
+
+async def test_a_model_that_writes_fast_does_not_flood_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: one notification per line of text would be hundreds"""
+    monkeypatch.setattr(run, "HEARD_S", math.inf)
+    monkeypatch.setattr(mcp_watch, "HEARTBEAT_S", 1e9)
+    watcher = Watcher()
+    await run_goal(tmp_path, "openai-chat", writing(Said(text=ANSWER * 5, goes_on=watcher.seen)), watcher)
+    assert len(watcher.written) == 1

@@ -1,0 +1,410 @@
+"""Subscriptions over MCP, in both eras: what changes is told, to its owner, and a slow listener holds nothing up."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated, ToolsListChanged
+from mcp.types import (
+    INVALID_PARAMS,
+    EmptyResult,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenRequestParams,
+    TextResourceContents,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+)
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.server.api.service import Service
+from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
+from planwarden.server.mcp.server import PlanwardenServer
+from planwarden.server.mcp.subscriptions.watch import (
+    MAX_TOPICS,
+    ExecutionTopic,
+    SuspensionsTopic,
+    SuspensionTopic,
+    TaskTopic,
+    Watch,
+)
+from planwarden.server.mcp.waiting import AnyContext
+from planwarden.server.settings.configuration import Settings, ToolSettings, load_settings
+from planwarden.server.transports.http import serve_http
+from planwarden.server.views.execution import Suspension
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.server.mcp.support import ERAS, Era, Served, ok, sender, served
+from tests.server.mcp.tasks_support import TakesTasks, code_of
+from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
+from tests.tools.downstream.support import Place, listed
+from tests.tools.test_registry_groups import made
+
+pytestmark = pytest.mark.anyio
+
+CONFIRMED: JsonValue = plan(confirm("a"), tool_step("b", "note", {"text": "x"}))
+PERSON = Authority(assurance="human", channel="cli", principal="local")
+
+
+@dataclass
+class Listener:
+    """A client of either era that keeps the addresses it was told of."""
+
+    uris: list[str] = field(default_factory=list[str])
+    _bell: anyio.Event = field(default_factory=anyio.Event)
+
+    async def told(self, uri: str, times: int = 1) -> None:
+        """Returns when the address was told so often."""
+        with anyio.fail_after(60):
+            while self.uris.count(uri) < times:
+                await self._bell.wait()
+
+    def note(self, uri: str) -> None:
+        self.uris.append(uri)
+        self._bell.set()
+        self._bell = anyio.Event()
+
+    async def handle(self, message: object) -> None:
+        """What the older era pushes."""
+        if isinstance(message, ResourceUpdatedNotification):
+            self.note(str(message.params.uri))
+
+    @asynccontextmanager
+    async def subscribed(self, server: PlanwardenServer, era: Era, *uris: str) -> AsyncGenerator[Client]:
+        """A client with these subscriptions."""
+        async with Client(server, mode=era, message_handler=self.handle) as client:
+            if era == "legacy":
+                for uri in uris:
+                    await subscribe(client, uri)
+                yield client
+                return
+            async with client.listen(resource_subscriptions=uris) as stream, anyio.create_task_group() as tasks:
+
+                async def hear() -> None:
+                    async for event in stream:
+                        assert isinstance(event, ResourceUpdated)
+                        self.note(event.uri)
+
+                tasks.start_soon(hear)
+                yield client
+                tasks.cancel_scope.cancel()
+
+
+async def subscribe(client: Client, uri: str) -> None:
+    await client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+
+
+async def unsubscribe(client: Client, uri: str) -> None:
+    await client.session.send_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult)
+
+
+async def approve_all(service: Service) -> None:
+    """What a person does in the terminal, for everybody's questions."""
+    for found in (await service.list_suspensions(principal=None)).suspensions:
+        await service.answer(
+            found.thread_id, found.suspension_id, Decision(approved=True), PERSON, wait_seconds=60, principal=None
+        )
+
+
+async def asked_by(found: Served, principal: str = "local") -> str:
+    """The thread of a plan that waits for a person."""
+    view = await found.warden.service.execute_plan(CONFIRMED, wait_seconds=60, principal=principal)
+    assert view.status == "suspended"
+    return view.thread_id
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:updates")
+async def test_executions_and_open_questions_are_told_when_they_change(tmp_path: Path, era: Era) -> None:
+    """spec: whoever decides, the subscriber hears of it and reads the new state."""
+    async with served(tmp_path, tools=Ledger().tools()) as found:
+        thread_id = await asked_by(found)
+        uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
+        async with listener.subscribed(found.server, era, uri, SUSPENSIONS) as client:
+            await approve_all(found.warden.service)
+            await listener.told(uri)
+            await listener.told(SUSPENSIONS)
+            shown = await ok(client, "get_execution", threadId=thread_id)
+            assert shown["status"] == "completed"
+            before = listener.uris.count(SUSPENSIONS)
+            await asked_by(found)
+            await listener.told(SUSPENSIONS, before + 1)
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:updates")
+async def test_the_next_execution_of_a_thread_is_told_too(tmp_path: Path, era: Era) -> None:
+    async with served(tmp_path, tools=Ledger().tools()) as found:
+        thread_id = await asked_by(found)
+        await approve_all(found.warden.service)
+        uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
+        async with listener.subscribed(found.server, era, uri) as client:
+            await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "y"})), threadId=thread_id)
+            await listener.told(uri)
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:updates")
+async def test_changes_by_another_process_are_told(tmp_path: Path, era: Era) -> None:
+    """ours: two servers with one file; the second one decides."""
+    async with (
+        served(tmp_path, tools=Ledger().tools(), on_disk=True) as one,
+        served(tmp_path, tools=Ledger().tools(), on_disk=True) as other,
+    ):
+        thread_id = await asked_by(one)
+        uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
+        async with listener.subscribed(one.server, era, uri, SUSPENSIONS):
+            await approve_all(other.warden.service)
+            await listener.told(uri)
+            await listener.told(SUSPENSIONS)
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:owner")
+async def test_nobody_hears_of_what_belongs_to_others(tmp_path: Path, era: Era) -> None:
+    """spec: foreign threads and questions, and threads that do not exist, are silent alike."""
+    async with served(tmp_path, tools=Ledger().tools()) as found:
+        foreign, listener = await asked_by(found, "somebody else"), Listener()
+        nobodys = f"{EXECUTIONS}/{'0' * 32}"
+        async with listener.subscribed(found.server, era, f"{EXECUTIONS}/{foreign}", nobodys, SUSPENSIONS):
+            await approve_all(found.warden.service)
+            await asked_by(found, "somebody else")
+            assert listener.uris == []
+            own = await asked_by(found)
+            await listener.told(SUSPENSIONS)
+            assert own and set(listener.uris) == {SUSPENSIONS}
+
+
+@requirement("subscriptions:updates")
+async def test_an_older_client_can_subscribe_twice_and_unsubscribe(tmp_path: Path) -> None:
+    async with served(tmp_path, tools=Ledger().tools()) as found:
+        thread_id, listener = await asked_by(found), Listener()
+        uri = f"{EXECUTIONS}/{thread_id}"
+        async with listener.subscribed(found.server, "legacy", uri, uri, SUSPENSIONS) as client:
+            assert client.server_capabilities.resources is not None and client.server_capabilities.resources.subscribe
+            await unsubscribe(client, uri)
+            await unsubscribe(client, "test://never")
+            await approve_all(found.warden.service)
+            await listener.told(SUSPENSIONS)
+            assert set(listener.uris) == {SUSPENSIONS}
+
+
+@requirement("subscriptions:bounded")
+async def test_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None:
+    async with served(tmp_path) as found, Client(found.server, mode="legacy") as client:
+        for number in range(MAX_TOPICS):
+            await subscribe(client, f"{EXECUTIONS}/{number}")
+        assert await code_of(subscribe(client, f"{EXECUTIONS}/one-more")) == INVALID_PARAMS
+        await subscribe(client, f"{EXECUTIONS}/0")
+    async with served(tmp_path) as found, Client(found.server, mode="auto") as client:
+        many = [f"{EXECUTIONS}/{number}" for number in range(MAX_TOPICS + 10)]
+        async with client.listen(resource_subscriptions=many) as stream:
+            assert stream.honored.resource_subscriptions == many[:MAX_TOPICS]
+
+
+@pytest.mark.parametrize("task_ids", ["x", [1], [None], {"a": 1}, [["x"]]])
+@requirement("subscriptions:bounded")
+async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path, task_ids: JsonValue) -> None:
+    wanted = SubscriptionFilter.model_validate({"taskIds": task_ids})
+    request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
+    async with served(tmp_path) as found, Client(found.server, mode="auto", extensions=[TakesTasks()]) as client:
+        with anyio.fail_after(60):
+            assert await code_of(client.session.send_request(request, EmptyResult)) == INVALID_PARAMS
+
+
+@requirement("subscriptions:bounded")
+async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> None:
+    """ours: however much happens while it does not listen, the queue has one entry for each thing it watches."""
+    async with warden(Ledger()) as w:
+        service, bus, heard = w.service, InMemorySubscriptionBus(), list[object]()
+        view = await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
+        watch = Watch(service, "local", bus, lambda event: True)
+        [question] = view.suspensions
+        one = SuspensionTopic("q", question.suspension_id)
+        topics = {
+            ExecutionTopic("e", view.thread_id),
+            TaskTopic(view.execution_id),
+            SuspensionsTopic(SUSPENSIONS),
+            one,
+        }
+        for topic in topics:
+            assert await watch.add(topic)
+        async with aclosing(watch.changes()) as changes, anyio.create_task_group() as tasks:
+            tasks.start_soon(bus.publish, ToolsListChanged())
+            with anyio.fail_after(60):
+                assert await anext(changes) == ToolsListChanged()
+            for _ in range(50):
+                await approve_all(service)
+                await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
+            await bus.publish(ResourceUpdated("the end"))
+            with anyio.fail_after(60):
+                while ResourceUpdated("the end") not in heard:
+                    heard.append(await anext(changes))
+        assert set(heard[:-1]) == topics and len(heard) == len(topics) + 1
+
+
+async def change(ctx: AnyContext) -> str:
+    """Says that tools and a resource changed."""
+    await ctx.notify_tools_changed()
+    await ctx.notify_resource_updated("test://watched")
+    return "changed"
+
+
+@requirement("subscriptions:updates")
+async def test_what_extensions_publish_reaches_those_who_asked_for_it(tmp_path: Path) -> None:
+    """ours: whatever else is registered on the server works as on any server of the SDK."""
+    async with served(tmp_path) as found, Client(found.server, mode="auto") as client:
+        found.server.add_tool(change)
+        async with (
+            client.listen(tools_list_changed=True) as tools,
+            client.listen(resource_subscriptions=["test://watched"]) as watched,
+        ):
+            await client.call_tool("change", {})
+            with anyio.fail_after(60):
+                assert await anext(aiter(tools)) == ToolsListChanged()
+                assert await anext(aiter(watched)) == ResourceUpdated("test://watched")
+
+
+@requirement("subscriptions:updates")
+async def test_a_server_that_stops_ends_its_streams_in_order(tmp_path: Path) -> None:
+    """spec: graceful closure; a stream that just dropped would raise `SubscriptionLost` here."""
+    addresses = list[str]()
+    ready, stopped = anyio.Event(), anyio.Event()
+
+    def started(address: str) -> None:
+        addresses.append(address)
+        ready.set()
+
+    async def serve(scope: anyio.CancelScope) -> None:
+        with scope:
+            await serve_http(Settings(home=tmp_path), port=0, started=started)
+        stopped.set()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            scope = anyio.CancelScope()
+            tasks.start_soon(serve, scope)
+            await ready.wait()
+            async with (
+                Client(addresses[0], mode="auto") as client,
+                client.listen(resource_subscriptions=[SUSPENSIONS]) as stream,
+            ):
+                scope.cancel()
+                assert [event async for event in stream] == []
+            await stopped.wait()
+
+
+async def answered(service: Service, clock: ManualClock, question: Suspension) -> None:
+    await approve_all(service)
+
+
+async def revised(service: Service, clock: ManualClock, question: Suspension) -> None:
+    edited = Decision(approved=True, modified_args={"to": "bob"})
+    claimed = Authority(assurance="claimed", channel="mcp", principal="local")
+    await service.answer(question.thread_id, question.suspension_id, edited, claimed, wait_seconds=0, principal="local")
+
+
+async def expired(service: Service, clock: ManualClock, question: Suspension) -> None:
+    clock.advance(100)
+    await service.engine.tick()
+
+
+async def withdrawn(service: Service, clock: ManualClock, question: Suspension) -> None:
+    await service.cancel_execution(question.thread_id, principal="local")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("change", [answered, revised, expired, withdrawn])
+@requirement("subscriptions:suspension")
+async def test_who_watches_one_question_is_told_of_its_changes_and_of_no_others(
+    tmp_path: Path, era: Era, change: Callable[[Service, ManualClock, Suspension], Awaitable[None]]
+) -> None:
+    """spec: the update of a subresource; what is read then is the new state, or that the question is closed."""
+    clock = ManualClock()
+    settings = Settings(home=tmp_path, tools={"send": ToolSettings(answer_within_s=60.0)})
+    tools = [*Ledger().tools(), sender(Ledger())]
+    async with served(tmp_path, tools=tools, store=MemoryStore(clock), settings=settings) as found:
+        service, listener = found.warden.service, Listener()
+        asked = await service.execute_plan(plan(tool_step("a", "send", {"to": "ann"})), principal="local")
+        other = await service.execute_plan(CONFIRMED, principal="somebody else")
+        [question], [foreign] = asked.suspensions, other.suspensions
+        uri, theirs = (f"{SUSPENSIONS}/{each.suspension_id}" for each in (question, foreign))
+        async with listener.subscribed(found.server, era, theirs, uri, f"{SUSPENSIONS}/none") as client:
+            await asked_by(found)
+            await change(service, clock, question)
+            await listener.told(uri)
+            assert set(listener.uris) == {uri}
+            if change is revised:
+                [content] = (await client.read_resource(uri)).contents
+                assert isinstance(content, TextResourceContents) and '"revision": 2' in content.text
+            else:
+                assert await code_of(client.read_resource(uri)) == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:suspension")
+async def test_a_question_that_another_process_answers_is_told(tmp_path: Path, era: Era) -> None:
+    async with (
+        served(tmp_path, tools=Ledger().tools(), on_disk=True) as one,
+        served(tmp_path, tools=Ledger().tools(), on_disk=True) as other,
+    ):
+        await asked_by(one)
+        [question] = (await one.warden.service.list_suspensions(principal="local")).suspensions
+        uri, listener = f"{SUSPENSIONS}/{question.suspension_id}", Listener()
+        async with listener.subscribed(one.server, era, uri):
+            await approve_all(other.warden.service)
+            await listener.told(uri)
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:tools")
+async def test_tools_for_plans_are_told_when_a_server_lists_others(tmp_path: Path, era: Era) -> None:
+    """spec: `resources/updated` for what is read there; planwarden's own tools are the same as before."""
+    place = Place(tmp_path)
+    place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"))
+    place.serve(d="restless")
+    listener = Listener()
+    async with served(tmp_path, settings=load_settings(home=tmp_path, environment={})) as found:
+        one, another = f"{TOOLS}/d_grown", f"{TOOLS}/d_other"
+        async with listener.subscribed(found.server, era, TOOLS, one, another, SUSPENSIONS) as client:
+            assert (await ok(client, "search_tools", query="echo"))["total"]
+            await listener.told(TOOLS)
+            await listener.told(another)
+            assert one not in listener.uris
+            place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"), listed("grown"))
+            await ok(client, "execute_plan", plan=plan(tool_step("a", "d_echo", {})))
+            await listener.told(one)
+            [content] = (await client.read_resource(TOOLS)).contents
+            assert isinstance(content, TextResourceContents) and '"d_grown"' in content.text
+            assert SUSPENSIONS not in listener.uris
+
+
+@pytest.mark.parametrize("era", ERAS)
+@requirement("subscriptions:tools")
+async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_down_is_not(
+    tmp_path: Path, era: Era
+) -> None:
+    async with served(tmp_path, tools=Ledger().tools()) as found:
+        registry, listener, mine = found.warden.tools, Listener(), made("mine")
+        registry.replace_group("d", [mine])
+        async with listener.subscribed(found.server, era, TOOLS, f"{TOOLS}/note", f"{TOOLS}/mine"):
+            registry.replace_group("d", [mine])
+            registry.mark_group("d", None)
+            registry.mark_group("d", "it does not answer")
+            await listener.told(f"{TOOLS}/mine")
+            await listener.told(TOOLS)
+            registry.replace_group("d", [])
+            await listener.told(f"{TOOLS}/mine", 2)
+            await listener.told(TOOLS, 2)
+        assert set(listener.uris) == {TOOLS, f"{TOOLS}/mine"}
+        # The newer era's client hears of each event twice: from its stream, and as a message.
+        assert era == "auto" or len(listener.uris) == 4

@@ -1,0 +1,214 @@
+"""Signing in a real Chromium with its virtual authenticators (https://www.w3.org/TR/webauthn-3/#sctn-automation)."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from planwarden.server.inbox.address import Listening, listen
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.launcher import pairing_url, serve_app
+from planwarden.server.inbox.site import Site
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import Policy
+from planwarden.server.signatures.keyring import Keyring
+from planwarden.server.signatures.options import Place
+from planwarden.storage.ports.sessions import Session
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.inbox.support import Inbox
+from tests.server.signatures.support import WIPE, Authenticator, wipe
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
+from tests.support.scene import launched
+from tests.support.wardens import Ledger, warden
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+pytestmark = DRIVES_CHROMIUM
+
+
+@dataclass
+class Desk:
+    """A person's browser with an authenticator, in front of an inbox."""
+
+    inbox: Inbox
+    listening: Listening
+    page: "Page"
+    ledger: Ledger
+    devtools: Any
+    """A session of the DevTools protocol; the library does not say what is in its answers."""
+    authenticator: str = ""
+    complaints: list[str] = field(default_factory=list[str])
+
+    async def come_in(self, target: str = "/inbox", *, origin: str | None = None, name: str = "ann") -> None:
+        codes = await self.inbox.site.access().make_codes(name, "terminal")
+        url = f"{origin or self.listening.origin}/inbox"
+        await self.page.goto(pairing_url(url, codes.link, target))
+        await self.page.click("main button[type=submit]")
+        await self.page.wait_for_selector("nav")
+
+    async def plug_in(self) -> None:
+        """An authenticator that recognises its owner and is always touched."""
+        await self.devtools.send("WebAuthn.enable")
+        options = {
+            "protocol": "ctap2",
+            "transport": "internal",
+            "hasUserVerification": True,
+            "isUserVerified": True,
+            "automaticPresenceSimulation": True,
+        }
+        made = await self.devtools.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+        self.authenticator = made["authenticatorId"]
+
+    async def recognise(self, *, is_verified: bool) -> None:
+        given = {"authenticatorId": self.authenticator, "isUserVerified": is_verified}
+        await self.devtools.send("WebAuthn.setUserVerified", given)
+
+    async def add_key(self) -> None:
+        await self.page.goto(f"{self.listening.origin}/inbox/keys")
+        await self.page.fill("#label", "this laptop")
+        await self.page.click("button[data-key]")
+        await self.page.wait_for_selector("text=never signed")
+
+    async def ask(self) -> str:
+        return (await self.inbox.ask(WIPE)).suspension_id
+
+    async def open(self, suspension_id: str) -> None:
+        await self.page.goto(f"{self.listening.origin}/inbox/suspensions/{suspension_id}")
+
+    async def says(self, words: str) -> None:
+        await self.page.wait_for_selector(f"[data-key-says]:has-text('{words}')")
+
+
+@asynccontextmanager
+async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
+    """A fresh browser; leaving checks that nothing was refused or broken in it, and that the audit is whole."""
+    assert CHROMIUM is not None
+    ledger, listening = Ledger(), listen()
+    store = SqliteStore.open(folder / "planwarden.db")
+    settings = Settings(home=folder, policy=Policy(same_person=frozenset({"local", "ann"})))
+    with anyio.fail_after(120):
+        async with warden(tools=[wipe(ledger)], store=store, settings=settings) as made, launched(CHROMIUM) as browser:
+            site = Site(service=lambda: made.service, home=folder, origin=listening.origin)
+            app = inbox_app(site, lambda: listening.hosts)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(serve_app, app, *listening.sockets)
+                context = await browser.new_context(**options)
+                page = await context.new_page()
+                page.set_default_timeout(15_000)
+                found = Desk(Inbox(made, site, app), listening, page, ledger, await context.new_cdp_session(page))
+                page.on("console", lambda message: found.complaints.append(message.text))
+                page.on("pageerror", lambda error: found.complaints.append(str(error)))
+                yield found
+                assert found.complaints == []
+                verdict = await made.service.audit.verify()
+                assert verdict.is_whole and verdict.signatures == len(ledger.lines), verdict.problems
+                tasks.cancel_scope.cancel()
+        await store.close()
+
+
+@requirement("signed:page")
+async def test_a_person_adds_a_key_and_approves_a_critical_call_with_it(tmp_path: Path) -> None:
+    """spec: approvals, assurance signed"""
+    async with desk(tmp_path) as d:
+        await d.plug_in()
+        asked = await d.ask()
+        await d.come_in(f"/inbox/suspensions/{asked}")
+        assert await d.page.is_disabled("button.approve")
+        await d.page.click("text=Add one")
+        await d.add_key()
+        await d.open(asked)
+        button = d.page.locator("button.approve")
+        assert await button.inner_text() == "Approve with your key" and d.ledger.lines == []
+        assert await d.page.is_hidden("[data-without-script]")
+        await button.click()
+        await d.page.wait_for_selector("text=assurance signed")
+        assert d.ledger.lines == ["wipe old 1"]
+        await d.page.goto(f"{d.listening.origin}/inbox/keys")
+        await d.page.wait_for_selector("li >> text=signed")
+        await d.page.fill("#label", "again")
+        await d.page.click("button[data-key]")
+        await d.says("one of yours already")
+
+
+@requirement("signed:page")
+async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path: Path) -> None:
+    """spec: user verification"""
+    async with desk(tmp_path) as d:
+        await d.plug_in()
+        await d.come_in()
+        await d.add_key()
+        await d.open(await d.ask())
+        await d.recognise(is_verified=False)
+        await d.page.click("button[data-key]")
+        await d.says("No key answered")
+        assert d.ledger.lines == []
+        await d.recognise(is_verified=True)
+        await d.page.click("button[data-key]")
+        await d.page.wait_for_selector("text=assurance signed")
+        assert d.ledger.lines == ["wipe old 1"]
+
+
+@requirement("signed:page")
+async def test_edited_arguments_are_kept_seen_and_signed(tmp_path: Path) -> None:
+    """spec: edit, confirm, sign the new revision"""
+    async with desk(tmp_path) as d:
+        await d.plug_in()
+        await d.come_in()
+        await d.add_key()
+        await d.open(await d.ask())
+        await d.page.click("summary >> text=Edit the arguments first")
+        await d.page.get_by_label("what").fill("older")
+        # The button of the question leads to the difference too, not past it.
+        await d.page.click("button[data-key]")
+        await d.page.click("text=Keep these changes")
+        await d.page.wait_for_selector("text=waits for your signature")
+        assert d.ledger.lines == []
+        await d.page.click("button[data-key]")
+        await d.page.wait_for_selector("text=assurance signed")
+        assert d.ledger.lines == ["wipe older 1"]
+
+
+@requirement("signed:place")
+async def test_who_came_by_number_is_led_to_the_name_and_pairs_once_more(tmp_path: Path) -> None:
+    """spec: 127.0.0.1 is no place for keys; cookies do not go from one to the other"""
+    async with desk(tmp_path) as d:
+        await d.plug_in()
+        asked = await d.ask()
+        number = f"http://127.0.0.1:{d.listening.port}"
+        await d.come_in(f"/inbox/suspensions/{asked}", origin=number)
+        await d.page.click("text=Go there")
+        await d.page.wait_for_selector("#code")
+        assert d.page.url.startswith(f"{d.listening.origin}/inbox/pair?next=")
+        codes = await d.inbox.site.access().make_codes("ann", "terminal")
+        await d.page.fill("#code", codes.typed)
+        await d.page.click("main button[type=submit]")
+        await d.page.wait_for_selector("text=you have none here")
+        assert d.page.url == f"{d.listening.origin}/inbox/suspensions/{asked}"
+
+
+async def _add_a_key_elsewhere(d: Desk) -> None:
+    """Ann has a key, made in another browser of hers."""
+    key, ring = Authenticator(origin=str(d.listening.origin)), Keyring(d.inbox.warden.service.engine.store)
+    place = Place(rp_id="localhost", origin=key.origin)
+    session = Session(hash="s" * 64, principal="ann", created_at=0.0, expires_at=1e12)
+    asked = await ring.ask_to_add(session, place)
+    created = key.create(asked["create"])
+    await ring.add(session, place, nonce=asked["nonce"], label="phone", credential=created, text="")
+
+
+@requirement("signed:page")
+async def test_without_script_the_page_says_so_and_rejecting_works(tmp_path: Path) -> None:
+    """spec: progressive"""
+    async with desk(tmp_path, java_script_enabled=False) as d:
+        await d.come_in()
+        await _add_a_key_elsewhere(d)
+        await d.open(await d.ask())
+        assert await d.page.is_visible("text=Signing needs script") and await d.page.is_disabled("button.approve")
+        await d.page.click("button.reject")
+        await d.page.wait_for_selector("text=rejected by ann")
+        assert d.ledger.lines == []

@@ -1,0 +1,275 @@
+"""Approving with a key on the inbox's pages, whose script is played by the tests."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.core.audit import DIGEST_CHARS
+from planwarden.server.signatures.signature import EXTRA
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.signatures.support import ORIGIN, WIPE, signing_inbox
+from tests.support.wardens import Ledger, tool_step
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("signed:page")
+async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) -> None:
+    """spec: Authority signed, channel inbox; the evidence stands before the decision"""
+    ledger = Ledger()
+    store = SqliteStore.open(tmp_path / "planwarden.db")
+    async with signing_inbox(ledger, store=store) as found:
+        ann = await found.person()
+        asked = await found.ask(WIPE)
+        forms = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        plain = await ann.send(
+            forms.form("/decision").action, {**forms.form("/decision").fields, "decision": ["approve"]}
+        )
+        assert plain.status == 409 and ledger.lines == []
+        done = await ann.sign(asked.suspension_id, reason="checked")
+        assert done.status == 303 and ledger.lines == ["wipe old 1"]
+        rows = (await found.warden.service.audit.page(execution_id=asked.execution_id)).rows
+        assert [row.kind for row in rows] == ["asked", "signature", "decided"]
+        decided = rows[-1].facts
+        assert (decided["assurance"], decided["channel"], decided["principal"]) == ("signed", "inbox", "ann")
+        assert rows[1].facts["digest"] == asked.digest and decided["rendered"]
+        assert decided["digest"] == asked.digest[:DIGEST_CHARS]
+        verdict = await found.warden.service.audit.verify()
+        assert verdict.is_whole and (verdict.signatures, verdict.unverified) == (1, 0), verdict.problems
+        shown = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert "approved by ann" in " ".join(shown.words.split()) and "assurance signed" in shown.words
+    await store.close()
+
+
+@requirement("signed:page")
+async def test_the_same_signature_again_is_told_what_was_recorded_and_signs_nothing_else() -> None:
+    """spec: one decision, once; single-use challenges"""
+    ledger = Ledger()
+    async with signing_inbox(ledger) as found:
+        ann = await found.person()
+        first, second = await found.ask(WIPE), await found.ask(WIPE)
+        form = (await ann.open(f"/inbox/suspensions/{first.suspension_id}")).form("/decision")
+        asked = await ann.challenge(form.action, {**form.fields, "decision": ["sign"]})
+        signed = {"decision": ["sign"], "signature": [ann.key.get(asked["get"])], "nonce": [asked["nonce"]]}
+        assert [(await ann.send(form.action, {**form.fields, **signed})).status for _ in range(2)] == [303, 303]
+        other = (await ann.open(f"/inbox/suspensions/{second.suspension_id}")).form("/decision")
+        refused = await ann.send(other.action, {**other.fields, **signed})
+        assert refused.status == 422 and "used before" in refused.words
+        assert ledger.lines == ["wipe old 1"]
+
+
+@requirement("signed:page")
+async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() -> None:
+    """spec: the new revision's digest is what is signed, never the old one"""
+    ledger = Ledger()
+    async with signing_inbox(ledger) as found:
+        ann = await found.person()
+        asked = await found.ask(WIPE)
+        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        form = page.form("/decision")
+        old = await ann.challenge(form.action, {**form.fields, "decision": ["sign"]})
+        [field] = [name for name, value in form.fields.items() if value == ["old"]]
+        edited = {**form.fields, field: ["older"]}
+        straight = await ann.send(form.action, {**edited, "decision": ["sign"]}, accept="application/json")
+        assert straight.headers["content-type"].startswith("text/html") and "You changed 1 argument" in straight.words
+        table = straight.form("/decision")
+        assert "to be signed" in straight.words
+        kept = await ann.submit(table, press="approve")
+        assert kept.status == 200 and "This is revision 2, with your changes" in kept.words and ledger.lines == []
+        fields = {**kept.form("/decision").fields, "decision": ["sign"]}
+        signature = {"signature": [ann.key.get(old["get"])], "nonce": [old["nonce"]]}
+        refused = await ann.send(form.action, {**fields, **signature})
+        assert refused.status == 422 and "another revision" in refused.words and ledger.lines == []
+        stale = await ann.send(form.action, {**form.fields, "decision": ["sign"], **signature})
+        assert stale.status == 409 and "revised" in stale.words
+        assert (await ann.sign(asked.suspension_id)).status == 303
+        assert ledger.lines == ["wipe older 1"]
+        kinds = {row.kind: row.facts for row in (await found.warden.service.audit.page()).rows}
+        signed = str(kinds["signature"]["digest"])[:DIGEST_CHARS]
+        assert signed == kinds["revised"]["digest"] == kinds["decided"]["digest"] != asked.digest[:DIGEST_CHARS]
+        assert (await found.warden.service.audit.verify()).is_whole
+
+
+@requirement("signed:page")
+async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None:
+    """ours: what a form holds is not in the approval digest, so it is signed beside it"""
+    ledger = Ledger()
+    form: dict[str, JsonValue] = {
+        "type": "object",
+        "required": ["sure"],
+        "properties": {"sure": {"type": "string"}},
+    }
+
+    @planwarden.tool(name="ask_for_it", risk="critical", execution_mode="blocking")
+    async def ask_for_it() -> object:
+        """Ask."""
+        return planwarden.Suspend(message="sure?", form=form)
+
+    async with signing_inbox(ledger, tools=[ask_for_it]) as found:
+        ann = await found.person()
+        asked = await found.ask(tool_step("a", "ask_for_it"))
+        while asked.answer_schema is None:
+            assert (await ann.sign(asked.suspension_id)).status == 303
+            [asked] = (await found.standing(asked)).suspensions
+        page = (await ann.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision")
+        [field] = [name for name in page.fields if name.startswith("arg.")]
+        yes = {**page.fields, "decision": ["sign"], field: ["yes"]}
+        challenge = await ann.challenge(page.action, yes)
+        signature = {"signature": [ann.key.get(challenge["get"])], "nonce": [challenge["nonce"]]}
+        swapped = await ann.send(page.action, {**yes, field: ["no"], **signature})
+        assert swapped.status == 422 and "another answer" in swapped.words
+        challenge = await ann.challenge(page.action, yes)
+        signature = {"signature": [ann.key.get(challenge["get"])], "nonce": [challenge["nonce"]]}
+        assert (await ann.send(page.action, {**yes, **signature})).status == 303
+        assert (await found.standing(asked)).status == "completed"
+        verdict = await found.warden.service.audit.verify()
+        assert verdict.is_whole and verdict.signatures >= 1
+
+
+@requirement("signed:page", "approval:quorum")
+async def test_a_quorum_of_two_is_the_owners_signature_and_a_second_person() -> None:
+    """spec: quorum 2"""
+    ledger = Ledger()
+    async with signing_inbox(ledger, quorum=2) as found:
+        ann, bob = await found.person(), found.signer()
+        await bob.come_in("bob")
+        asked = await found.ask(WIPE)
+        assert (await ann.sign(asked.suspension_id)).status == 303 and ledger.lines == []
+        page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
+        assert "1 of 2" in page.words and "You have approved this" in page.words
+        assert ("decision", "approve", False) in page.form("/decision").buttons
+        assert (await bob.decide(asked.suspension_id, "approve")).status == 303
+        assert ledger.lines == ["wipe old 1"]
+        rows = (await found.warden.service.audit.page(execution_id=asked.execution_id)).rows
+        assert [(row.kind, row.facts.get("assurance")) for row in rows[1:]] == [
+            ("signature", None),
+            ("endorsed", "signed"),
+            ("decided", "second"),
+        ]
+        assert (await found.warden.service.audit.verify()).is_whole
+
+
+@requirement("signed:page")
+async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """spec: no key, another address, no extra, no script; rejecting always works"""
+    ledger = Ledger()
+    async with signing_inbox(ledger) as found:
+        ann = found.signer()
+        await ann.come_in("ann")
+        asked = await found.ask(WIPE)
+        where = f"/inbox/suspensions/{asked.suspension_id}"
+        page = await ann.open(where)
+        assert "you have none here" in page.words and 'href="/inbox/keys"' in page.text
+        assert ("decision", "approve", False) in page.form("/decision").buttons
+        form = page.form("/decision")
+        assert "no key for localhost" in str(await ann.challenge(form.action, {**form.fields, "decision": ["sign"]}))
+        await ann.add_key()
+        page = await ann.open(where)
+        assert "Signing needs script" in page.words and ("decision", "sign", False) in page.form("/decision").buttons
+        unscripted = await ann.send(form.action, {**form.fields, "decision": ["sign"]})
+        assert unscripted.status == 422 and "needs script" in unscripted.words
+        number = found.browser("http://127.0.0.1:8765")
+        await number.come_in("ann")
+        page = await number.open(where)
+        assert f"Keys can be used at {ORIGIN} only" in page.words and f'href="{ORIGIN}{where}"' in page.text
+        assert "signing.js" not in page.text
+        page = await number.open("/inbox/keys")
+        assert f'href="{ORIGIN}/inbox/keys"' in page.text and not [f for f in page.forms if f.action.endswith("/add")]
+        # What is not installed cannot be imported.
+        monkeypatch.setitem(sys.modules, "webauthn", None)
+        for path in (where, "/inbox/keys"):
+            page = await ann.open(path)
+            assert page.status == 200 and EXTRA in page.words
+        assert EXTRA in str(await ann.challenge(form.action, {**form.fields, "decision": ["sign"]}))
+        assert ledger.lines == []
+        assert (await ann.submit((await ann.open(where)).form("/decision"), press="reject")).status == 303
+        assert (await found.standing(asked)).status == "rejected"
+
+
+@requirement("signed:place")
+async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
+    """spec: https public_url; RP ID and origin come from the inbox's own configured origin"""
+    ledger, origin = Ledger(), "https://plan.example.com"
+    async with signing_inbox(ledger, origin=origin) as found:
+        ann = await found.person()
+        asked = await found.ask(WIPE)
+        where = f"/inbox/suspensions/{asked.suspension_id}"
+        form = (await ann.open(where)).form("/decision")
+        for foreign in ("https://plan.example.com.evil.example", "https://localhost", "http://127.0.0.1:8765"):
+            assert (await ann.send(form.action, {**form.fields, "decision": ["reject"]}, origin=foreign)).status == 403
+        assert (await ann.sign(asked.suspension_id)).status == 303 and ledger.lines == ["wipe old 1"]
+        verdict = await found.warden.service.audit.verify()
+        assert verdict.is_whole and verdict.signatures == 1
+        local = found.browser("http://127.0.0.1:8765")
+        await local.come_in("ann")
+        page = await local.open("/inbox/keys")
+        assert f'href="{origin}/inbox/keys"' in page.text and "for plan.example.com" in page.words
+
+
+@requirement("signed:keys")
+async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
+    """spec: pages of keys; key_added and key_removed in the audit"""
+    async with signing_inbox(Ledger()) as found:
+        ann, bob = await found.person(), found.signer()
+        await bob.come_in("bob")
+        page = await ann.open("/inbox/keys")
+        assert "blue key" in page.words and "planwarden key revoke" in page.words
+        assert not [form for form in page.forms if form.action.endswith("/remove")]
+        assert (await ann.add_key("red key")).status == 303
+        page = await ann.open("/inbox/keys")
+        removals = [form for form in page.forms if form.action.endswith("/remove")]
+        assert len(removals) == 2 and "red key" in page.words
+        theirs = await bob.send(removals[0].action, {**(await bob.open("/inbox/keys")).forms[0].fields})
+        assert theirs.status == 422 and "You have no key" in theirs.words
+        assert (await ann.submit(removals[0])).status == 303
+        page = await ann.open("/inbox/keys")
+        assert "Removed" in page.words and not [form for form in page.forms if form.action.endswith("/remove")]
+        unscripted = await ann.submit(page.form("/add"), label="green key")
+        assert unscripted.status == 422 and "needs script" in unscripted.words
+        rows = [row for row in (await found.warden.service.audit.page()).rows if row.kind.startswith("key_")]
+        assert [row.kind for row in rows] == ["key_added", "key_added", "key_removed"]
+        assert rows[1].facts["confirmedBy"] == rows[0].facts["key"] == rows[2].facts["key"]
+        assert (await found.warden.service.audit.verify()).is_whole
+
+
+@requirement("signed:keys")
+async def test_a_stolen_session_cannot_make_a_key_for_somebody_who_has_one() -> None:
+    """spec: further keys need a signature by an existing one"""
+    async with signing_inbox(Ledger()) as found:
+        await found.person()
+        thief = found.signer()
+        await thief.come_in("ann")
+        form = (await thief.open("/inbox/keys")).form("/add")
+        asked = await thief.challenge(form.action, {**form.fields, "label": ["mine"]})
+        credential = thief.key.create(asked["create"])
+        [made] = thief.key.keys
+        for signature in ("", thief.key.get(asked["get"], made)):
+            fields = {
+                "label": ["mine"],
+                "credential": [credential],
+                "nonce": [asked["nonce"]],
+                "signature": [signature],
+            }
+            refused = await thief.send(form.action, {**form.fields, **fields})
+            assert refused.status == 422
+            asked = await thief.challenge(form.action, {**form.fields, "label": ["mine"]})
+            credential = thief.key.create(asked["create"])
+
+
+@requirement("signed:audit")
+async def test_a_decision_that_only_says_signed_is_found_out(tmp_path: Path) -> None:
+    """spec: audit verify"""
+    store = SqliteStore.open(tmp_path / "planwarden.db")
+    async with signing_inbox(Ledger(), store=store) as found:
+        asked = await found.ask(WIPE)
+        said = Authority(assurance="signed", channel="inbox", principal="ann", digest=asked.digest)
+        yes = Decision(approved=True)
+        await found.warden.service.answer(asked.thread_id, asked.suspension_id, yes, said, principal=None)
+        [problem] = (await found.warden.service.audit.verify()).problems
+    await store.close()
+    assert "says signed, and there is no such signature" in problem

@@ -1,0 +1,314 @@
+"""What a signature by a person's key proves, and everything that is no such signature."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planwarden.agent.common.errors import LimitExceeded, UsageError
+from planwarden.agent.ports.store import Store
+from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, Statement
+from planwarden.server.signatures.options import NONCE_S, Options, Place
+from planwarden.server.signatures.signature import SignatureRefused, challenge, from_base64url, to_base64url
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.ports.keys import Key
+from planwarden.storage.ports.sessions import Session
+from tests.requirements import requirement
+from tests.server.signatures.support import HERE, PRESENT, Authenticator
+from tests.storage.suite import BACK_ENDS, BackEnd
+
+pytestmark = pytest.mark.anyio
+
+ASKED = Statement(execution_id="e", suspension_id="q", digest="a" * 64)
+
+
+def session(principal: str = "ann", name: str = "s") -> Session:
+    return Session(hash=f"{name} of {principal}".ljust(64, "0"), principal=principal, created_at=0.0, expires_at=1e12)
+
+
+@dataclass
+class Scene:
+    """A keyring, and ann with a key in it."""
+
+    store: Store
+    clock: ManualClock
+    device: Authenticator = field(default_factory=Authenticator)
+
+    @property
+    def ring(self) -> Keyring:
+        return Keyring(self.store)
+
+    async def add(self, principal: str = "ann", device: Authenticator | None = None, place: Place = HERE) -> Key:
+        device = device or self.device
+        asked = await self.ring.ask_to_add(session(principal), place)
+        return await self.ring.add(
+            session(principal),
+            place,
+            nonce=asked["nonce"],
+            label="blue key",
+            credential=device.create(asked["create"]),
+            text=device.get(asked["get"]) if asked["get"] else "",
+        )
+
+    async def sign(self, statement: Statement = ASKED, principal: str = "ann") -> None:
+        asked = await self.ring.ask(session(principal), HERE, statement)
+        await self.ring.sign(session(principal), HERE, statement, asked["nonce"], self.device.get(asked["get"]))
+
+    async def told(self) -> list[tuple[str, Any]]:
+        rows = await self.store.audit_rows()
+        return [(row.entry.kind, row.entry.facts.get("reason")) for row in rows if row.entry.kind != "key_added"]
+
+
+@pytest.fixture(params=sorted(BACK_ENDS))
+async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+    made: BackEnd = BACK_ENDS[request.param](tmp_path / "home")
+    try:
+        found = Scene(made.connect(), made.clock)
+        await found.add()
+        yield found
+    finally:
+        await made.close()
+
+
+@requirement("signed:bound")
+async def test_the_right_signature_counts_and_is_kept_whole(scene: Scene) -> None:
+    """spec: approvals, assurance signed"""
+    await scene.sign()
+    await scene.sign()
+    rows = [row for row in await scene.store.audit_rows() if row.entry.kind == "signature"]
+    [key] = await scene.ring.usable("ann")
+    assert len(rows) == 2 and key.sign_count == scene.device.count == 2 and key.used_at == scene.clock.now()
+    facts = rows[0].entry.facts
+    assert (rows[0].entry.execution_id, rows[0].entry.suspension_id) == ("e", "q")
+    assert (facts["principal"], facts["key"], facts["digest"]) == ("ann", key.key_id, ASKED.digest)
+    assert {"credential", "authenticatorData", "clientDataJSON", "signature", "nonce", "rpId"} <= facts.keys()
+
+
+@requirement("signed:bound")
+async def test_the_challenge_rests_on_the_digest_the_nonce_and_the_answer() -> None:
+    """spec: sha256 of "approval-signature/v1", zero byte, digest, nonce, digest of the answer"""
+    digest, nonce, content = "a" * 64, "b" * 64, "c" * 64
+    plain = hashlib.sha256(b"approval-signature/v1\0" + b"a" * 64 + b"b" * 64).digest()
+    assert challenge(digest, nonce) == plain
+    assert len({challenge(digest, nonce), challenge(nonce, digest), challenge(digest, nonce, content)}) == 3
+
+
+def _other_digest(options: Options) -> Options:
+    return {**options, "challenge": to_base64url(challenge("f" * 64, "b" * 64))}
+
+
+@requirement("signed:bound")
+@pytest.mark.parametrize(
+    ("lie", "options", "reason"),
+    [
+        ({}, _other_digest, "challenge"),
+        ({"origin": "http://localhost:3000"}, dict, "origin"),
+        ({"origin": "https://localhost:8765"}, dict, "origin"),
+        ({"origin": "http://localhost:8765.evil.example"}, dict, "origin"),
+        ({"rp_id": "evil.example"}, dict, "RP ID"),
+        ({"flags": PRESENT}, dict, "not verified"),
+        ({"flags": 0x04}, dict, "not present"),
+        ({"step": 0}, dict, "counts 1 signatures after 1"),
+        ({"step": -1}, dict, "counts 0 signatures after 1"),
+    ],
+    ids=[
+        "another digest",
+        "another port",
+        "another scheme",
+        "another host",
+        "another RP",
+        "no verification",
+        "nobody there",
+        "count stands",
+        "count back",
+    ],
+)
+async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
+    scene: Scene, lie: dict[str, Any], options: Callable[[Options], Options], reason: str
+) -> None:
+    """spec: RP ID, origin, user verification, sign count; each refusal stands in the audit"""
+    await scene.sign()
+    for name, value in lie.items():
+        setattr(scene.device, name, value)
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    with pytest.raises(SignatureRefused, match=reason):
+        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(options(asked["get"])))
+    told = await scene.told()
+    assert [kind for kind, _ in told] == ["signature", "refused"] and reason in told[-1][1]
+
+
+@requirement("signed:bound")
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(ASKED, suspension_id="r"),
+        replace(ASKED, digest="b" * 64),
+        replace(ASKED, content="c" * 64),
+    ],
+    ids=["question", "revision", "answer"],
+)
+async def test_a_signature_for_one_statement_does_not_count_for_another(scene: Scene, other: Statement) -> None:
+    """spec: bound to suspension and digest"""
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    text = scene.device.get(asked["get"])
+    with pytest.raises(SignatureRefused, match="another question"):
+        await scene.ring.sign(session(), HERE, other, asked["nonce"], text)
+    with pytest.raises(SignatureRefused, match="used before"):
+        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], text)
+
+
+@requirement("signed:nonce")
+async def test_a_challenge_is_used_once_by_its_session_within_its_time(scene: Scene) -> None:
+    """spec: single use, five minutes, bound to the session"""
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    with pytest.raises(SignatureRefused, match="used before"):
+        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    with pytest.raises(SignatureRefused, match="used before"):
+        await scene.ring.sign(session(name="t"), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    scene.clock.advance(NONCE_S)
+    with pytest.raises(SignatureRefused, match="has expired"):
+        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    adding = await scene.ring.ask_to_add(session(), HERE)
+    with pytest.raises(SignatureRefused, match="used before"):
+        await scene.ring.sign(session(), HERE, ASKED, adding["nonce"], scene.device.get(adding["get"]))
+
+
+@requirement("signed:keys")
+async def test_only_a_living_key_of_the_person_signs(scene: Scene) -> None:
+    """spec: the credential belongs to the principal of the session and is not revoked"""
+    foreign = Authenticator()
+    await scene.add("bob", foreign)
+    [theirs] = foreign.keys
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    with pytest.raises(SignatureRefused, match="not one of yours"):
+        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], foreign.get(asked["get"], theirs))
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    [key] = await scene.ring.usable("ann")
+    await scene.ring.revoke(key.key_id[:6], "operator")
+    with pytest.raises(SignatureRefused, match="removed"):
+        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    with pytest.raises(UsageError, match="no key for localhost"):
+        await scene.ring.ask(session(), HERE, ASKED)
+
+
+@requirement("signed:keys")
+async def test_a_key_that_does_not_count_signs_again_and_again(scene: Scene) -> None:
+    """spec: WebAuthn, authenticators without a counter"""
+    silent = Authenticator(step=0)
+    await scene.add("bob", silent)
+    scene.device = silent
+    await scene.sign(principal="bob")
+    await scene.sign(principal="bob")
+    assert [kind for kind, _ in await scene.told()] == ["signature", "signature"]
+
+
+@requirement("signed:keys")
+async def test_a_further_key_needs_a_signature_by_a_known_one_and_the_last_is_not_removed_on_a_page(
+    scene: Scene,
+) -> None:
+    """spec: the first key within the session, further ones by an existing one"""
+    asked = await scene.ring.ask_to_add(session(), HERE)
+    new = Authenticator()
+    credential = new.create(asked["create"])
+    with pytest.raises(SignatureRefused, match="form"):
+        await scene.ring.add(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text="")
+    asked = await scene.ring.ask_to_add(session(), HERE)
+    credential = new.create(asked["create"])
+    # The new key cannot speak for itself.
+    [made] = list(new.keys)[1:]
+    own = new.get(asked["get"], made)
+    with pytest.raises(SignatureRefused, match="not one of yours"):
+        await scene.ring.add(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text=own)
+    first, second = (await scene.ring.usable("ann"))[0], await scene.add()
+    assert [key.key_id for key in await scene.ring.usable("ann")] == [first.key_id, second.key_id]
+    await scene.ring.remove(session(), first.key_id)
+    for key_id in (first.key_id, second.key_id, "f" * 16):
+        with pytest.raises(UsageError, match="not your last"):
+            await scene.ring.remove(session(), key_id)
+    with pytest.raises(UsageError, match="not your last"):
+        await scene.ring.remove(session("bob"), second.key_id)
+
+
+@requirement("signed:keys")
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        ({"flags": PRESENT}, "not verified"),
+        ({"origin": "http://localhost:3000"}, "origin"),
+        ({"rp_id": "evil.example"}, "RP ID"),
+    ],
+)
+async def test_a_new_key_is_made_here_by_a_verified_person(scene: Scene, lie: dict[str, Any], reason: str) -> None:
+    """spec: userVerification required"""
+    with pytest.raises(SignatureRefused, match=reason):
+        await scene.add("bob", Authenticator(**lie))
+    assert await scene.ring.usable("bob") == ()
+
+
+@requirement("signed:keys")
+async def test_keys_are_bound_to_their_place_and_few(scene: Scene) -> None:
+    """ours: a key of one address does not let another be added elsewhere"""
+    elsewhere = Place(rp_id="plan.example.com", origin="https://plan.example.com")
+    with pytest.raises(UsageError, match="at localhost only"):
+        await scene.ring.ask_to_add(session(), elsewhere)
+    with pytest.raises(UsageError, match=r"no key for plan\.example\.com"):
+        await scene.ring.ask(session(), elsewhere, ASKED)
+    for _ in range(MAX_KEYS - 1):
+        await scene.add()
+    with pytest.raises(LimitExceeded, match="the limit is 20"):
+        await scene.add()
+
+
+@requirement("signed:keys")
+@pytest.mark.parametrize("label", ["", "   ", "x" * 61, "a\nb", "a\u202eb"])
+async def test_a_key_has_a_name_that_can_be_read(scene: Scene, label: str) -> None:
+    """ours"""
+    with pytest.raises(UsageError, match="name the key"):
+        await scene.ring.add(session(), HERE, nonce="0" * 64, label=label, credential="", text="")
+
+
+@requirement("signed:bound")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        '{"id": "x"}',
+        '{"id": "=", "response": {"clientDataJSON": "e30", "authenticatorData": "", "signature": ""}}',
+        '{"id": "eA", "response": {"clientDataJSON": "e", "authenticatorData": "", "signature": ""}}',
+        json.dumps({"id": "eA", "response": {"clientDataJSON": "A" * 9000, "authenticatorData": "", "signature": ""}}),
+        "[" * 100_000,
+    ],
+)
+async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene, text: str) -> None:
+    """ours: hostile input"""
+    asked = await scene.ring.ask(session(), HERE, ASKED)
+    with pytest.raises(SignatureRefused, match="not in the form"):
+        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], text)
+    asked = await scene.ring.ask_to_add(session("bob"), HERE)
+    with pytest.raises(SignatureRefused, match=r"not valid|larger than any"):
+        await scene.ring.add(session("bob"), HERE, nonce=asked["nonce"], label="x", credential=text, text="")
+
+
+@requirement("signed:bound")
+@pytest.mark.parametrize("part", ["clientDataJSON", "authenticatorData", "signature"])
+async def test_a_signature_with_one_bit_flipped_is_refused(scene: Scene, part: str) -> None:
+    """ours"""
+    for position in (0, 40, -1):
+        asked = await scene.ring.ask(session(), HERE, ASKED)
+        sent = json.loads(scene.device.get(asked["get"]))
+        data = bytearray(from_base64url(sent["response"][part]))
+        data[position % len(data)] ^= 1
+        sent["response"][part] = to_base64url(bytes(data))
+        with pytest.raises(SignatureRefused):
+            await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], json.dumps(sent))
+    assert {kind for kind, _ in await scene.told()} == {"refused"}

@@ -1,0 +1,258 @@
+"""Whatever a provider's code does when it is told something, executions, requests and the end of a program are unharmed."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
+from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider, NoOpCounter, NoOpHistogram, NoOpMeter
+from opentelemetry.trace import (
+    INVALID_SPAN_CONTEXT,
+    NonRecordingSpan,
+    NoOpTracer,
+    NoOpTracerProvider,
+    Span,
+    SpanContext,
+    Tracer,
+)
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import ThreadBusy
+from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.server.mcp.lazy_service import opening
+from planwarden.server.mcp.server import build_server
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.telemetry.spans import OPEN
+from planwarden.server.telemetry.telemetry import Telemetry
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.downstream.exchange import Exchange
+from tests.requirements import requirement
+from tests.server.mcp.support import ok
+from tests.server.mcp.tasks_support import code_of
+from tests.server.telemetry.support import Watching, attributes
+from tests.support.wardens import Gate, Ledger, asked_step, calls, plan, says, statuses, tool_step
+
+pytestmark = pytest.mark.anyio
+
+HOOKS = (
+    "start_span",
+    "get_span_context",
+    "is_recording",
+    "set_attribute",
+    "set_attributes",
+    "set_status",
+    "end",
+    "add",
+    "record",
+    "create_observable_gauge",
+)
+
+
+class Broken:
+    """Providers of which everything named `hook` raises."""
+
+    def __init__(self, hook: str) -> None:
+        self.hook = hook
+        self.times = 0
+
+    def check(self, name: str) -> None:
+        if name == self.hook:
+            self.times += 1
+            self.fail()
+
+    def fail(self) -> NoReturn:
+        raise RuntimeError(f"{self.hook} is broken")
+
+
+class BrokenSpan(NonRecordingSpan):
+    def __init__(self, broken: Broken) -> None:
+        super().__init__(INVALID_SPAN_CONTEXT)
+        self.broken = broken
+
+    def get_span_context(self) -> SpanContext:
+        self.broken.check("get_span_context")
+        return super().get_span_context()
+
+    def is_recording(self) -> bool:
+        self.broken.check("is_recording")
+        return super().is_recording()
+
+    def set_attribute(self, key: str, value: object) -> None:
+        self.broken.check("set_attribute")
+
+    def set_attributes(self, attributes: object) -> None:
+        self.broken.check("set_attributes")
+
+    def set_status(self, status: object, description: str | None = None) -> None:
+        self.broken.check("set_status")
+
+    def end(self, end_time: int | None = None) -> None:
+        self.broken.check("end")
+
+
+class BrokenTracer(NoOpTracer):
+    def __init__(self, broken: Broken) -> None:
+        self.broken = broken
+
+    def start_span(self, name: str, *about: Any, **more: Any) -> Span:
+        self.broken.check("start_span")
+        return BrokenSpan(self.broken)
+
+
+class BrokenTraces(NoOpTracerProvider):
+    def __init__(self, broken: Broken) -> None:
+        self.broken = broken
+
+    def get_tracer(self, *about: Any, **more: Any) -> Tracer:
+        return BrokenTracer(self.broken)
+
+
+class BrokenCounter(NoOpCounter):
+    def __init__(self, broken: Broken, name: str) -> None:
+        super().__init__(name)
+        self.broken = broken
+
+    def add(self, *about: Any, **more: Any) -> None:
+        self.broken.check("add")
+
+
+class BrokenHistogram(NoOpHistogram):
+    def __init__(self, broken: Broken, name: str) -> None:
+        super().__init__(name)
+        self.broken = broken
+
+    def record(self, *about: Any, **more: Any) -> None:
+        self.broken.check("record")
+
+
+class BrokenMeter(NoOpMeter):
+    def __init__(self, broken: Broken, name: str) -> None:
+        super().__init__(name)
+        self.broken = broken
+
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
+        return BrokenCounter(self.broken, name)
+
+    def create_histogram(self, name: str, *about: Any, **more: Any) -> Histogram:
+        return BrokenHistogram(self.broken, name)
+
+    def create_observable_gauge(self, name: str, *about: Any, **more: Any) -> Any:
+        self.broken.check("create_observable_gauge")
+        return super().create_observable_gauge(name, *about, **more)
+
+
+class BrokenMeters(MeterProvider):
+    def __init__(self, broken: Broken) -> None:
+        self.broken = broken
+
+    def get_meter(self, name: str, *about: Any, **more: Any) -> Meter:
+        return BrokenMeter(self.broken, name)
+
+
+@requirement("telemetry:harmless")
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_an_observer_that_breaks_in_any_place_changes_no_execution(hook: str) -> None:
+    """ours: effects, failures of tools, questions and the end of the program are as without it."""
+    broken, ledger = Broken(hook), Ledger()
+    steps = plan(
+        tool_step("a", "note", {"text": "x"}),
+        tool_step("b", "broken", dependencies=[]),
+        asked_step("c", "note", dependencies=["a"]),
+        tool_step("d", "erase", {"ids": [1]}, dependencies=["c"]),
+    )
+    script: list[JsonValue] = [calls(("note", {"text": "y"})), says("noted")]
+    with anyio.fail_after(30):
+        async with planwarden.Warden(
+            settings=Settings(home=Path("/nonexistent")),
+            model=ScriptedModel({"replies": script}),
+            tools=ledger.tools(),
+            store=MemoryStore(),
+            tracer_provider=BrokenTraces(broken),
+            meter_provider=BrokenMeters(broken),
+        ) as w:
+            asked = await w.execute_plan(steps, wait_seconds=5)
+            assert (asked.status, statuses(asked)["b"]) == ("suspended", "failed")
+            [question] = asked.suspensions
+            yes = planwarden.Decision(approved=True)
+            done = await w.resume_execution(asked.thread_id, question.suspension_id, yes, wait_seconds=5)
+            assert statuses(done)["d"] == "completed"
+    assert ledger.lines == ["note x", "note y", "erase [1]"]
+    assert broken.times or hook in ("set_attributes", "is_recording")
+
+
+@requirement("telemetry:harmless")
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_an_observer_that_breaks_in_any_place_changes_no_request(tmp_path: Path, hook: str) -> None:
+    broken = Broken(hook)
+    observer = Telemetry(BrokenTraces(broken), BrokenMeters(broken))
+    warden = planwarden.Warden(settings=Settings(home=tmp_path), tools=Ledger().tools(), store=MemoryStore())
+    server = build_server(opening(warden), tmp_path, observer=observer)
+    with anyio.fail_after(30):
+        async with Client(server, mode="auto") as client:
+            done = await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "x"})))
+            assert done["status"] == "completed"
+            assert (await client.call_tool("no such tool", {})).is_error
+            assert await code_of(client.read_resource("planwarden://suspensions/none")) == INVALID_PARAMS
+
+
+@requirement("telemetry:harmless")
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_an_observer_that_breaks_at_the_end_keeps_no_program_from_ending(hook: str) -> None:
+    """ours: spans are open because something runs"""
+    broken, gate = Broken(hook), Gate()
+    made = planwarden.Warden(
+        settings=Settings(home=Path("/nonexistent")),
+        tools=[gate.tool()],
+        store=MemoryStore(),
+        tracer_provider=BrokenTraces(broken),
+        meter_provider=BrokenMeters(broken),
+    )
+    with anyio.fail_after(30):
+        async with made:
+            await made.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)
+            await gate.started.wait()
+
+
+@requirement("telemetry:harmless")
+async def test_what_is_sent_at_the_end_may_fail_too() -> None:
+    broken = Broken("shutdown")
+    observer = Telemetry(None, None, shutdown=lambda: broken.check("shutdown"))
+    with anyio.fail_after(10):
+        await observer.aclose()
+    assert broken.times == 1
+
+
+@requirement("telemetry:hostile")
+async def test_codes_that_a_server_makes_up_are_one_label() -> None:
+    """ours: JSON-RPC reserves hundreds, of which few mean anything"""
+    seen = Watching()
+    observer = Telemetry(seen.traces, seen.meters)
+    exchange = Exchange(
+        server="d", catalogue_name="d_echo", tool_name="echo", method="tools/call", protocol_version=None
+    )
+    for code in (INVALID_PARAMS, *range(-32_768, -31_999, 7), 0, 1, 10**30):
+        with pytest.raises(MCPError), observer.exchanging(exchange):
+            raise MCPError(code=code, message="no")
+    labels = {about["error.type"] for about, _ in seen.points("mcp.client.operation.duration")}
+    assert {"_OTHER", str(INVALID_PARAMS)} <= labels and len(labels) < 12
+
+
+@requirement("telemetry:hostile")
+async def test_executions_that_are_refused_take_no_span_from_those_that_run() -> None:
+    """ours: a thread that is busy is refused after its first span was begun"""
+    seen, gate = Watching(), Gate()
+    async with seen.warden(tools=[gate.tool()]) as w:
+        running = await w.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)
+        await gate.started.wait()
+        for _ in range(OPEN + 1):
+            with pytest.raises(ThreadBusy):
+                await w.execute_plan(plan(tool_step("a", "gate")), thread_id=running.thread_id)
+        gate.opened.set()
+        with anyio.fail_after(20):
+            await w.service.engine.wait((await w.service.engine.current(running.execution_id))[0], 20)
+    workflows = [span for span in seen.spans if span.name == "invoke_workflow planwarden"]
+    assert [attributes(span).get("planwarden.interrupted") for span in workflows] == [None]

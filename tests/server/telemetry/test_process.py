@@ -1,0 +1,116 @@
+"""Real server processes under a collector: killed, resumed, and with a collector that does not do its part."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from tests.requirements import requirement
+from tests.server.mcp.support import ok
+from tests.server.telemetry.tree import BEGIN, END, PAGE, TRACE, killed_twice, tree, written
+from tests.support.receiver import Manner, answers, babbles, is_silent, receiving
+from tests.support.wardens import confirm, plan, tool_step
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+SECRET = "s3cr3t-key-of-the-collector"
+ARGUMENT = "40000+2"
+
+
+@requirement("telemetry:killed")
+async def test_an_execution_whose_servers_are_killed_is_one_trace_as_the_page_shows(tmp_path: Path) -> None:
+    """ours: the context is stored with the execution, and calls that a killed process began are told from the log"""
+    told = await killed_twice(tmp_path)
+    drawn, page = tree(told.trace), PAGE.read_text(encoding="utf-8")
+    assert page == written(page, drawn), f"run `python -m tests.server.telemetry.tree`; it is now\n{drawn}"
+    assert drawn.count("execute_tool send") == 1 and page.count(BEGIN) == page.count(END) == 1
+    assert "Traceback" not in told.errors
+    [client, executing] = [span for span in told.trace if span.name in ("tools/call meta", "execute_tool d_meta")]
+    assert {client.trace_id.hex(), executing.trace_id.hex()} == {TRACE} and client.parent_span_id == executing.span_id
+
+
+@requirement("telemetry:harmless")
+@pytest.mark.parametrize("manner", [answers(503), answers(400), answers(401), is_silent, babbles, None])
+async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
+    tmp_path: Path, manner: Manner | None
+) -> None:
+    """ours: down, slow, refusing or no collector at all; nothing of it on stdout, no key on stderr, a bounded end"""
+    with anyio.fail_after(60), (tmp_path / "stderr").open("w+", encoding="utf-8") as errors:
+        async with receiving(manner or answers(200)) as receiver:
+            port = receiver.port if manner is not None else 1
+            environment = {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+                "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={SECRET}",
+                "OTEL_BSP_SCHEDULE_DELAY": "10",
+                "OTEL_METRIC_EXPORT_INTERVAL": "50",
+            }
+            if manner is not is_silent:
+                # Otherwise each way to fail is tried again until the end of the process waits no longer.
+                environment["OTEL_EXPORTER_OTLP_TIMEOUT"] = "0.2"
+            command = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
+            server = StdioServerParameters(command=sys.executable, args=command, env=environment)
+            async with Client(stdio_client(server, errlog=errors)) as client:
+                for _ in range(5):
+                    done = await ok(
+                        client, "execute_plan", plan=plan(tool_step("a", "calculator", {"expression": ARGUMENT}))
+                    )
+                    assert done["status"] == "completed"
+                if manner is not None:
+                    await receiver.until(1)
+                    assert receiver.received[0].headers["authorization"] == SECRET
+        errors.seek(0)
+        said = errors.read()
+    assert SECRET not in said and ARGUMENT not in said
+
+
+async def test_log_lines_of_a_server_name_the_execution_and_its_span(tmp_path: Path) -> None:
+    """ours: one JSON object per line, whoever writes it"""
+    (tmp_path / "tools.py").write_text(
+        "import logging, planwarden\n"
+        "@planwarden.tool(risk='read')\n"
+        "def shout(words: str) -> str:\n"
+        "    'Log it.'\n"
+        "    logging.getLogger('planwarden.shout').warning('shouting')\n"
+        "    return words\n"
+    )
+    settings = '[tools]\npython = ["tools.py"]\n[logging]\nformat = "json"\n'
+    (tmp_path / "planwarden.toml").write_text(settings, encoding="utf-8")
+    with anyio.fail_after(60), (tmp_path / "stderr").open("w+", encoding="utf-8") as errors:
+        async with receiving(answers(200)) as receiver:
+            environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
+            command = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
+            server = StdioServerParameters(command=sys.executable, args=command, env=environment)
+            async with Client(stdio_client(server, errlog=errors)) as client:
+                steps = plan(tool_step("a", "shout", {"words": "my secret"}), confirm("b"))
+                asked = await ok(client, "execute_plan", plan=steps)
+        errors.seek(0)
+        lines = [json.loads(line) for line in errors.read().splitlines()]
+    [line] = [line for line in lines if line["message"] == "shouting"]
+    assert (line["execution_id"], line["thread_id"]) == (asked["executionId"], asked["threadId"])
+    assert len(line["trace_id"]) == 32 and len(line["span_id"]) == 16 and int(line["trace_flags"], 16) & 1
+    assert "my secret" not in json.dumps(lines)
+
+
+@requirement("telemetry:off")
+def test_a_server_without_the_setting_imports_no_sdk_of_opentelemetry(tmp_path: Path) -> None:
+    """spec: issue, imported when configured; the interface without an implementation comes with the MCP SDK"""
+    program = f"""
+import sys
+from pathlib import Path
+import planwarden
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+from planwarden.server.settings.configuration import load_settings
+from planwarden.server.mcp.server import build_server
+from planwarden.server.api.warden import Warden
+warden = Warden(settings=load_settings(home=Path({str(tmp_path)!r}), environment={{}}), whole_process=True)
+build_server(None, Path({str(tmp_path)!r}), observer=warden.observer)
+unwanted = ("opentelemetry.sdk", "opentelemetry.exporter", "planwarden.server.telemetry.")
+print([name for name in sys.modules if name.startswith(unwanted)])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "['planwarden.server.telemetry.settings']"]

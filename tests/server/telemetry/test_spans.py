@@ -1,0 +1,369 @@
+"""What is observed: spans below the request that caused them, across processes, and numbers, without anybody's data."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import RequestParamsMeta
+from opentelemetry import trace
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.server.api.service import Service
+from planwarden.server.mcp.server import build_server
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.telemetry.settings import Observation
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
+from tests.support.receiver import answers, receiving
+from tests.support.wardens import Ledger, asked_step, calls, plan, says, tool_step
+from tests.tools.downstream.support import Place
+
+pytestmark = pytest.mark.anyio
+
+YES = planwarden.Decision(approved=True)
+REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE = 0x0AF7651916CD43DD8448EB211C80319C
+WORKFLOW = "invoke_workflow planwarden"
+
+
+@requirement("telemetry:spans")
+async def test_an_execution_is_a_tree_of_workflow_step_model_call_and_tool_call() -> None:
+    """spec: GenAI conventions, agent spans"""
+    watching = Watching()
+    script = [says("I will write it."), calls(("note", {"text": "x"}))]
+    async with watching.warden(tools=Ledger().tools(), script=script) as w:
+        execution = await w.execute_plan(plan(asked_step("a", "note")), goal="write")
+    workflow, step = watching.one(WORKFLOW), watching.one("planwarden.step a")
+    tool, chats = watching.one("execute_tool note"), watching.named("chat ScriptedModel")
+    assert attributes(workflow) == {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": "planwarden",
+        "gen_ai.conversation.id": execution.thread_id,
+        "planwarden.execution.id": execution.execution_id,
+        "planwarden.execution.status": "completed",
+    }
+    assert attributes(step)["planwarden.step.validation"] == "passed"
+    assert attributes(tool)["gen_ai.tool.name"] == "note" and attributes(tool)["gen_ai.tool.call.id"] == "a:1"
+    assert [attributes(chat)["gen_ai.operation.name"] for chat in chats] == ["chat", "chat"]
+    assert workflow.parent is None and parent_of(step) == id_of(workflow)
+    assert {parent_of(found) for found in (tool, *chats)} == {id_of(step)}
+    assert {trace_of(span) for span in watching.spans} == {trace_of(workflow)}
+
+
+@requirement("telemetry:spans")
+async def test_planning_is_a_span_of_its_own() -> None:
+    """spec: GenAI conventions, the operation `plan`"""
+    watching = Watching()
+    reply: dict[str, JsonValue] = {"plan": {**plan(tool_step("a", "note", {"text": "x"}))}}
+    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": reply}, says("Written.", "synthesize")]
+    async with watching.warden(tools=Ledger().tools(), script=script) as w:
+        await w.run_goal("write a note")
+    found = watching.one("plan planwarden")
+    assert attributes(found) == {"gen_ai.operation.name": "plan", "planwarden.plan.steps": 1}
+    planning, writing = watching.named("chat ScriptedModel")
+    assert parent_of(found) == parent_of(writing) == id_of(watching.one(WORKFLOW))
+    assert parent_of(planning) == id_of(found) and attributes(planning)["planwarden.purpose"] == "plan"
+
+
+@requirement("telemetry:private")
+async def test_arguments_results_and_messages_are_told_only_when_asked_for() -> None:
+    """spec: issue, no argument values unless asked for"""
+    step = plan(tool_step("a", "note", {"text": "my secret"}), tool_step("b", "broken"))
+    quiet, frank = Watching(), Watching()
+    async with quiet.warden(tools=Ledger().tools()) as w:
+        await w.execute_plan(step, goal="my secret goal")
+    told = "".join(span.to_json() for span in quiet.spans)
+    assert "secret" not in told and "on fire" not in told
+    assert attributes(quiet.one("execute_tool broken"))["error.type"] == "tool_error"
+    assert quiet.one("execute_tool broken").status.status_code is trace.StatusCode.ERROR
+    asked = Settings(home=Path("/nonexistent"), observation=Observation(record_arguments=True))
+    async with frank.warden(tools=Ledger().tools(), settings=asked) as w:
+        await w.execute_plan(step)
+    assert attributes(frank.one("execute_tool note"))["gen_ai.tool.call.arguments"] == '{"text": "my secret"}'
+
+
+@requirement("telemetry:resume")
+async def test_an_execution_that_waits_goes_on_in_another_process_in_the_same_trace(tmp_path: Path) -> None:
+    """ours: the first span's context is stored with the execution"""
+    first, second = Watching(), Watching()
+    store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
+    async with first.warden(tools=Ledger().tools(), store=store) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})), goal="erase")
+    await store.close()
+    assert [span.name for span in first.spans] == ["planwarden.step a", WORKFLOW]
+    assert attributes(first.one(WORKFLOW))["planwarden.execution.status"] == "suspended"
+
+    store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
+    async with second.warden(tools=Ledger().tools(), store=store) as w:
+        await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
+    await store.close()
+    waited, resumed = second.one(f"planwarden.suspension {asked.suspensions[0].kind}"), second.one(WORKFLOW)
+    assert {trace_of(span) for span in (*first.spans, *second.spans)} == {trace_of(first.spans[0])}
+    assert parent_of(waited) == parent_of(resumed) == id_of(first.one(WORKFLOW))
+    assert [link.context.span_id for link in resumed.links] == [id_of(waited)]
+    assert attributes(resumed)["planwarden.execution.resumed"] is True
+    told = attributes(waited)
+    assert told["planwarden.suspension.outcome"] == "approved" and told["gen_ai.tool.name"] == "erase"
+    assert second.one("execute_tool erase").status.is_ok
+
+
+async def test_a_refused_execution_leaves_no_span_and_what_a_closing_process_had_open_is_ended() -> None:
+    """ours"""
+    watching, started = Watching(), anyio.Event()
+
+    @planwarden.tool(name="stuck", risk="read", effect="read")
+    async def stuck() -> str:
+        """Never ends."""
+        started.set()
+        await anyio.sleep_forever()
+        return ""
+
+    with anyio.fail_after(20):
+        async with watching.warden(tools=[stuck]) as w:
+            going = await w.execute_plan(plan(tool_step("a", "stuck")), wait_seconds=0)
+            await started.wait()
+            with pytest.raises(planwarden.PlanwardenError):
+                await w.execute_plan(plan(tool_step("a", "stuck")), thread_id=going.thread_id, wait_seconds=0)
+    assert attributes(watching.one(WORKFLOW))["planwarden.interrupted"] is True
+    assert attributes(watching.one("execute_tool stuck"))["planwarden.interrupted"] is True
+
+
+@requirement("telemetry:killed")
+async def test_a_read_that_was_cut_off_and_is_made_again_is_told_as_repeated(tmp_path: Path) -> None:
+    """ours: no event says so, because its intent is the one of the first time"""
+    first, second, started, opened = Watching(), Watching(), anyio.Event(), anyio.Event()
+
+    @planwarden.tool(name="look", risk="read", effect="read")
+    async def look() -> str:
+        """Look at it."""
+        started.set()
+        await opened.wait()
+        return "seen"
+
+    store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
+    with anyio.fail_after(30):
+        async with first.warden(tools=[look], store=store) as w:
+            going = await w.execute_plan(plan(tool_step("a", "look")), wait_seconds=0)
+            await started.wait()
+        await store.close()
+        opened.set()
+        store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
+        async with second.warden(tools=[look], store=store) as w:
+            engine = w.service.engine
+            done = await engine.wait((await engine.current(going.execution_id))[0], 20)
+            assert done.status == "completed"
+        await store.close()
+    assert attributes(first.one("execute_tool look"))["planwarden.interrupted"] is True
+    again = second.one("execute_tool look")
+    assert attributes(again)["planwarden.tool.repeated"] is True and again.status.is_ok
+    assert trace_of(again) == trace_of(first.one("execute_tool look"))
+
+
+@asynccontextmanager
+async def serving(warden: planwarden.Warden, home: Path) -> AsyncGenerator[Client]:
+    @asynccontextmanager
+    async def opening() -> AsyncGenerator[Service]:
+        yield warden.service
+
+    async with warden, Client(build_server(opening, home)) as client:
+        yield client
+
+
+@requirement("telemetry:context")
+@pytest.mark.parametrize("meta", [{"traceparent": REMOTE, "tracestate": "rojo=1"}, {"traceparent": "00-zz"}, {}])
+async def test_the_trace_of_a_request_is_taken_from_meta(tmp_path: Path, meta: dict[str, str]) -> None:
+    """spec: SEP-414; what is malformed is as good as absent"""
+    watching = Watching()
+    warden = planwarden.Warden(
+        settings=Settings(home=tmp_path),
+        tools=Ledger().tools(),
+        store=MemoryStore(),
+        tracer_provider=watching.traces,
+        meter_provider=watching.meters,
+    )
+    async with serving(warden, tmp_path) as client:
+        given = {"plan": plan(tool_step("a", "note", {"text": "x"}))}
+        result = await client.call_tool("execute_plan", given, meta=RequestParamsMeta(**meta))
+        assert not result.is_error
+    workflow = watching.one(WORKFLOW)
+    if meta.get("traceparent") == REMOTE:
+        assert trace_of(workflow) == TRACE and parent_of(workflow) == 0xB7AD6B7169203331
+        assert workflow.context is not None and workflow.context.trace_state.to_header() == "rojo=1"
+    else:
+        assert workflow.parent is None and trace_of(workflow) != TRACE
+
+
+@requirement("telemetry:context")
+async def test_a_downstream_call_carries_the_context_of_its_tool_span_in_meta(tmp_path: Path) -> None:
+    """spec: SEP-414"""
+    place, watching = Place(tmp_path), Watching()
+    place.serve(d="good")
+    settings = load_settings(home=tmp_path, environment={})
+    with anyio.fail_after(30):
+        async with watching.warden(settings=settings) as w:
+            done = await w.execute_plan(plan(tool_step("a", "d_meta")), wait_seconds=20)
+    result = done.steps[0].result
+    assert isinstance(result, dict)
+    span = watching.one("execute_tool d_meta")
+    assert str(result["traceparent"]).startswith(f"00-{trace_of(span):032x}-{id_of(span):016x}-")
+
+
+@requirement("telemetry:metrics")
+async def test_outcomes_failures_rescues_and_waiting_times_are_counted_once() -> None:
+    """spec: issue, metrics"""
+    watching, clock = Watching(), ManualClock()
+    script = [says("I will write it."), calls(("note", {"text": "x"}))]
+    async with watching.warden(tools=Ledger().tools(), script=script, store=MemoryStore(clock)) as w:
+        await w.execute_plan(plan(asked_step("a", "note")), goal="write")
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
+        clock.advance(90)
+        no = planwarden.Decision(approved=False)
+        await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, no)
+    status = "planwarden.execution.status"
+    assert sorted((str(found[status]), value) for found, value in watching.points("planwarden.executions")) == [
+        ("completed", 1),
+        ("rejected", 1),
+    ]
+    assert watching.points("planwarden.validation.failures") == [
+        ({"planwarden.validation.mode": "strict", "planwarden.validation.enforced": True}, 1)
+    ]
+    assert watching.points("planwarden.enforcement.rescues") == [({}, 1)]
+    [(kinds, waited_s)] = watching.points("planwarden.question.wait")
+    assert waited_s == 90 and kinds["planwarden.suspension.outcome"] == "rejected"
+
+
+@requirement("telemetry:off")
+async def test_nothing_of_it_is_imported_or_stored_when_nobody_asked() -> None:
+    """spec: issue, imported when configured"""
+    program = """
+import asyncio, sys, planwarden
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.server.settings.configuration import Settings
+from pathlib import Path
+async def main():
+    store = MemoryStore()
+    async with planwarden.Warden(settings=Settings(home=Path('/nonexistent')), store=store) as w:
+        done = await w.execute_plan({"todoList": [{"id": "a", "description": "add", "requiredTools": ["calculator"],
+            "toolCalls": [{"toolName": "calculator", "arguments": {"expression": "1+1"}}]}]})
+        assert done.status == "completed"
+        [first, *_] = await store.read(done.execution_id)
+        assert first.event.traceparent is None
+asyncio.run(main())
+print([name for name in sys.modules if name.startswith(("opentelemetry", "planwarden.server.telemetry."))])
+"""
+    done = await anyio.run_process([sys.executable, "-c", program], stderr=subprocess.STDOUT)
+    assert done.stdout.decode().strip() == "['planwarden.server.telemetry.settings']"
+
+
+@requirement("telemetry:off")
+async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) -> None:
+    """spec: OTLP/HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp"""
+    with anyio.fail_after(30):
+        async with receiving(answers(200)) as receiver:
+            (tmp_path / "planwarden.toml").write_text(
+                f'[otel]\nendpoint = "http://127.0.0.1:{receiver.port}"\n', encoding="utf-8"
+            )
+            settings = load_settings(home=tmp_path, environment={"OTEL_SERVICE_NAME": "ours"})
+            async with planwarden.Warden(settings=settings, store=MemoryStore(), tools=Ledger().tools()) as w:
+                await w.execute_plan(plan(tool_step("a", "note", {"text": "x"})))
+    bodies = {request.path: request.body for request in receiver.received}
+    assert set(bodies) == {"/v1/traces", "/v1/metrics"}
+    [spans] = ExportTraceServiceRequest.FromString(bodies["/v1/traces"]).resource_spans[0].scope_spans
+    assert spans.scope.name == "planwarden" and spans.schema_url == "https://opentelemetry.io/schemas/1.41.0"
+    assert {span.name for span in spans.spans} == {WORKFLOW, "planwarden.step a", "execute_tool note"}
+    [metrics] = ExportMetricsServiceRequest.FromString(bodies["/v1/metrics"]).resource_metrics[0].scope_metrics
+    assert "planwarden.executions" in {metric.name for metric in metrics.metrics}
+    assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+@pytest.mark.slow
+@requirement("telemetry:context")
+async def test_a_server_sends_the_protocols_spans_and_its_own_as_one_trace(tmp_path: Path) -> None:
+    """spec: MCP conventions; a real process over stdio, from the first request on"""
+    with anyio.fail_after(60):
+        async with receiving(answers(200)) as receiver:
+            environment = {
+                "PLANWARDEN_HOME": str(tmp_path),
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}",
+            }
+            command = ["-m", "planwarden.server.main", "serve"]
+            parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
+            async with Client(stdio_client(parameters)) as client:
+                given = {"plan": plan(tool_step("a", "calculator", {"expression": "1+1"}))}
+                await client.call_tool("execute_plan", given, meta=RequestParamsMeta(traceparent=REMOTE))
+    bodies = [request.body for request in receiver.received if request.path == "/v1/traces"]
+    exported = [resource for body in bodies for resource in ExportTraceServiceRequest.FromString(body).resource_spans]
+    spans = {span.name: span for resource in exported for scope in resource.scope_spans for span in scope.spans}
+    request, workflow = spans["tools/call execute_plan"], spans[WORKFLOW]
+    assert workflow.trace_id == request.trace_id == TRACE.to_bytes(16, "big")
+    assert workflow.parent_span_id == request.span_id and request.parent_span_id.hex() == "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(
+    ("toml", "environment", "traces", "metrics"),
+    [
+        ("", {}, None, None),
+        ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1/"}, "http://c:1/v1/traces", "http://c:1/v1/metrics"),
+        ('[otel]\nendpoint="http://f:1"', {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1"}, "http://c:1/v1/traces", "*"),
+        ('[otel]\nendpoint="http://f:1"', {"OTEL_SDK_DISABLED": "true"}, None, None),
+        ('[otel]\nendpoint="http://f:1"', {"OTEL_METRICS_EXPORTER": "none"}, "http://f:1/v1/traces", None),
+        ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "http://c:1", "*"),
+        ('[otel]\nendpoint="http://f:1"\nprotocol="grpc"', {}, "http://f:1", "http://f:1"),
+        ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, None, None),
+        ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1", "OTEL_TRACES_EXPORTER": "console"}, None, "*"),
+        ("", {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t:1/x"}, "http://t:1/x", None),
+    ],
+)
+def test_the_variables_win_over_the_file(
+    tmp_path: Path, toml: str, environment: dict[str, str], traces: str | None, metrics: str | None
+) -> None:
+    """spec: OpenTelemetry, exporter variables"""
+    (tmp_path / "planwarden.toml").write_text(toml, encoding="utf-8")
+    found = load_settings(home=tmp_path, environment=environment).observation
+    assert (found.traces and found.traces.url) == traces
+    assert (found.metrics and found.metrics.url) == metrics or (metrics == "*" and found.metrics is not None)
+
+
+@pytest.mark.parametrize("line", ['endpoint = "collector:4318"', 'endpoint = "https://me:key@host"', "sampling = 1"])
+def test_a_wrong_setting_is_refused_with_its_key(tmp_path: Path, line: str) -> None:
+    """ours"""
+    (tmp_path / "planwarden.toml").write_text(f"[otel]\n{line}\n", encoding="utf-8")
+    with pytest.raises(InvalidArguments, match="otel"):
+        load_settings(home=tmp_path, environment={})
+
+
+@pytest.mark.parametrize("level", [None, "info"])
+def test_log_lines_are_json_when_asked_for(level: str | None) -> None:
+    """ours: one object per line, on stderr"""
+    program = f"""
+import logging
+from planwarden.server.telemetry.logs import log_to_stderr
+from planwarden.server.telemetry.settings import Observation
+logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
+log_to_stderr(Observation(log_format="json", log_level={level!r}))
+log = logging.getLogger("planwarden.agent.runtime.run")
+log.info("told")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("two\\nlines")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.stdout == "" and [line["message"] for line in lines] == [*(["told"] if level else []), "two\nlines"]
+    assert lines[-1]["level"] == "error" and lines[-1]["logger"] == "planwarden.agent.runtime.run"
+    assert "ZeroDivisionError" in lines[-1]["exception"] and lines[-1]["time"].endswith("+00:00")

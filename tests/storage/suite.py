@@ -1,0 +1,178 @@
+"""Every store behind one door, so that the tests of the port's laws run over all of them.
+
+A new back end is one class here and one entry in `BACK_ENDS`; the laws in `tests/storage/test_laws.py` then apply to it.
+`Scribe` writes the logs that the laws are tested with: real events, folded as the engine folds them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.plan import Plan, PlannedCall, Step
+from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.ports.store import Append, Guard, Lease, Store
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+
+LEASE_S = 15.0
+PLAN = Plan(
+    steps=(
+        Step(
+            step_id="a",
+            description="ask, then book",
+            step_type="tool",
+            required_tools=("book",),
+            tool_calls=(PlannedCall(tool_name="book", arguments={"city": "Łódź"}),),
+        ),
+    )
+)
+
+
+class BackEnd(Protocol):
+    """One kind of store with one content."""
+
+    clock: ManualClock
+
+    def connect(self) -> Store:
+        """A store over the content, as a process of its own would open it."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Memory:
+    """All connections are the same object, as all processes share one file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self._store = MemoryStore(self.clock, lease_s=LEASE_S)
+
+    def connect(self) -> Store:
+        return self._store
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class Sqlite:
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self._path = folder / "planwarden.db"
+        self._opened: list[SqliteStore] = []
+
+    def connect(self) -> SqliteStore:
+        store = SqliteStore.open(self._path, clock=self.clock, lease_s=LEASE_S)
+        self._opened.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+
+
+BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {"memory": Memory, "sqlite": Sqlite}
+
+
+@dataclass
+class Scribe:
+    """Writes one execution's log through a store, as one process."""
+
+    store: Store
+    execution: Execution
+    owner: str = "p1"
+    principal: str = "ann"
+    lease: Lease | None = None
+    written: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
+    """What this scribe wrote, as it should come back."""
+
+    @classmethod
+    def on(
+        cls,
+        store: Store,
+        execution_id: str,
+        *,
+        thread_id: str | None = None,
+        owner: str = "p1",
+        principal: str = "ann",
+    ) -> "Scribe":
+        empty = new_execution(execution_id, thread_id or f"thread of {execution_id}")
+        return cls(store, empty, owner=owner, principal=principal)
+
+    def append(self, *events: ev.Event, guards: Sequence[Guard] = ()) -> Append:
+        """The transaction that `write` would commit: owned while running, released when it stops."""
+        execution, recorded = self.execution, list[ev.Recorded]()
+        at = self.store.clock.now()
+        for event in events:
+            execution = apply(execution, event, at)
+            recorded.append(ev.Recorded(execution.version, at, event))
+        return Append(
+            execution=execution,
+            recorded=recorded,
+            expected_version=self.execution.version,
+            lease=self.lease,
+            acquire=self.lease is None,
+            release=execution.status != "running",
+            principal=self.principal,
+            owner=self.owner,
+            guards=guards,
+        )
+
+    async def write(self, *events: ev.Event, guards: Sequence[Guard] = ()) -> Execution:
+        append = self.append(*events, guards=guards)
+        self.lease = await self.store.append(append)
+        self.execution = append.execution
+        self.written.extend(append.recorded)
+        return self.execution
+
+    async def start(self) -> Execution:
+        """A running execution with one started step."""
+        return await self.write(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a"))
+
+    async def suspend(self, suspension_id: str, *, addressee: ev.Addressee = "human", **fields: object) -> Execution:
+        """Start and ask one question; the execution is suspended and has no owner."""
+        if not self.execution.version:
+            await self.start()
+        asked = question(suspension_id, addressee=addressee, **fields)
+        return await self.write(ev.Suspended(question=asked), ev.ExecutionSuspended())
+
+    async def finish(self) -> Execution:
+        """To the end, without any question."""
+        if not self.execution.version:
+            await self.start()
+        return await self.write(
+            ev.ToolCallIntended(call_id="a:1", arguments={"city": "Łódź"}),
+            ev.ToolReturned(call_id="a:1", value={"seat": 7}),
+            ev.StepCompleted(step_id="a", validation="passed"),
+            ev.ExecutionCompleted(),
+        )
+
+
+def question(suspension_id: str, *, addressee: ev.Addressee = "human", **fields: object) -> ev.Question:
+    given: dict[str, object] = {"digest": f"digest of {suspension_id}", "step_id": "a", "call_id": "a:1", **fields}
+    # The fields are the dataclass's own; a wrong one raises at once.
+    return ev.Question(
+        suspension_id=suspension_id,
+        kind="wait" if addressee == "clock" else "confirmation",
+        addressee=addressee,
+        message="book?",
+        **given,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def decided(suspension_id: str, *, approved: bool = True) -> ev.SuspensionDecided:
+    return ev.SuspensionDecided(
+        suspension_id=suspension_id,
+        decision=ev.Decision(approved=approved),
+        assurance="embedder",
+        channel="test",
+        principal="ann",
+        digest=f"digest of {suspension_id}",
+    )
+
+
+def guard(suspension_id: str, **fields: str) -> Guard:
+    return Guard(suspension_id=suspension_id, digest=fields.get("digest", f"digest of {suspension_id}"))

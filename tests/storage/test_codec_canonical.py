@@ -1,0 +1,111 @@
+"""The one text of a JSON value: what is digested is what was meant, and its size is known without guessing."""
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import canonical_json, check_depth, digest, has_json_form, is_larger, read_json
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from tests.requirements import requirement
+from tests.support.strategies import JSON
+
+
+def shuffled(value: JsonValue) -> JsonValue:
+    """The same value with its keys inserted the other way round."""
+    if isinstance(value, dict):
+        return {key: shuffled(value[key]) for key in reversed(value)}
+    if isinstance(value, list):
+        return [shuffled(child) for child in value]
+    return value
+
+
+@requirement("canonical:one-text")
+@given(JSON)
+def test_the_order_of_keys_does_not_matter_and_the_text_reads_back(value: JsonValue) -> None:
+    """spec: approvals.md, canonical JSON"""
+    text = canonical_json(value)
+    assert canonical_json(shuffled(value)) == text and text.isascii()
+    assert canonical_json(read_json(text)) == text
+
+
+@requirement("canonical:one-text")
+@given(JSON, JSON)
+def test_different_texts_have_different_digests_and_contexts_keep_uses_apart(one: JsonValue, two: JsonValue) -> None:
+    """spec: approvals.md, the digest"""
+    assert (digest(one) == digest(two)) == (canonical_json(one) == canonical_json(two))
+    assert digest(one, context="a") != digest(one, context="b")
+
+
+@requirement("canonical:one-text")
+@given(JSON, st.integers(0, 200))
+@example("\U0001f680" * 20, 200)
+@example({"\U0001f680": None}, 17)
+@example([True, False, None], 17)
+def test_a_value_is_larger_than_a_limit_exactly_when_its_text_is(value: JsonValue, limit: int) -> None:
+    """ours: a limit that emoji slip through is none"""
+    assert is_larger(value, limit) == (len(canonical_json(value)) > limit)
+
+
+@requirement("canonical:one-text")
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}, [10**5000]])
+def test_what_has_no_json_form_is_refused(value: JsonValue) -> None:
+    """spec: approvals.md, no NaN; and a number that Python itself will not write"""
+    assert not has_json_form(value)
+    with pytest.raises(InvalidArguments):
+        canonical_json(value)
+    with pytest.raises(InvalidArguments):
+        is_larger(value, 10**9)
+
+
+@requirement("canonical:one-text")
+@given(JSON)
+@example("nan and inf are words")
+@example({"info": ["nanny"]})
+def test_whatever_has_one_is_not(value: JsonValue) -> None:
+    """ours: the quick look must not refuse"""
+    assert has_json_form(value)
+
+
+@requirement("canonical:one-text")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "NaN",
+        "[Infinity]",
+        '{"a":1,"a":2}',
+        '{"b":{"a":1,"a":1}}',
+        b"\xff",
+        "1" * 5000,
+        "'a'",
+        "1e999",
+        "[-1e999]",
+    ],
+)
+def test_text_that_is_not_one_unambiguous_json_value_is_refused(text: str | bytes) -> None:
+    """spec: approvals.md, duplicate keys refused"""
+    with pytest.raises(InvalidArguments):
+        read_json(text)
+
+
+@requirement("canonical:one-text")
+@pytest.mark.parametrize("depth", [65, 1_000, 100_000])
+def test_nesting_is_bounded_before_it_can_exhaust_the_stack(depth: int) -> None:
+    """spec: canonical, MAX_DEPTH"""
+    with pytest.raises(LimitExceeded):
+        read_json("[" * depth + "]" * depth)
+    nested: JsonValue = 1
+    for _ in range(min(depth, 900)):
+        nested = {"a": nested}
+    with pytest.raises(LimitExceeded):
+        check_depth(nested)
+
+
+@requirement("canonical:one-text")
+def test_nesting_at_the_limit_is_accepted() -> None:
+    """spec: canonical, MAX_DEPTH"""
+    assert json.dumps(read_json("[" * 64 + "]" * 64)) == "[" * 64 + "]" * 64

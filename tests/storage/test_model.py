@@ -1,0 +1,413 @@
+"""Random use of the stores against a model made of dictionaries: same answers, same refusals, same content.
+
+The model says which conditions a write breaks; a store must refuse with one of those and otherwise store. SQLite is
+used through two connections in turn, as two processes would.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, ThreadBusy, VersionConflict
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.plan import Plan, Step
+from planwarden.agent.core.state import FINISHED, Execution, new_execution
+from planwarden.agent.ports.store import Append, Guard, Header, Lease, Store, SuspensionRow
+from planwarden.storage.clock import ManualClock
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.storage.suite import LEASE_S
+
+Result = TypeVar("Result")
+
+OWNERS, THREADS = ("p1", "p2", "p3"), tuple(f"t{number}" for number in range(12))
+PLAN = Plan(steps=(Step(step_id="a", description="a", step_type="reasoning"),))
+
+
+@dataclass
+class Row:
+    execution: Execution
+    principal: str
+    created_at: float
+    updated_at: float
+    owner: str | None = None
+    fence: int = 1
+    until: float = 0.0
+    log: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
+
+    def is_owned(self, now: float) -> bool:
+        return self.owner is not None and self.until > now
+
+    @property
+    def lease(self) -> Lease | None:
+        return None if self.owner is None else Lease(self.execution.execution_id, self.owner, self.fence)
+
+
+class Model:
+    """What a store is meant to be, without any regard for speed."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.rows: dict[str, Row] = {}
+        self.questions: dict[str, SuspensionRow] = {}
+
+    def broken(self, append: Append) -> set[type[PlanwardenError]]:
+        """Every condition that the write does not meet."""
+        now, row = self.clock.now(), self.rows.get(append.execution.execution_id)
+        found: set[type[PlanwardenError]] = {GuardFailed for guard in append.guards if not self.holds(guard)}
+        if append.expected_version == 0:
+            threads = {r.execution.thread_id for r in self.rows.values() if not r.execution.is_finished}
+            if append.execution.thread_id in threads:
+                found.add(ThreadBusy)
+        elif row is None or row.execution.version != append.expected_version:
+            found.add(VersionConflict)
+        if row is not None and append.lease is not None and append.lease != row.lease:
+            found.add(LeaseLost)
+        if row is not None and append.lease is None and append.acquire and row.is_owned(now):
+            found.add(LeaseLost)
+        return found
+
+    def holds(self, guard: Guard) -> bool:
+        row = self.questions.get(guard.suspension_id)
+        if row is None or (row.status, row.digest) != ("pending", guard.digest):
+            return False
+        passed = row.expires_at is not None and row.expires_at <= self.clock.now()
+        return guard.deadline == "any" or passed == (guard.deadline == "passed")
+
+    def append(self, append: Append) -> Lease | None:
+        now, execution = self.clock.now(), append.execution
+        row = self.rows.setdefault(execution.execution_id, Row(execution, append.principal, now, now))
+        if append.lease is None and append.acquire:
+            row.fence += 1 if append.expected_version else 0
+            row.owner = append.owner
+        if append.release and (append.acquire or append.lease):
+            row.owner, row.until = None, 0.0
+        elif append.lease is not None or append.acquire:
+            row.until = now + LEASE_S
+        row.execution, row.updated_at = execution, now
+        row.log.extend(append.recorded)
+        for entry in append.recorded:
+            self._project(row, entry)
+        if execution.is_finished:
+            for name, asked in self.questions.items():
+                if asked.execution_id == execution.execution_id and asked.status == "pending":
+                    self.questions[name] = replace(asked, status="withdrawn")
+        return row.lease if (append.lease or append.acquire) and not append.release else None
+
+    def _project(self, row: Row, entry: ev.Recorded) -> None:
+        match entry.event:
+            case ev.Suspended(question=asked):
+                self.questions[asked.suspension_id] = SuspensionRow(
+                    suspension_id=asked.suspension_id,
+                    execution_id=row.execution.execution_id,
+                    thread_id=row.execution.thread_id,
+                    principal=row.principal,
+                    addressee=asked.addressee,
+                    status="pending",
+                    digest=asked.digest,
+                    created_at=entry.at,
+                    expires_at=asked.expires_at,
+                    alarm_at=asked.alarms[0].at if asked.alarms else None,
+                )
+            case ev.SuspensionRevised(question=asked):
+                known = self.questions[asked.suspension_id]
+                changed = replace(known, digest=asked.digest, expires_at=asked.expires_at)
+                self.questions[asked.suspension_id] = changed
+            case ev.SuspensionReminded(suspension_id=name, number=number):
+                left = row.execution.suspensions[name].question.alarms[number:]
+                self.questions[name] = replace(self.questions[name], alarm_at=left[0].at if left else None)
+            case ev.SuspensionDecided(suspension_id=name):
+                self.questions[name] = replace(self.questions[name], status="decided")
+            case ev.SuspensionTimedOut(suspension_id=name):
+                self.questions[name] = replace(self.questions[name], status="timed_out")
+            case ev.SuspensionWithdrawn(suspension_id=name):
+                self.questions[name] = replace(self.questions[name], status="withdrawn")
+            case _:
+                pass
+
+    def header(self, row: Row) -> Header:
+        return Header(
+            execution_id=row.execution.execution_id,
+            thread_id=row.execution.thread_id,
+            principal=row.principal,
+            status=row.execution.status,
+            version=row.execution.version,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            owner=row.owner,
+            fence=row.fence,
+            leased_until=row.until,
+        )
+
+    def due(self) -> set[str]:
+        now = self.clock.now()
+        return {name for name, at in self.waking() if at <= now}
+
+    def waking(self) -> list[tuple[str, float]]:
+        """Every moment at which a pending question wants to be looked at."""
+        pending = [q for q in self.questions.values() if q.status == "pending"]
+        return [(q.suspension_id, at) for q in pending for at in (q.expires_at, q.alarm_at) if at is not None]
+
+    def listed(self) -> list[SuspensionRow]:
+        return [q for q in self.questions.values() if q.status == "pending" and q.addressee != "clock"]
+
+
+class StoresAgainstModel(RuleBasedStateMachine):
+    @initialize()
+    def open(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = ManualClock()
+        self.model = Model(self.clock)
+        path = Path(self.folder.name) / "planwarden.db"
+        self.memory = MemoryStore(self.clock, lease_s=LEASE_S)
+        self.files = [SqliteStore.open(path, clock=self.clock, lease_s=LEASE_S) for _ in range(2)]
+        self.turn = 0
+        self.made = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            for file in self.files:
+                self.run(file.close())
+            self.loop.close()
+            self.folder.cleanup()
+
+    def run(self, awaited: Coroutine[Any, Any, Result]) -> Result:
+        return self.loop.run_until_complete(awaited)
+
+    @property
+    def stores(self) -> tuple[Store, Store]:
+        self.turn += 1
+        return self.memory, self.files[self.turn % 2]
+
+    # --- writing ---
+
+    def try_append(self, append: Append) -> None:
+        broken = self.model.broken(append)
+        expected = None if broken else self.model.append(append)
+        for store in self.stores:
+            try:
+                given = self.run(store.append(append))
+            except PlanwardenError as error:
+                assert type(error) in broken, f"{type(store).__name__} refused with {error!r}, broken: {broken}"
+            else:
+                assert not broken, f"{type(store).__name__} stored although {broken}"
+                assert given == expected
+
+    def appending(self, execution: Execution, events: Sequence[ev.Event], **fields: Any) -> Append | None:
+        """The write, or None when the events are not legal after the execution."""
+        recorded: list[ev.Recorded] = []
+        version, at = execution.version, self.clock.now()
+        for event in events:
+            try:
+                execution = apply(execution, event, at)
+            except PlanwardenError:
+                return None
+            recorded.append(ev.Recorded(execution.version, at, event))
+        return Append(execution=execution, recorded=recorded, expected_version=version, **fields)
+
+    @rule(owner=st.sampled_from(OWNERS), thread=st.sampled_from(THREADS), principal=st.sampled_from(["ann", "bob"]))
+    def create(self, owner: str, thread: str, principal: str) -> None:
+        self.made += 1
+        created = [ev.ExecutionCreated(), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a")]
+        append = self.appending(
+            new_execution(f"e{self.made}", thread),
+            created,
+            lease=None,
+            acquire=True,
+            principal=principal,
+            owner=owner,
+        )
+        assert append is not None
+        self.try_append(append)
+
+    @precondition(lambda self: self.model.rows)
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from(
+            ["ask", "ask the clock", "sleep", "answer", "time out", "remind", "revise", "cancel", "end"]
+        ),
+        holding=st.sampled_from(["lease", "lease", "old lease", "acquire", "nothing"]),
+        stale=st.integers(0, 5),
+    )
+    def write(self, data: st.DataObject, kind: str, holding: str, stale: int) -> None:
+        row = data.draw(st.sampled_from(list(self.model.rows.values())))
+        events, guards = self.events(data, row, kind)
+        execution = row.execution
+        if not stale:
+            execution = replace(execution, version=execution.version - 1)
+        lease = row.lease
+        if lease is not None and holding == "old lease":
+            lease = replace(lease, fence=lease.fence - 1)
+        is_owner = lease is not None and holding in ("lease", "old lease")
+        append = self.appending(
+            execution,
+            events,
+            lease=lease if is_owner else None,
+            acquire=not is_owner and holding != "nothing",
+            owner=data.draw(st.sampled_from(OWNERS)),
+            guards=guards,
+        )
+        if append is not None:
+            is_writer = append.lease is not None or append.acquire
+            self.try_append(replace(append, release=is_writer and append.execution.status != "running"))
+
+    def events(self, data: st.DataObject, row: Row, kind: str) -> tuple[list[ev.Event], list[Guard]]:
+        expires_at = data.draw(st.sampled_from([None, self.clock.now() + 10, self.clock.now() + 40]))
+        open_now = [found.question for found in row.execution.open_suspensions]
+        asked = data.draw(st.sampled_from(open_now)) if open_now else None
+        deadline: Literal["not passed", "passed", "any"] = data.draw(st.sampled_from(["not passed", "passed", "any"]))
+        name = asked.suspension_id if asked else data.draw(st.sampled_from([*self.model.questions, "nobody"]))
+        digest = data.draw(st.sampled_from(["digest 1", "digest 2"]))
+        guards = [Guard(suspension_id=name, digest=digest, deadline=deadline)]
+        match kind:
+            case "ask" | "ask the clock":
+                self.made += 1
+                addressee: ev.Addressee = "human" if kind == "ask" else "clock"
+                asked = _question(f"q{self.made}", addressee, expires_at)
+                if data.draw(st.booleans()):
+                    moments = (self.clock.now() + 5, self.clock.now() + 20)
+                    asked = replace(asked, alarms=tuple(ev.Alarm(kind="remind", at=at) for at in moments))
+                return [ev.Suspended(question=asked)], []
+            case "sleep":
+                return [ev.ExecutionSuspended()], []
+            case "answer":
+                return [_decided(name)], guards
+            case "time out":
+                return [ev.SuspensionTimedOut(suspension_id=name, outcome="reject")], guards
+            case "remind":
+                number = data.draw(st.sampled_from([1, 2]))
+                return [ev.SuspensionReminded(suspension_id=name, number=number, kind="remind")], guards
+            case "revise" if asked is not None:
+                changed = replace(asked, revision=asked.revision + 1, digest="digest 2", expires_at=expires_at)
+                return [ev.SuspensionRevised(question=changed, reason="edited")], guards
+            case "cancel":
+                return [ev.CancelRequested()], []
+            case _:
+                return [ev.ExecutionFailed(code="x", message="y")], []
+
+    # --- leases, time, retention ---
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data(), owner=st.sampled_from(OWNERS))
+    def claim(self, data: st.DataObject, owner: str) -> None:
+        name = data.draw(st.sampled_from([*self.model.rows, "nobody"]))
+        row, expected = self.model.rows.get(name), None
+        if row is not None and row.execution.status == "running" and not row.is_owned(self.clock.now()):
+            row.owner, row.fence, row.until = owner, row.fence + 1, self.clock.now() + LEASE_S
+            expected = row.lease
+        for store in self.stores:
+            assert self.run(store.claim(name, owner)) == expected
+
+    @precondition(lambda self: self.model.rows)
+    @rule(data=st.data(), older=st.integers(0, 1))
+    def release(self, data: st.DataObject, older: int) -> None:
+        row = data.draw(st.sampled_from(list(self.model.rows.values())))
+        if row.lease is None:
+            return
+        lease = replace(row.lease, fence=row.fence - older)
+        if not older:
+            row.owner, row.until = None, 0.0
+        for store in self.stores:
+            self.run(store.release(lease))
+
+    @rule(owner=st.sampled_from(OWNERS))
+    def renew(self, owner: str) -> None:
+        for row in self.model.rows.values():
+            if row.owner == owner and not row.execution.is_finished:
+                row.until = self.clock.now() + LEASE_S
+        for store in self.stores:
+            self.run(store.renew(owner))
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, LEASE_S]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(age=st.sampled_from([0.0, 10.0]))
+    def prune(self, age: float) -> None:
+        before = self.clock.now() - age
+        old = [n for n, r in self.model.rows.items() if r.execution.is_finished and r.updated_at < before]
+        for name in old:
+            del self.model.rows[name]
+        kept = self.model.questions.items()
+        self.model.questions = {name: asked for name, asked in kept if asked.execution_id in self.model.rows}
+        for store in self.stores:
+            assert self.run(store.prune(before)) == len(old)
+
+    # --- reading ---
+
+    @invariant()
+    def content_agrees(self) -> None:
+        if hasattr(self, "loop"):
+            for store in self.stores:
+                self.run(self._compare(store))
+
+    async def _compare(self, store: Store) -> None:
+        model, now = self.model, self.clock.now()
+        rows = list(model.rows.values())
+        assert list(await store.executions(None, 1000)) == [model.header(row) for row in rows[::-1]]
+        for row in rows[-3:]:
+            execution_id = row.execution.execution_id
+            assert await store.header(execution_id) == model.header(row)
+            assert await store.read(execution_id) == tuple(row.log)
+            assert await store.read(execution_id, 2) == tuple(row.log[2:])
+        orphaned = [r.execution.execution_id for r in rows if r.execution.status == "running" and not r.is_owned(now)]
+        assert list(await store.orphans(1000)) == orphaned
+        assert {found.suspension_id for found in await store.due(1000)} == model.due()
+        assert await _all_pages(store) == model.listed()
+        assert await store.next_deadline() == min((at for _, at in model.waking()), default=None)
+        assert {row.execution.status for row in rows if row.execution.is_finished} <= FINISHED
+
+
+async def _all_pages(store: Store) -> list[SuspensionRow]:
+    page = await store.suspensions(limit=2)
+    found = [*page.rows]
+    while page.next_cursor is not None:
+        page = await store.suspensions(limit=2, cursor=page.next_cursor)
+        found.extend(page.rows)
+    return found
+
+
+def _question(name: str, addressee: ev.Addressee, expires_at: float | None) -> ev.Question:
+    return ev.Question(
+        suspension_id=name,
+        kind="wait" if addressee == "clock" else "plan",
+        addressee=addressee,
+        message="?",
+        digest="digest 1",
+        expires_at=expires_at,
+    )
+
+
+def _decided(name: str) -> ev.SuspensionDecided:
+    return ev.SuspensionDecided(
+        suspension_id=name,
+        decision=ev.Decision(approved=True),
+        assurance="embedder",
+        channel="test",
+        principal="ann",
+    )
+
+
+@requirement("store:model")
+def test_every_store_agrees_with_a_model_of_dictionaries() -> None:
+    """spec: style, 34"""
+    run_state_machine_as_test(
+        StoresAgainstModel, settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+    )

@@ -1,0 +1,178 @@
+"""An inbox worth looking at: questions of every kind on a real port, for tests in a browser and for the pictures in docs."""
+
+import os
+import shutil
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.launcher import pairing_url, serve_app
+from planwarden.server.inbox.site import Site
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import Policy
+from tests.support.wardens import Ledger, plan, tool_step, warden
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--no-first-run",
+    "--metrics-recording-only",
+)
+
+
+def chromium() -> str | None:
+    """The browser of this machine."""
+    return os.environ.get("CHROMIUM") or next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    )
+
+
+def office(ledger: Ledger) -> list[object]:
+    """Tools of an office; what they do is one line in the ledger."""
+
+    @planwarden.tool(risk="read", effect="read")
+    async def crm_find(older_than_days: int) -> dict[str, JsonValue]:
+        """Find records that nobody has touched for a while."""
+        return {"ids": [4021, 4077, 4130, 4188], "names": ["Acme Ltd", "Borealis", "Cobalt & Sons", "Dune"]}
+
+    @planwarden.tool
+    async def crm_delete(ids: list[int], reason: str = "stale", notify: bool = False) -> dict[str, JsonValue]:
+        """Delete records for ever."""
+        ledger.lines.append(f"crm_delete {ids} {reason} {notify}")
+        return {"deleted": len(ids)}
+
+    @planwarden.tool
+    async def send_mail(
+        to: str, subject: str, body: str, priority: Literal["low", "normal", "high"] = "normal", copies: int = 1
+    ) -> str:
+        """Send a letter to a customer."""
+        ledger.lines.append(f"send_mail {to} {subject} {priority} {copies}")
+        return "sent"
+
+    @planwarden.tool(risk="critical")
+    async def deploy(service: str, version: str, regions: list[str]) -> str:
+        """Put a version into production."""
+        ledger.lines.append(f"deploy {service} {version}")
+        return "deployed"
+
+    @planwarden.tool
+    async def pay_invoice(invoice: str, amount: float, currency: str, account: str) -> str:
+        """Pay an invoice."""
+        ledger.lines.append(f"pay_invoice {invoice} {amount}")
+        return "paid"
+
+    return [crm_find, crm_delete, send_mail, deploy, pay_invoice]
+
+
+BODY = "Dear customer,\n\nyour account has been idle for a year.\nIt will be closed on 1 December unless you log in.\n\nKind regards"
+FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["region", "count"],
+    "properties": {
+        "region": {"type": "string", "enum": ["eu-west", "us-east", "ap-south"], "description": "Where it goes first"},
+        "count": {"type": "integer", "minimum": 1, "maximum": 50, "description": "How many machines"},
+        "dry_run": {"type": "boolean", "description": "Only show what would happen"},
+        "note": {"type": "string", "description": "For the change log"},
+    },
+}
+
+CLEAN_UP = (
+    tool_step("find", "crm_find", {"older_than_days": 400}),
+    tool_step(
+        "delete", "crm_delete", {"ids": {"$from": "find", "pointer": "/ids"}}, description="Delete the stale records"
+    ),
+)
+LETTER = tool_step(
+    "mail",
+    "send_mail",
+    {"to": "team@acme.example", "subject": "Your account will be closed", "body": BODY},
+    description="Tell the customer before the account is closed",
+)
+PAY = tool_step(
+    "pay", "pay_invoice", {"invoice": "2026-1187", "amount": 1840.5, "currency": "EUR", "account": "DE89 3704"}
+)
+DEPLOY = tool_step(
+    "ship", "deploy", {"service": "checkout", "version": "4.12.0", "regions": ["eu-west-1", "us-east-1"]}
+)
+ASK = tool_step("ask", "requestInput", {"message": "Where should the new workers go?", "form": FORM})
+HOSTILE = tool_step(
+    "ask",
+    "displayConfirmation",
+    {
+        "action": "All done. \u202e[Approve]\u202c\u200b Press <b>Approve</b> to finish.\n\n\nTool: nothing",
+        "details": {"rows": 12},
+    },
+)
+
+
+@dataclass
+class Scene:
+    """A served inbox."""
+
+    warden: planwarden.Warden
+    site: Site
+    url: str
+    ledger: Ledger
+
+    async def link(self, name: str = "ann", target: str = "/inbox") -> str:
+        codes = await self.site.access().make_codes(name, "terminal")
+        return pairing_url(self.url, codes.link, target)
+
+    async def ask(self, *steps: dict[str, JsonValue], goal: str | None = None) -> str:
+        """Run a plan up to its question; gives the question's id."""
+        execution = await self.warden.execute_plan(plan(*steps), goal=goal)
+        return execution.suspensions[0].suspension_id
+
+    async def fill(self) -> dict[str, str]:
+        """Questions of every kind; gives their ids."""
+        return {
+            "delete": await self.ask(*CLEAN_UP, goal="Clean the CRM of records that nobody has touched for a year"),
+            "mail": await self.ask(LETTER, goal="Close idle accounts"),
+            "pay": await self.ask(PAY),
+            "deploy": await self.ask(DEPLOY, goal="Release checkout 4.12"),
+            "form": await self.ask(ASK, goal="Release checkout 4.12"),
+            "hostile": await self.ask(HOSTILE),
+        }
+
+
+@asynccontextmanager
+async def scene(tools: Sequence[object] = ()) -> AsyncGenerator[Scene]:
+    """An inbox that listens on a free loopback port."""
+    ledger = Ledger()
+    settings = Settings(home=Path("/nonexistent"), policy=Policy(quorum=2))
+    listener = socket.create_server(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listener.getsockname()[1]}"
+    async with warden(tools=[*office(ledger), *tools], settings=settings) as made:
+        site = Site(service=lambda: made.service, home=Path("/nonexistent"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve_app, inbox_app(site, lambda: {host}), listener)
+            yield Scene(made, site, f"http://{host}/inbox", ledger)
+            tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def launched(path: str) -> AsyncGenerator["Browser"]:
+    """The machine's own Chromium; nothing is downloaded."""
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=list(FLAGS), headless=True)
+        try:
+            yield browser
+        finally:
+            await browser.close()

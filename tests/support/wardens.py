@@ -1,0 +1,131 @@
+"""What tests of the engine's behaviour share: a warden on a memory store, scripted models, tools that keep a ledger."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.store import Store
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
+
+
+@dataclass
+class Gate:
+    """A tool that says when it started and goes on when it is told to."""
+
+    started: anyio.Event = field(default_factory=anyio.Event)
+    opened: anyio.Event = field(default_factory=anyio.Event)
+
+    def tool(self) -> object:
+        @planwarden.tool(risk="read", effect="read")
+        async def gate() -> str:
+            """Waits."""
+            self.started.set()
+            await self.opened.wait()
+            return "through"
+
+        return gate
+
+
+@dataclass
+class Ledger:
+    """Append-only record of the effects that really happened."""
+
+    lines: list[str] = field(default_factory=list[str])
+
+    def tools(self) -> list[object]:
+        """`find` (read), `note` (effect, read risk), `erase` (effect, dangerous), `broken` (raises)."""
+
+        @planwarden.tool(name="find", risk="read", effect="read")
+        async def find(topic: str, limit: int = 3) -> dict[str, JsonValue]:
+            """Find ids for a topic."""
+            return {"ids": list(range(1, limit + 1)), "topic": topic}
+
+        @planwarden.tool(name="note", risk="read")
+        async def note(text: str) -> dict[str, JsonValue]:
+            """Write a line."""
+            self.lines.append(f"note {text}")
+            return {"written": text}
+
+        @planwarden.tool(name="erase")
+        async def erase(ids: list[int]) -> dict[str, JsonValue]:
+            """Delete records."""
+            self.lines.append(f"erase {ids}")
+            return {"erased": len(ids)}
+
+        @planwarden.tool(name="broken", risk="read", effect="read")
+        async def broken() -> dict[str, JsonValue]:
+            """Always fails."""
+            raise RuntimeError("the machine is on fire")
+
+        return [find, note, erase, broken]
+
+
+@asynccontextmanager
+async def warden(
+    ledger: Ledger | None = None,
+    *,
+    script: Sequence[JsonValue] | None = None,
+    tools: Sequence[object] = (),
+    store: Store | None = None,
+    settings: Settings | None = None,
+    model: Model | None = None,
+) -> AsyncGenerator[planwarden.Warden]:
+    """A warden without a disk; scripted when a script is given, else the caller thinks, unless there is a model."""
+    model = model or (CallerModel() if script is None else ScriptedModel({"replies": list(script)}))
+    given = [*(ledger.tools() if ledger else []), *tools]
+    home = Path("/nonexistent")
+    made = planwarden.Warden(
+        settings=settings or Settings(home=home), model=model, tools=given, store=store or MemoryStore()
+    )
+    async with made:
+        yield made
+
+
+def tool_step(step_id: str, tool: str, arguments: JsonValue = None, **extra: JsonValue) -> dict[str, JsonValue]:
+    """A step with one explicit call."""
+    return {
+        "id": step_id,
+        "description": f"use {tool}",
+        "requiredTools": [tool],
+        "toolCalls": [{"toolName": tool, "arguments": arguments or {}}],
+        **extra,
+    }
+
+
+def asked_step(step_id: str, *tools: str, **extra: JsonValue) -> dict[str, JsonValue]:
+    """A step whose calls the model has to make."""
+    return {"id": step_id, "description": f"use {', '.join(tools)}", "requiredTools": list(tools), **extra}
+
+
+def plan(*steps: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {"todoList": list(steps)}
+
+
+def calls(*named: tuple[str, dict[str, JsonValue]], content: str | None = None) -> dict[str, JsonValue]:
+    """A scripted reply that calls tools."""
+    reply: dict[str, JsonValue] = {"toolCalls": [{"toolName": n, "arguments": a} for n, a in named]}
+    if content is not None:
+        reply["content"] = content
+    return {"when": {"purpose": "step"}, "reply": reply}
+
+
+def says(content: str, purpose: str = "step") -> dict[str, JsonValue]:
+    """A scripted reply in prose."""
+    return {"when": {"purpose": purpose}, "reply": {"content": content}}
+
+
+def confirm(step_id: str, action: str = "go on?", **extra: JsonValue) -> dict[str, JsonValue]:
+    return tool_step(step_id, "displayConfirmation", {"action": action}, **extra)
+
+
+def statuses(execution: planwarden.Execution) -> dict[str, str]:
+    return {step.id: step.status for step in execution.steps}

@@ -1,0 +1,238 @@
+"""Downstream servers that mean harm, or have lost their mind: each takes nothing but its own tools with it."""
+
+import resource
+from pathlib import Path
+
+import anyio
+import pytest
+
+import planwarden
+from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
+from planwarden.tools.downstream.transports.stdio import Lines, Oversized
+from tests.requirements import requirement
+from tests.tools.downstream.support import Place, approved, called, error_of, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, settings="[servers.bad]\ntrusted = true\n[servers.good]\ntrusted = true\n")
+
+
+async def others_still_work(warden: planwarden.Warden) -> None:
+    """The tools of the well-behaved server and our own answer, and soon."""
+    with anyio.fail_after(20):
+        assert (await called(warden, "good_echo", {"text": "x"})).status == "completed"
+        assert (await called(warden, "calculator", {"expression": "1+1"})).status == "completed"
+
+
+def reason(warden: planwarden.Warden) -> str:
+    [found] = [found for found in warden.downstream.health() if found.name == "bad"]
+    return f"{found.health}: {found.reason}"
+
+
+@requirement("downstream:alone")
+async def test_a_server_that_never_answers_is_down_in_time(place: Place) -> None:
+    """spec: issue, hangs"""
+    place.settings = place.settings.replace("[servers.bad]\n", "[servers.bad]\nstart_timeout_s = 0.5\n")
+    place.serve(bad="silent", good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        assert reason(warden) == "down: it did not answer within 0.5 s"
+        await others_still_work(warden)
+
+
+@requirement("downstream:alone")
+async def test_a_server_that_breaks_at_once_is_down_and_its_complaint_is_kept(place: Place) -> None:
+    """ours"""
+    place.serve(bad="breaks", good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        [found] = [found for found in warden.downstream.health() if found.name == "bad"]
+        assert found.reason == "its process ended with exit code 7" and found.log is not None
+        assert await anyio.Path(found.log).read_text(encoding="utf-8") == "no such key\n"
+        assert "no such key" not in found.reason
+        await others_still_work(warden)
+
+
+@requirement("downstream:alone")
+async def test_garbage_between_messages_is_dropped(place: Place) -> None:
+    """spec: issue, garbage on stdout"""
+    place.serve(bad="garbage", good="good")
+    async with place.warden() as warden:
+        assert (await called(warden, "bad_echo", {"text": "x"})).steps[0].result == {"said": "x"}
+        await others_still_work(warden)
+
+
+@requirement("downstream:bounded")
+async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_not_our_memory(place: Place) -> None:
+    """spec: issue, 200 MB line"""
+    place.serve(bad="huge", good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert "the answer is larger than" in error_of(await called(warden, "bad_echo", {"text": "x"}))
+        execution = await approved(warden, await called(warden, "bad_note", {"text": "x"}))
+        assert execution.suspensions[0].kind == "reconcile"
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+        assert reason(warden) == "ready: None"
+        await others_still_work(warden)
+
+
+@requirement("downstream:bounded")
+async def test_a_line_without_end_and_without_a_name_ends_the_connection(place: Place) -> None:
+    """spec: issue, 200 MB line"""
+    place.serve(bad="huge_nameless", good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        assert "wrote a line of more than" in error_of(await called(warden, "bad_echo", {"text": "x"}))
+        await others_still_work(warden)
+
+
+@requirement("downstream:bounded")
+@pytest.mark.parametrize(
+    ("manner", "tools", "why"),
+    [
+        ("many", 0, "the answer is larger than 8388608 bytes"),
+        ("several", 1_000, "it lists more than 1000 tools"),
+        ("endless", 100, "its listing has more than 100 pages"),
+        ("circle", 2, "comes back to a page"),
+        ("half", 0, "tools.1.inputSchema: Field required"),
+    ],
+)
+async def test_a_listing_without_measure_is_cut_off_and_says_so(
+    place: Place, manner: str, tools: int, why: str
+) -> None:
+    """spec: issue, 100,000 tools and an endless cursor"""
+    place.serve(bad=manner, good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        assert why in reason(warden)
+        assert sum(1 for found in warden.tools.definitions() if found.source == "bad") == tools
+        await others_still_work(warden)
+
+
+@requirement("downstream:bounded")
+async def test_a_storm_of_changes_is_a_few_listings(place: Place) -> None:
+    """spec: issue, list_changed storm"""
+    place.serve(bad="storm")
+    async with place.warden() as warden:
+        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
+        await until(lambda: place.ledger.count("list") >= 2)
+        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
+        assert place.ledger.count("list") <= 3
+
+
+async def test_questions_of_a_server_are_refused_and_never_reach_a_model(place: Place) -> None:
+    """ours: elicitation, sampling and roots are not offered"""
+    place.serve(bad="asks", good="good")
+    async with place.warden() as warden:
+        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
+        await until(lambda: any(line.startswith("refused") for line in place.ledger))
+        await others_still_work(warden)
+        assert (await warden.list_suspensions()).total == 0
+
+
+@requirement("downstream:schema-cost")
+async def test_catastrophic_patterns_and_references_stall_nothing(place: Place) -> None:
+    """spec: issue, catastrophic pattern"""
+    place.serve(bad="pattern", good="good")
+    async with place.warden() as warden:
+        with anyio.fail_after(20):
+            assert "does not fit its output schema" in error_of(await called(warden, "bad_match"))
+        assert [found.name for found in warden.tools.definitions() if found.source == "bad"] == ["bad_match"]
+        assert "following its references" in reason(warden)
+        await others_still_work(warden)
+
+
+@requirement("downstream:alone")
+async def test_a_server_that_leaves_after_each_listing_is_not_started_again_and_again(place: Place) -> None:
+    """ours: back-off"""
+    place.serve(bad="leaves", good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        await until(lambda: reason(warden).startswith("down"))
+        await others_still_work(warden)
+        assert sum(1 for line in place.ledger if line.startswith("start")) <= 4
+
+
+@requirement("downstream:risk")
+async def test_hints_of_a_server_that_is_not_trusted_lower_nothing(place: Place) -> None:
+    """spec: issue, lies about annotations"""
+    place.settings = ""
+    place.serve(bad="liar")
+    async with place.warden() as warden:
+        execution = await called(warden, "bad_wipe")
+        assert execution.status == "suspended" and execution.suspensions[0].risk == "dangerous"
+        assert {found.risk for found in warden.tools.definitions() if found.source == "bad"} == {"dangerous"}
+
+
+@requirement("downstream:names")
+async def test_names_that_would_shadow_or_confuse_are_marked(place: Place) -> None:
+    """spec: issue, shadowing and confusable names"""
+    place.configure({"d": place.entry("names"), "d_other": place.entry("good")})
+    async with place.warden() as warden:
+        await warden.search_tools()
+        known = warden.tools.get("displayConfirmation")
+        assert known is not None and known.source == "builtin"
+        theirs = warden.tools.get("d_other_note")
+        assert theirs is not None and theirs.source == "d_other"
+        marked = [found.name for found in warden.tools.definitions() if found.source == "d"]
+        assert "d_displayConfirmation" in marked and "d_read" not in marked and len(marked) == 9
+
+
+@requirement("downstream:words")
+async def test_instructions_in_descriptions_and_results_are_data(place: Place) -> None:
+    """spec: issue, instructions in results"""
+    place.serve(bad="words", good="good")
+    async with place.warden() as warden:
+        [line] = (await warden.search_tools("say")).tools
+        assert line.description.isprintable() and "\\u001b" in line.description
+        execution = await called(warden, "bad_say")
+        result = execution.steps[0].result
+        assert isinstance(result, str) and result.startswith("TOOL_CALLS")
+        assert [call.tool_name for call in execution.steps[0].actual_tool_calls] == ["bad_say"]
+        assert place.ledger.count("note") == 0
+
+
+@requirement("downstream:bounded")
+async def test_a_server_that_only_complains_fills_no_disk_and_no_terminal(
+    place: Place, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """spec: issue, security: stderr never on our output"""
+    place.serve(bad="complains", good="good")
+    async with place.warden() as warden:
+        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
+        await others_still_work(warden)
+    logs = list((place.home / "downstream").glob("*.log"))
+    assert logs and all(log.stat().st_size <= MAX_LOG_BYTES and log.stat().st_mode & 0o077 == 0 for log in logs)
+    assert "\x1b" not in logs[0].read_text(encoding="utf-8")
+    out, err = capfd.readouterr()
+    assert "no\\u202e" not in out + err and "\x1b" not in out + err
+
+
+def test_lines_hold_no_more_than_their_limit_and_know_both_ends() -> None:
+    """ours"""
+    lines = Lines(1_000)
+    found = lines.feed(b'short\n{"jsonrpc":"2.0","id":7,"result":{"x":"')
+    for _ in range(100):
+        assert lines.feed(b"y" * 10_000) == []
+    [_, long, after] = [*found, *lines.feed(b'"}}\nafter\n')]
+    assert found == [b"short"] and after == b"after"
+    assert isinstance(long, Oversized) and long.request_id == 7 and len(long.head) + len(long.tail) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (b'{"jsonrpc":"2.0","id":5,"result":{"id":9,"x":"%s"}}', 5),
+        (b'{"result":{"id":9,"x":"%s"},"jsonrpc":"2.0","id":6}', 6),
+        (b'{"result":{"x":"%s"},"id":8,"jsonrpc":"2.0"}', None),
+        (b'{"jsonrpc":"2.0","method":"x","params":{"id":9,"x":"%s"}}', None),
+    ],
+)
+def test_the_request_of_an_answer_that_is_too_large_is_found_at_either_end(line: bytes, wanted: int | None) -> None:
+    """ours: SDKs write the id first or last"""
+    [found] = Lines(1_000).feed(line.replace(b"%s", b"z" * 5_000) + b"\n")
+    assert isinstance(found, Oversized) and found.request_id == wanted

@@ -1,0 +1,309 @@
+"""Downstream servers that want a login: a person gives it once, plans use it, and its secrets stay in one file."""
+
+import io
+import json
+import logging
+import re
+import stat
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from planwarden.agent.common.errors import ToolError, UsageError
+from planwarden.server.cli.commands import login as commands_login
+from planwarden.server.cli.commands.login import Opens, found, logged_in
+from planwarden.server.cli.home import Home
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.downstream.login.issuer import AccessError, check_address
+from planwarden.tools.downstream.login.tokens import LoginFile
+from tests.requirements import requirement
+from tests.server.cli.support import Cli, on_terminal
+from tests.server.cli.support import Terminal as Pty
+from tests.support.doubles.hostile_http import http_double
+from tests.support.doubles.login_server import LoginServer
+from tests.tools.downstream.support import Place, called, error_of
+
+pytestmark = pytest.mark.anyio
+
+
+def home_of(place: Place) -> Home:
+    return Home.load(place.home, None, environment=place.environment)
+
+
+def file_of(place: Place) -> LoginFile:
+    return found(home_of(place).downstream, "d")[1]
+
+
+async def log_in(place: Place, opens: Opens) -> bool:
+    config, file = found(home_of(place).downstream, "d")
+    with anyio.fail_after(60):
+        return await logged_in(config, file, opens)
+
+
+def expire(place: Place) -> None:
+    """The stored token has ended a while ago."""
+    file = file_of(place)
+    file.save(file.load().model_copy(update={"expires_at": 1.0}))
+
+
+@requirement("downstream:login")
+async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place: Place, server: LoginServer) -> None:
+    """ours: no browser from a plan"""
+    async with place.warden() as warden:
+        with pytest.raises(UsageError, match="d_note"):
+            await called(warden, "d_note")
+        [health] = warden.downstream.health()
+        assert (
+            health.reason is not None
+            and f"it wants a login: run `planwarden --home {place.home} login d`" in health.reason
+        )
+    assert server.asked == {} and len(server.seen) == 1
+
+
+@requirement("downstream:login")
+async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
+    place: Place, server: LoginServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ours: secrets"""
+    caplog.set_level(logging.DEBUG)
+    assert await log_in(place, server.visit)
+    store = SqliteStore.open(place.home / "planwarden.db")
+    try:
+        async with place.warden(store) as warden:
+            execution = await called(warden, "d_note")
+            assert execution.status == "completed" and execution.steps[0].result == "noted"
+    finally:
+        await store.close()
+    holders = [path for path in place.home.rglob("*") if path.is_file() and b"-secret-" in path.read_bytes()]
+    assert [path.suffix for path in holders] == [".login"]
+    assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
+    assert stat.S_IMODE(holders[0].parent.stat().st_mode) == 0o700
+    assert not any("-secret-" in record.getMessage() for record in caplog.records)
+    assert "-secret-" not in repr(execution)
+
+
+@requirement("downstream:login")
+async def test_a_token_that_ended_is_refreshed_once_and_kept_for_the_next_process(
+    place: Place, server: LoginServer
+) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    expire(place)
+    async with place.warden() as warden, anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(called, warden, "d_note")
+    assert server.asked["/token"] == 2 and server.asked["/authorize"] == 1
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
+    assert server.asked["/token"] == 2 and server.seen[-1].startswith("Bearer access-secret-")
+
+
+@requirement("downstream:login")
+async def test_a_refused_token_is_refreshed_and_when_that_fails_a_person_has_to_log_in_again(
+    place: Place, server: LoginServer
+) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
+        server.valid.clear()
+        assert (await called(warden, "d_note")).status == "completed"
+        server.valid.clear()
+        server.refreshing.clear()
+        assert f"run `planwarden --home {place.home} login d`" in error_of(await called(warden, "d_note"))
+        assert server.asked["/authorize"] == 1
+        await log_in(place, server.visit)
+        assert (await called(warden, "d_note")).status == "completed"
+
+
+@requirement("downstream:login")
+async def test_a_token_that_another_process_refreshed_is_used(place: Place, server: LoginServer) -> None:
+    """ours: rotation"""
+    await log_in(place, server.visit)
+    async with place.warden() as one, place.warden() as other:
+        assert (await called(one, "d_note")).status == "completed"
+        server.valid.clear()
+        assert (await called(other, "d_note")).status == "completed"
+        refreshed = server.asked["/token"]
+        assert (await called(one, "d_note")).status == "completed"
+        assert server.asked["/token"] == refreshed
+
+
+@requirement("downstream:login")
+async def test_a_login_that_is_refused_or_abandoned_leaves_the_one_before(place: Place, server: LoginServer) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    before = file_of(place).load()
+    server.says_no = True
+    with pytest.raises(ToolError, match="said no: access_denied"):
+        await log_in(place, server.visit)
+    assert file_of(place).load() == before
+
+
+@requirement("downstream:login")
+async def test_only_the_answer_to_this_very_login_counts(place: Place, server: LoginServer) -> None:
+    """ours: anything on this machine reaches the address that the browser comes back to"""
+    statuses: list[int] = []
+
+    async def visit(url: str) -> None:
+        back = httpx2.URL(url).params["redirect_uri"]
+        async with httpx2.AsyncClient() as stranger:
+            for state in ("", "?code=theirs", "?code=theirs&state=guess"):
+                statuses.append((await stranger.get(back + state)).status_code)
+        await server.visit(url)
+
+    assert await log_in(place, visit)
+    assert statuses == [400, 400, 400] and server.asked["/token"] == 1
+
+
+@requirement("downstream:login")
+async def test_the_token_goes_to_no_other_address(place: Place, server: LoginServer) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    place.settings = '[tools."d_good"]\nrisk = "read"\n'
+    async with http_double() as other:
+        place.configure({"d": {"url": other.url}})
+        async with place.warden() as warden:
+            assert (await called(warden, "d_good")).status == "completed"
+        assert not any("authorization" in headers for headers in other.headers)
+
+
+@requirement("downstream:login")
+async def test_an_authorization_server_without_https_gets_nothing(place: Place, server: LoginServer) -> None:
+    """spec: basic/authorization, communication security"""
+    server.issuer_host = "http://login.example.com"
+    with pytest.raises(ToolError, match=r"not at an https address of the net: http://login\.example\.com/token"):
+        await log_in(place, server.visit)
+
+
+@requirement("downstream:login")
+@pytest.mark.parametrize(
+    ("server_url", "url", "is_allowed"),
+    [
+        ("https://a.example", "https://b.example/token", True),
+        ("https://a.example", "http://b.example/token", False),
+        ("https://a.example", "http://127.0.0.1:8000/token", False),
+        ("https://a.example", "https://localhost/token", False),
+        ("http://127.0.0.1:1/mcp", "http://localhost:2/token", True),
+        ("http://127.0.0.1:1/mcp", "https://b.example/token", True),
+        ("https://a.example", "file:///etc/passwd", False),
+    ],
+)
+def test_a_server_of_the_net_sends_nobody_to_what_listens_here(server_url: str, url: str, is_allowed: bool) -> None:
+    """ours: server-side request forgery by metadata"""
+    with nullcontext() if is_allowed else pytest.raises(AccessError):
+        check_address(url, server_url)
+
+
+@requirement("downstream:login")
+async def test_further_rights_are_asked_for_by_the_next_login_beside_the_old_ones(
+    place: Place, server: LoginServer
+) -> None:
+    """spec: basic/authorization, scope challenge"""
+    server.wants_more = True
+    await log_in(place, server.visit)
+    async with place.warden() as warden:
+        assert f"wants further rights: run `planwarden --home {place.home} login d`" in error_of(
+            await called(warden, "d_note")
+        )
+        await log_in(place, server.visit)
+        assert (await called(warden, "d_note")).status == "completed"
+    assert [set(scope.split()) for scope in server.scopes] == [{"read"}, {"read", "write"}]
+
+
+@requirement("downstream:login")
+async def test_a_server_that_answers_everybody_gets_no_login(place: Place, server: LoginServer) -> None:
+    """ours"""
+    server.is_open = True
+    assert not await log_in(place, server.visit)
+    assert file_of(place).load().tokens is None
+
+
+@requirement("downstream:login")
+async def test_a_client_registered_by_hand_is_used_with_its_secret_from_the_environment(
+    place: Place, server: LoginServer
+) -> None:
+    """spec: basic/authorization, preregistration"""
+    place.settings = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
+    place.configure({"d": {"url": server.url}})
+    with pytest.raises(UsageError, match="environment variable 'KEY' is not set"):
+        await log_in(place, server.visit)
+    place.environment["KEY"] = "s"
+    assert await log_in(place, server.visit)
+    assert server.asked["/register"] == 0 and file_of(place).load().client is None
+
+
+@requirement("downstream:login")
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
+async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(place: Place, server: LoginServer) -> None:
+    """ours: a real process on a terminal, and a plan after it"""
+
+    def shown() -> tuple[Pty, str]:
+        cli = Cli(place.home, None)
+        terminal = on_terminal(cli, "login", "d", "--no-open")
+        terminal.expect("&code_challenge_method=S256")
+        terminal.expect("\n")
+        [url] = re.findall(r"http://127\.0\.0\.1:\d+/authorize\S+", terminal.plain)
+        return terminal, url
+
+    terminal, url = await anyio.to_thread.run_sync(shown)
+    try:
+        await server.visit(url)
+        assert await anyio.to_thread.run_sync(terminal.finish) == 0
+    finally:
+        terminal.close()
+    assert "Logged in; plans can use server d now." in terminal.plain
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
+
+
+@requirement("downstream:login")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("x", "there is no server 'x'; configured: 'd', 'local', 'keyed', 'plain'"),
+        ("local", "a program of this machine"),
+        ("keyed", "Authorization header under headers"),
+        ("plain", "in the clear"),
+        ("d", "in a terminal"),
+    ],
+)
+def test_the_command_says_why_there_is_nothing_to_log_in_to(tmp_path: Path, name: str, why: str) -> None:
+    """ours"""
+    url = "https://tracker.example.com/mcp"
+    entries = {
+        "d": {"url": url},
+        "local": {"command": "x"},
+        "keyed": {"url": url, "headers": {"authorization": "x"}},
+        "plain": {"url": "http://tracker.example.com/mcp"},
+    }
+    (tmp_path / "planwarden.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    home = Home.load(tmp_path, None, environment={})
+    with pytest.raises(UsageError, match=why):
+        commands_login.login(home, Terminal(io.StringIO(), io.StringIO()), name, opens=True)
+
+
+@requirement("downstream:login")
+async def test_a_login_is_forgotten_on_demand(place: Place, server: LoginServer) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    home = home_of(place)
+    assert await anyio.to_thread.run_sync(commands_login.forget, home, "d")
+    assert not await anyio.to_thread.run_sync(commands_login.forget, home, "d")
+    assert not [path for path in place.home.rglob("*") if path.suffix == ".login"]
+
+
+@requirement("downstream:results")
+async def test_a_result_without_a_type_is_complete(place: Place, server: LoginServer) -> None:
+    """spec: basic, resultType; the server speaks 2026-07-28 and leaves it out"""
+    server.is_open = True
+    place.settings += 'effect = "effect"\n'
+    place.configure({"d": {"url": server.url}})
+    async with place.warden() as warden:
+        execution = await called(warden, "d_note")
+        assert execution.status == "completed" and execution.suspensions == ()

@@ -1,0 +1,454 @@
+"""Logins with servers that lie, dawdle or want more than they should: nothing is lost, nothing leaks, the reason is told."""
+
+import gzip
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpx2
+import pytest
+from mcp.shared.auth import OAuthToken
+from starlette.responses import JSONResponse, Response
+
+from planwarden.agent.common.errors import ToolError
+from planwarden.server.settings.catalogue import program
+from planwarden.server.settings.configuration import home_folder
+from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.connection import Pace
+from planwarden.tools.downstream.login import issuer
+from planwarden.tools.downstream.login.issuer import AccessError, OwnRequests, check_address, is_local
+from planwarden.tools.downstream.login.tokens import Keeper, redirect_port
+from planwarden.tools.downstream.login.transport import LoginTransport
+from planwarden.tools.downstream.servers import Downstream
+from planwarden.tools.registry import Registry
+from tests.requirements import requirement
+from tests.server.cli.support import Cli, on_terminal
+from tests.support.doubles.login_server import LoginServer, login_server
+from tests.tools.downstream.support import Place, called, error_of, until
+from tests.tools.downstream.test_login import expire, file_of, home_of, log_in
+
+pytestmark = [pytest.mark.anyio, requirement("downstream:login")]
+METADATA = "/.well-known/oauth-authorization-server"
+RESOURCE = "/.well-known/oauth-protected-resource/mcp"
+CLIENT = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
+
+
+def config_of(place: Place) -> ServerConfig:
+    return home_of(place).downstream.configs[0]
+
+
+async def failing(place: Place, server: LoginServer) -> str:
+    """What the person reads when the login fails."""
+    with pytest.raises(ToolError) as caught:
+        await log_in(place, server.visit)
+    assert "-secret-" not in caught.value.message and caught.value.__cause__ is None
+    return caught.value.message
+
+
+@pytest.mark.parametrize("iss", ["https://honest.example", ""])
+async def test_an_answer_from_another_authorization_server_is_refused(
+    place: Place, server: LoginServer, iss: str
+) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc9207#section-2.4, mix-up"""
+    server.told["/authorize"] = {"iss": iss}
+    assert "iss" in await failing(place, server)
+    assert server.asked["/token"] == 0 and file_of(place).load().tokens is None
+
+
+async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
+    place: Place, server: LoginServer
+) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc8707"""
+    server.told[RESOURCE] = {"resource": "https://bank.example/mcp"}
+    assert "does not match" in await failing(place, server)
+    assert server.asked["/authorize"] == 0
+
+
+async def test_what_the_authorization_server_says_moves_nothing_on_the_terminal(
+    place: Place, server: LoginServer
+) -> None:
+    """ours"""
+    server.says_no = True
+    server.told["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
+    said = await failing(place, server)
+    assert said.isprintable() and "\u202e" not in said and "said no: no" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "why"),
+    [
+        ("/token", JSONResponse({"refresh_token": "refresh-secret-0"}), "no token that can be used"),
+        ("/token", JSONResponse({"error": "invalid_grant", "note": "code-secret-0"}, 400), "400 (invalid_grant)"),
+        ("/token", JSONResponse({"access_token": "access-secret-\n"}), "no token that can be used"),
+        ("/token", JSONResponse({"access_token": "access-secret-\u1234"}), "no token that can be used"),
+        ("/token", Response('{"access_token": "access-secret-0", "expires_in": 1' + "0" * 400 + "}"), "OverflowError"),
+        ("/register", JSONResponse({"client_secret": "client-secret-0"}, 201), "does not register planwarden"),
+        ("/register", JSONResponse({"error": "invalid_redirect_uri"}, 400), "400 (invalid_redirect_uri)"),
+    ],
+)
+async def test_a_strange_answer_fails_the_login_and_is_not_quoted(
+    place: Place, server: LoginServer, path: str, answer: Response, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ours: secrets"""
+    caplog.set_level(logging.DEBUG)
+    server.broken[path] = answer
+    assert why in await failing(place, server)
+    assert "-secret-" not in caplog.text
+    assert file_of(place).load().tokens is None
+
+
+@pytest.mark.parametrize("path", [RESOURCE, METADATA, "/token"])
+@pytest.mark.parametrize("is_packed", [True, False])
+async def test_an_answer_without_measure_is_cut_off(
+    place: Place, server: LoginServer, path: str, is_packed: bool
+) -> None:
+    """ours: a small packed answer can be a large one"""
+    body = b"[" + b" " * 50_000_000
+    packed = {"content-encoding": "gzip"} if is_packed else {}
+    server.broken[path] = Response(gzip.compress(body) if is_packed else body, headers=packed)
+    assert f"larger than {issuer.MAX_ANSWER_BYTES} bytes" in await failing(place, server)
+
+
+async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: every byte comes within the limit for one read"""
+    monkeypatch.setattr(issuer, "TIMEOUT_S", 0.2)
+
+    class Dripping(Response):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            with anyio.move_on_after(8):
+                while True:
+                    await send({"type": "http.response.body", "body": b" ", "more_body": True})
+                    await anyio.sleep(0.01)
+
+    server.broken[METADATA] = Dripping()
+    assert "did not answer within 0.2 s" in await failing(place, server)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("/authorize#fragment", "not one that OAuth knows"), ("/authorize?state=mine", "not one that OAuth knows")],
+)
+async def test_an_address_that_would_never_come_back_is_not_opened(
+    place: Place, server: LoginServer, path: str, why: str
+) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
+    server.told[METADATA] = {"authorization_endpoint": server.root + path}
+    assert why in await failing(place, server)
+
+
+async def test_what_the_endpoints_address_asks_for_is_kept(place: Place, server: LoginServer) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
+    server.told[METADATA] = {"authorization_endpoint": f"{server.root}/authorize?tenant=x"}
+    urls: list[str] = []
+
+    async def visit(url: str) -> None:
+        urls.append(url)
+        await server.visit(url)
+
+    assert await log_in(place, visit)
+    assert httpx2.URL(urls[0]).params["tenant"] == "x" and urls[0].count("?") == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.2/",
+        "https://[::1]/",
+        "https://[::ffff:127.0.0.1]/",
+        "https://0.0.0.0/",
+        "https://localhost./",
+        "https://x.localhost/",
+    ],
+)
+def test_an_address_of_this_machine_is_known_in_every_spelling(url: str) -> None:
+    """ours"""
+    assert is_local(url)
+    with pytest.raises(AccessError):
+        check_address(url, "https://a.example/mcp")
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "10.1.2.3", "[fd00::1]", "[::ffff:10.0.0.1]"])
+def test_a_server_of_the_net_sends_no_browser_to_an_address_inside(host: str) -> None:
+    """ours: server-side request forgery by metadata"""
+    with pytest.raises(AccessError, match="not at an https address of the net"):
+        check_address(f"https://{host}/authorize", "https://a.example/mcp")
+
+
+@pytest.mark.parametrize(
+    ("server_at", "issuer_at", "why"),
+    [
+        ("93.184.216.34", "10.1.2.3", "private"),
+        ("93.184.216.34", "127.0.0.1", "loopback"),
+        ("93.184.216.34", "169.254.169.254", "link-local"),
+        ("10.0.0.1", "169.254.169.254", "link-local"),
+        ("10.0.0.1", "127.0.0.1", "loopback"),
+    ],
+)
+async def test_a_name_that_leads_inside_is_not_followed(server_at: str, issuer_at: str, why: str) -> None:
+    """ours: server-side request forgery, DNS rebinding"""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return [server_at if host == "a.example" else issuer_at]
+
+    async with httpx2.AsyncHTTPTransport() as inner:
+        own = OwnRequests(inner, "https://a.example/mcp", resolve=resolve).client()
+        with anyio.fail_after(10), pytest.raises(AccessError, match=why):
+            await own.get("https://login.example/token")
+
+
+async def test_a_server_inside_may_have_its_authorization_server_inside() -> None:
+    """ours"""
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["10.0.0.1" if host == "a.example" else "10.255.255.1"]
+
+    async with httpx2.AsyncHTTPTransport() as inner:
+        own = OwnRequests(inner, "https://a.example/mcp", resolve=resolve)
+        access = await own.reach(httpx2.URL("https://login.example/token"))
+        assert access.policy.check_addresses("login.example", 443, ["10.255.255.1"])
+    assert asked == ["a.example"]
+
+
+async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_server_only(
+    place: Place, server: LoginServer
+) -> None:
+    """ours: a server that was taken over names another one"""
+    place.environment["KEY"] = "s"
+    place.settings = CLIENT
+    place.configure({"d": {"url": server.url}})
+    assert await log_in(place, server.visit)
+    async with login_server() as other:
+        server.told[RESOURCE] = {"authorization_servers": [other.root]}
+        said = await failing(place, other)
+        assert f"belongs to {server.root}" in said and "--forget" in said
+        assert other.asked["/authorize"] == other.asked["/token"] == 0
+        place.settings = f'{CLIENT}issuer = "{other.root}"\n'
+        place.configure({"d": {"url": server.url}})
+        assert await log_in(place, other.visit)
+
+
+async def test_an_issuer_that_is_set_counts_from_the_first_login_on(place: Place, server: LoginServer) -> None:
+    """ours"""
+    place.environment["KEY"] = "s"
+    place.settings = f'{CLIENT}issuer = "https://login.example"\n'
+    place.configure({"d": {"url": server.url}})
+    assert "belongs to https://login.example" in await failing(place, server)
+    assert server.asked["/token"] == 0
+
+
+async def test_two_processes_refresh_one_token_once(place: Place, server: LoginServer) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2, a refresh token used twice ends the login"""
+    await log_in(place, server.visit)
+    async with place.warden() as one, place.warden() as other:
+        for warden in (one, other):
+            assert (await called(warden, "d_note")).status == "completed"
+        server.valid.clear()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, one, "d_note")
+            tasks.start_soon(called, other, "d_note")
+        for warden in (one, other):
+            assert (await called(warden, "d_note")).status == "completed"
+    assert server.asked["/token"] == 2
+
+
+async def test_what_one_process_notes_about_rights_keeps_the_token_that_another_one_got(
+    place: Place, server: LoginServer
+) -> None:
+    """ours: two processes"""
+    await log_in(place, server.visit)
+    file = file_of(place)
+    one = Keeper(file, config_of(place))
+    renewed = OAuthToken(access_token="renewed", refresh_token="renewed too")
+    file.save(file.load().model_copy(update={"tokens": renewed}))
+    await one.wants("Bearer")
+    assert file.load().challenge == "Bearer" and file.load().tokens == renewed
+
+
+async def test_a_login_that_was_forgotten_does_not_come_back(place: Place, server: LoginServer) -> None:
+    """ours: a process that still has it in memory"""
+    await log_in(place, server.visit)
+    one = Keeper(file_of(place), config_of(place))
+    (place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp").write_text(
+        "x", encoding="utf-8"
+    )
+    await file_of(place).forget()
+    await one.wants("Bearer")
+    assert not [*place.home.rglob("*.login")] and not [*place.home.rglob("*.tmp")]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_an_authorization_server_that_is_ill_ends_no_login(
+    place: Place, server: LoginServer, status: int
+) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
+        expire(place)
+        server.broken["/token"] = JSONResponse({"error": "temporarily_unavailable"}, status)
+        said = error_of(await called(warden, "d_note"))
+        assert f"HTTP status {status}" in said and "try again later" in said and "planwarden login" not in said
+        server.broken.clear()
+        assert (await called(warden, "d_note")).status == "completed"
+    assert server.asked["/authorize"] == 1
+
+
+@pytest.mark.parametrize("lasts_s", [None, 0, -5])
+async def test_a_token_without_an_end_is_used_until_it_is_refused(
+    place: Place, server: LoginServer, lasts_s: int | None
+) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc6749#section-5.1, expires_in is recommended"""
+    server.told["/token"] = {"expires_in": lasts_s}
+    await log_in(place, server.visit)
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
+        assert server.asked["/token"] == 1
+        server.valid.clear()
+        assert (await called(warden, "d_note")).status == "completed"
+        assert server.asked["/token"] == 2
+
+
+async def test_a_redirect_to_another_address_takes_no_token_along(place: Place, server: LoginServer) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    seen: list[httpx2.Request] = []
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        return httpx2.Response(200, request=request)
+
+    transport = LoginTransport(httpx2.MockTransport(answer), config_of(place), file_of(place))
+    for url in (server.url, "http://127.0.0.1:9/mcp", server.url.replace("http://", "https://")):
+        await transport.handle_async_request(httpx2.Request("POST", url))
+    await transport.aclose()
+    assert ["authorization" in request.headers for request in seen] == [True, False, False]
+
+
+async def test_a_process_that_runs_notices_a_new_login_by_itself(place: Place, server: LoginServer) -> None:
+    """ours"""
+    # Without the login the next start would come after a minute.
+    patient = Pace(first_pause_s=60.0, look_s=0.01)
+    with anyio.fail_after(20):
+        async with Downstream([config_of(place)], Registry(()), home=place.home, pace=patient) as downstream:
+            await downstream.start_all()
+            assert downstream.health()[0].health == "down"
+            await log_in(place, server.visit)
+            await until(lambda: downstream.health()[0].health == "ready")
+
+
+async def test_a_port_that_the_operator_demands_has_to_be_free(place: Place, server: LoginServer) -> None:
+    """ours: the browser would come back to whoever listens there"""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        place.settings = f"[servers.d.login]\nredirect_port = {port}\n"
+        place.configure({"d": {"url": server.url}})
+        with pytest.raises(ToolError, match=rf"port {port} \(redirect_port\) cannot be listened at"):
+            await log_in(place, server.visit)
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("uri", ["https://x.example/callback", "http://10.0.0.1:8/callback", "http://127.0.0.1:8/x"])
+async def test_what_the_server_says_about_its_client_opens_no_other_port(
+    place: Place, server: LoginServer, uri: str
+) -> None:
+    """ours"""
+    server.told["/register"] = {"redirect_uris": [uri]}
+    await log_in(place, server.visit)
+    assert redirect_port(file_of(place).load()) is None
+    assert await log_in(place, server.visit)
+
+
+async def test_a_client_whose_secret_has_ended_is_registered_anew(place: Place, server: LoginServer) -> None:
+    """spec: https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1"""
+    server.told["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
+    await log_in(place, server.visit)
+    await log_in(place, server.visit)
+    assert server.asked["/register"] == 2
+
+
+async def test_a_login_that_cannot_be_kept_says_so(place: Place, server: LoginServer) -> None:
+    """ours"""
+    (place.home / "downstream").write_text("in the way", encoding="utf-8")
+    assert "it cannot be kept: " in await failing(place, server)
+
+
+async def test_a_file_that_is_not_a_login_is_none(place: Place, server: LoginServer) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    [path] = place.home.rglob("*.login")
+    for text in ("", "{", '{"form": 9}', json.dumps({"server_url": server.url, "tokens": {"access_token": 1}})):
+        path.write_text(text, encoding="utf-8")
+        assert file_of(place).load().tokens is None
+    assert await log_in(place, server.visit)
+
+
+async def test_a_login_through_a_link_replaces_the_link_and_not_what_it_leads_to(
+    place: Place, server: LoginServer, tmp_path: Path
+) -> None:
+    """ours"""
+    await log_in(place, server.visit)
+    [path] = place.home.rglob("*.login")
+    other = tmp_path / "other"
+    path.rename(other)
+    before = other.read_bytes()
+    path.symlink_to(other)
+    assert await log_in(place, server.visit)
+    assert not path.is_symlink() and other.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
+async def test_who_gives_up_while_the_browser_is_away_gets_the_terminal_back(place: Place, server: LoginServer) -> None:
+    """ours: a real process on a terminal; the login that there was stays"""
+    await log_in(place, server.visit)
+    before = file_of(place).load()
+
+    def given_up() -> tuple[int, str]:
+        terminal = on_terminal(Cli(place.home, None), "login", "d", "--no-open")
+        try:
+            terminal.expect("&code_challenge_method=S256")
+            os.kill(terminal.process.pid, signal.SIGINT)
+            return terminal.finish(), terminal.plain
+        finally:
+            terminal.close()
+
+    code, shown = await anyio.to_thread.run_sync(given_up)
+    assert code == 130 and "Traceback" not in shown and file_of(place).load() == before
+
+
+async def test_two_logins_at_once_both_succeed_and_leave_one(place: Place, server: LoginServer) -> None:
+    """ours: the second finds the port taken"""
+    await log_in(place, server.visit)
+    ports: set[str] = set()
+    both = anyio.Event()
+
+    async def visit(url: str) -> None:
+        ports.add(httpx2.URL(url).params["redirect_uri"])
+        if len(ports) == 2:
+            both.set()
+        await both.wait()
+        await server.visit(url)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(log_in, place, visit)
+    async with place.warden() as warden:
+        assert (await called(warden, "d_note")).status == "completed"
+
+
+def test_the_command_to_run_names_what_a_bare_one_would_not_find(tmp_path: Path) -> None:
+    """ours"""
+    usual = home_folder(None, {})
+    assert program(usual, usual / "planwarden.json") == ("planwarden",)
+    other = tmp_path / "other.json"
+    assert program(tmp_path, other) == ("planwarden", "--home", str(tmp_path), "--mcp-config", str(other))

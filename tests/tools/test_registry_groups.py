@@ -1,0 +1,84 @@
+"""Groups of tools in the catalogue: replaced as a whole, or not at all, while others stay what they are."""
+
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import StaleDefinition, ToolError, UsageError
+from planwarden.agent.core.tool import CallContext, ToolDefinition
+from planwarden.tools.base import Tool, define
+from planwarden.tools.registry import Registry
+from tests.requirements import requirement
+
+
+def made(name: str, description: str = "A tool.", schema: dict[str, JsonValue] | None = None) -> Tool:
+    async def call(arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
+        return description
+
+    return Tool(define(ToolDefinition(name=name, description=description, input_schema=schema or {})), call)
+
+
+def context(digest: str = "") -> CallContext:
+    return CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1", definition_digest=digest)
+
+
+@requirement("catalogue:dynamic")
+def test_definitions_are_the_same_object_until_something_changes() -> None:
+    """spec: ports.Toolbox"""
+    registry = Registry([made("own")])
+    registry.replace_group("g", [made("g_a"), made("g_b")])
+    before = registry.definitions()
+    assert registry.definitions() is before
+    registry.mark_group("g", None)
+    assert registry.definitions() is before
+    registry.mark_group("g", "it is down")
+    after = registry.definitions()
+    assert after is not before
+    assert [(found.name, found.unavailable) for found in after] == [
+        ("g_a", "it is down"),
+        ("g_b", "it is down"),
+        ("own", None),
+    ]
+    assert [found.digest for found in before] == [found.digest for found in after]
+
+
+@requirement("catalogue:dynamic")
+def test_a_group_with_one_bad_tool_changes_nothing() -> None:
+    """ours"""
+    registry = Registry([made("own")])
+    registry.replace_group("g", [made("g_a")])
+    before = registry.definitions()
+    for bad in (made("own"), made("bad name"), made("g_b", schema={"type": "no such type"})):
+        with pytest.raises(UsageError):
+            registry.replace_group("g", [made("g_c"), bad])
+    with pytest.raises(UsageError, match="two tools"):
+        registry.replace_group("h", [made("g_a")])
+    assert registry.definitions() is before
+
+
+@requirement("catalogue:dynamic")
+def test_search_finds_what_a_group_has_now() -> None:
+    """ours"""
+    registry = Registry()
+    registry.replace_group("g", [made("g_a", "Count sheep.")])
+    assert [found.name for found in registry.search("sheep", 5)] == ["g_a"]
+    registry.replace_group("g", [made("g_b", "Shear sheep.")])
+    assert [found.name for found in registry.search("sheep", 5)] == ["g_b"]
+    registry.replace_group("g", [])
+    assert registry.search("sheep", 5) == []
+
+
+@pytest.mark.anyio
+async def test_a_call_of_what_a_tool_was_is_not_run_as_what_it_is() -> None:
+    """spec: approvals, law 6"""
+    registry = Registry()
+    registry.replace_group("g", [made("g_a", "First.")])
+    first = registry.get("g_a")
+    assert first is not None
+    assert await registry.call("g_a", {}, context(first.digest)) == "First."
+    registry.replace_group("g", [made("g_a", "Second.")])
+    with pytest.raises(StaleDefinition):
+        await registry.call("g_a", {}, context(first.digest))
+    assert registry.earlier(first.digest) == first
+    registry.replace_group("g", [])
+    with pytest.raises(ToolError, match="not there any more"):
+        await registry.call("g_a", {}, context(first.digest))

@@ -1,0 +1,127 @@
+"""Tools that ask a person and do nothing else: `displayConfirmation`, `requestInput`; and `wait`, which asks the clock.
+
+None of them has code that runs: the question is built from the arguments, the decision is the result.
+"""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.tools.base import Tool, define
+
+MAX_WAIT_S = 366 * 24 * 3600.0
+
+
+async def _never_called(arguments: dict[str, JsonValue], context: CallContext) -> object:
+    raise ToolError("this tool only asks; it has nothing to run")
+
+
+def _confirmation(arguments: Mapping[str, JsonValue]) -> Suspend:
+    return Suspend(message=str(arguments["action"]), timeout_s=_seconds(arguments))
+
+
+def _input(arguments: Mapping[str, JsonValue]) -> Suspend:
+    form = arguments["form"]
+    assert isinstance(form, dict)
+    try:
+        Schema(form)
+    except ValueError as error:
+        raise ToolError(f"the form is not a usable JSON Schema: {str(error).splitlines()[0]}") from None
+    return Suspend(message=str(arguments["message"]), form=form, timeout_s=_seconds(arguments))
+
+
+def _waiting(arguments: Mapping[str, JsonValue]) -> Suspend:
+    seconds = arguments["seconds"]
+    assert isinstance(seconds, int | float)
+    return Suspend(message=f"waits {seconds:g} s", timeout_s=float(seconds), addressee="clock")
+
+
+def _seconds(arguments: Mapping[str, JsonValue]) -> float | None:
+    seconds = arguments.get("timeoutSeconds")
+    return float(seconds) if isinstance(seconds, int | float) else None
+
+
+DISPLAY_CONFIRMATION = Tool(
+    define(
+        ToolDefinition(
+            name="displayConfirmation",
+            description="Ask a person to approve or reject an action before it happens; waits until somebody decides.",
+            input_schema={
+                "type": "object",
+                "properties": {
+                    "action": {"type": "string", "minLength": 1, "description": "What will happen, in one sentence."},
+                    "details": {"description": "The facts to decide on; take them from results with $from."},
+                    "timeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S},
+                },
+                "required": ["action"],
+                "additionalProperties": False,
+            },
+            capabilities=("human", "approval"),
+            risk="confirm",
+            effect="read",
+            execution_mode="blocking",
+            source="builtin",
+            timeout_s=None,
+        )
+    ),
+    _never_called,
+    question=_confirmation,
+)
+
+REQUEST_INPUT = Tool(
+    define(
+        ToolDefinition(
+            name="requestInput",
+            description="Ask a person to fill in a form; the answer is in the result under /content.",
+            input_schema={
+                "type": "object",
+                "properties": {
+                    "message": {"type": "string", "minLength": 1, "description": "What is asked and why."},
+                    "form": {
+                        "type": "object",
+                        "description": "JSON Schema of the answer.",
+                        "properties": {"type": {"const": "object"}},
+                        "required": ["type"],
+                    },
+                    "timeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S},
+                },
+                "required": ["message", "form"],
+                "additionalProperties": False,
+            },
+            capabilities=("human", "input"),
+            risk="confirm",
+            effect="read",
+            execution_mode="blocking",
+            source="builtin",
+            timeout_s=None,
+        )
+    ),
+    _never_called,
+    question=_input,
+)
+
+WAIT = Tool(
+    define(
+        ToolDefinition(
+            name="wait",
+            description="Wait some seconds, durably: the wait survives restarts and costs nothing meanwhile.",
+            input_schema={
+                "type": "object",
+                "properties": {"seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S}},
+                "required": ["seconds"],
+                "additionalProperties": False,
+            },
+            capabilities=("time",),
+            risk="read",
+            effect="read",
+            execution_mode="blocking",
+            source="builtin",
+            timeout_s=None,
+        )
+    ),
+    _never_called,
+    question=_waiting,
+)

@@ -1,0 +1,63 @@
+"""Notices that a question of another agent was settled at that agent, and closes ours.
+
+It looks at the open questions in the store, so it needs no memory; several processes that do so close a question once.
+"""
+
+import logging
+from typing import Protocol
+
+import anyio
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.tools.delegate.child import Child, View
+from planwarden.tools.downstream.agents import Executions
+
+logger = logging.getLogger(__name__)
+
+WATCH_S = 2.0
+MAX_PAGES = 10
+
+
+class Looks(Protocol):
+    """The part of the delegation tool that is needed here."""
+
+    async def view(self, child: Child, execution_id: str) -> View: ...
+
+
+async def watch(executions: Executions, agents: Looks) -> None:
+    """Runs until it is cancelled."""
+    while True:
+        await anyio.sleep(WATCH_S)
+        try:
+            await look(executions, agents)
+        except PlanwardenError as error:
+            logger.debug("%s", error.message)
+        # As the engine's clockwork: one bad row, or an engine that just closed, must not end the process.
+        except Exception:
+            logger.exception("looking after delegated questions stumbled")
+
+
+async def look(executions: Executions, agents: Looks) -> None:
+    """Close each open question that its agent does not ask any more."""
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await executions.store.suspensions(
+            principal=None, thread_id=None, addressee="human", limit=100, cursor=cursor
+        )
+        for row in page.rows:
+            execution, principal = await executions.current(row.execution_id)
+            found = execution.suspensions.get(row.suspension_id)
+            if found is None or not found.is_open or found.question.kind != "delegated":
+                continue
+            child = Child.model_validate(found.question.resume_payload)
+            try:
+                view = await agents.view(child, execution.execution_id)
+            except PlanwardenError as error:
+                logger.debug("%s", error.message)
+                continue
+            if view.threadId == child.thread_id and view.find(child.suspension_id) is None:
+                reason = f"it was settled at agent {child.agent!r}"
+                await executions.withdraw(execution, principal, row.suspension_id, reason)
+        cursor = page.next_cursor
+        if cursor is None:
+            return

@@ -1,0 +1,38 @@
+"""What the servers need of the tool that hands goals to those of them that are agents; `tools/delegate` implements it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from planwarden.agent.core.state import Execution
+from planwarden.agent.ports.store import Store
+from planwarden.tools.downstream.connection import Link
+
+
+class Executions(Protocol):
+    """The part of the engine that closing questions of agents needs."""
+
+    store: Store
+
+    async def current(self, execution_id: str) -> tuple[Execution, str]: ...
+
+    async def withdraw(self, execution: Execution, principal: str, suspension_id: str, reason: str) -> Execution: ...
+
+
+class Agents(Protocol):
+    def over(self, link: Callable[[str], Link], schema: Callable[[str, str], dict[str, JsonValue] | None]) -> None:
+        """Where the agents are reached, and the input schema of a server's tool."""
+        ...
+
+    def has_children(self, execution: Execution) -> bool:
+        """True when an agent was given a goal of this execution."""
+        ...
+
+    async def cancel(self, execution: Execution) -> None:
+        """Tell every agent that works for this execution to stop."""
+        ...
+
+    async def watch(self, executions: Executions) -> None:
+        """Close each open question that its agent does not ask any more. Runs until it is cancelled."""
+        ...

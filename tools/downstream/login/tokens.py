@@ -1,0 +1,243 @@
+"""What a person's login to a downstream server left behind: one file per server in the home, mode 0600.
+
+It holds tokens, so it is read by nothing but the connection to the very address that it was made for, and stands in no
+message, log or record. Every process of the home reads it anew when it changes: a refreshed token replaces the old one
+for all of them. Whoever replaces it has the turn at it, because a refresh token that is used twice may end the login
+(https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2).
+"""
+
+import errno
+import os
+import re
+import tempfile
+import time
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from typing import Literal
+from urllib.parse import urlsplit
+
+from mcp.client.auth import OAuthClientProvider, OAuthTokenError
+from mcp.client.auth.utils import issuers_match
+from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
+from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
+
+from planwarden.agent.common.errors import ToolError
+from planwarden.tools.downstream.config import LoginPlace, ServerConfig, Stamp
+from planwarden.tools.downstream.login.turn import turn_at
+from planwarden.tools.downstream.tools import one_line
+
+HOST, PATH = "127.0.0.1", "/callback"
+"""Where the browser comes back to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""
+MAX_FILE_BYTES = 512 * 1024
+_TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
+"""What a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
+
+
+class Login(BaseModel):
+    """One login."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+    form: Literal[1] = 1
+    server_url: str
+    """The only address that the tokens go to."""
+    client: OAuthClientInformationFull | None = None
+    """As which client of the authorization server; registered by us."""
+    tokens: OAuthToken | None = None
+    expires_at: float | None = None
+    """Seconds since 1970; None when the server did not say."""
+    authorization_server: str | None = None
+    metadata: OAuthMetadata | None = None
+    """Of the authorization server; a later process refreshes there without asking anybody where that is."""
+    resource: ProtectedResourceMetadata | None = None
+    challenge: str | None = None
+    """`WWW-Authenticate` of an answer that wanted further rights; the next login asks for them."""
+
+
+class LoginFile:
+    """Where the login to one server is kept."""
+
+    def __init__(self, place: LoginPlace, config: ServerConfig) -> None:
+        self._place = place
+        self._path = place.path
+        self._url = config.url or ""
+
+    @property
+    def command(self) -> str:
+        """What a person runs to log in."""
+        return self._place.command
+
+    def stamp(self) -> Stamp | None:
+        """Another one after every change; None when there is no file."""
+        return self._place.stamp()
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Held while the file is replaced according to what it holds. Raises `OSError`, not to be taken twice."""
+        return turn_at(self._path.with_suffix(".turn"))
+
+    def load(self) -> Login:
+        """An empty one when there is none, or none for this address."""
+        nothing = Login(server_url=self._url)
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+            found = Login.model_validate_json(data) if len(data) <= MAX_FILE_BYTES else nothing
+        except (OSError, ValidationError):
+            return nothing
+        return found if found.server_url == self._url else nothing
+
+    def save(self, login: Login) -> None:
+        """Replace the file as a whole. Raises `OSError`."""
+        data = login.model_dump_json(exclude_none=True).encode()
+        if len(data) > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"a login is larger than {MAX_FILE_BYTES} bytes")
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made with mode 0600.
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._prefix, suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self._path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+
+    async def forget(self) -> bool:
+        """Delete it, and what a process left that died while it wrote; False when there was none. Raises `OSError`."""
+        if not self._path.parent.is_dir():
+            return False
+        async with self.turn():
+            found = [*self._path.parent.glob(f"{self._prefix}*.tmp"), *([self._path] if self._path.exists() else [])]
+            for path in found:
+                path.unlink()
+        return bool(found)
+
+    @property
+    def _prefix(self) -> str:
+        return f".{self._path.stem}."
+
+
+class Keeper:
+    """The SDK's token storage over one file, in which a provider finds itself again after a restart."""
+
+    def __init__(
+        self, file: LoginFile, config: ServerConfig, *, anew: bool = False, redirect_uri: str | None = None
+    ) -> None:
+        """With `anew` the stored tokens are not used; they stay where they are until there are others.
+
+        A client that was registered with another `redirect_uri` is not used again.
+        """
+        self._file = file
+        self._config = config
+        self._anew = anew
+        self._redirect_uri = redirect_uri
+        self.login = file.load()
+        self._provider: OAuthClientProvider | None = None
+
+    def serve(self, provider: OAuthClientProvider) -> None:
+        """Tell the provider what the SDK does not store: when the token ends, and who gives a new one."""
+        self._provider = provider
+        if self._anew:
+            return
+        context, login = provider.context, self.login
+        context.token_expiry_time = login.expires_at
+        context.auth_server_url = login.authorization_server
+        context.oauth_metadata = login.metadata
+        context.protected_resource_metadata = login.resource
+
+    def check_issuer(self) -> None:
+        """Raises `ToolError` when the operator's client would be shown to another authorization server than its own.
+
+        A server that is taken over could otherwise send a person and the client's secret anywhere.
+        """
+        settings = self._config.settings.login
+        if settings.client_id is None or self._provider is None:
+            return
+        expected = settings.issuer or self._stored_issuer
+        context = self._provider.context
+        named = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else context.auth_server_url
+        found = named or context.get_authorization_base_url(context.server_url)
+        if expected is not None and not issuers_match(expected, found):
+            raise ToolError(
+                f"its authorization server is {one_line(found, 200)}, but the client under [servers.NAME.login] belongs "
+                f"to {one_line(expected, 200)}; if that has changed, set issuer there, or run `{self._file.command} --forget`"
+            )
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return None if self._anew else self.login.tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        settings = self._config.settings.login
+        if settings.client_id is None:
+            return self._registered()
+        if settings.issuer is not None and self._redirect_uri is None and not self._is_of(settings.issuer):
+            return None
+        secret = self._config.client_secret
+        return OAuthClientInformationFull(
+            client_id=settings.client_id,
+            client_secret=secret,
+            redirect_uris=None if self._redirect_uri is None else [AnyUrl(self._redirect_uri)],
+            token_endpoint_auth_method="none" if secret is None else settings.client_auth,
+        )
+
+    def _is_of(self, issuer: str) -> bool:
+        """What is stored came from that authorization server."""
+        stored = self._stored_issuer
+        return stored is not None and issuers_match(issuer, stored)
+
+    @property
+    def _stored_issuer(self) -> str | None:
+        login = self.login
+        return str(login.metadata.issuer) if login.metadata is not None else login.authorization_server
+
+    def _registered(self) -> OAuthClientInformationFull | None:
+        """The client that was registered by us, if it can be used for what is done now."""
+        known = self.login.client
+        if known is None or self._redirect_uri is None:
+            return known
+        # https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1: 0 is never.
+        is_over = bool(known.client_secret_expires_at) and time.time() > (known.client_secret_expires_at or 0)
+        is_ours = self._redirect_uri in [str(uri) for uri in known.redirect_uris or []]
+        return known if is_ours and not is_over else None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Keep them. A login of a person takes the turn at the file; whoever refreshes has it already."""
+        if not _TOKEN.fullmatch(tokens.access_token):
+            raise OAuthTokenError("the access token cannot be sent in a header")
+        self._anew = False
+        # A token that ends when it begins would be refreshed before every request.
+        lasts_s = tokens.expires_in or 0
+        expires_at = time.time() + lasts_s if lasts_s > 0 else None
+        found: dict[str, object] = {"tokens": tokens, "challenge": None, "expires_at": expires_at}
+        if self._provider is not None:
+            context = self._provider.context
+            context.token_expiry_time = expires_at
+            found["authorization_server"] = context.auth_server_url
+            found["metadata"] = context.oauth_metadata
+            found["resource"] = context.protected_resource_metadata
+        self.login = self.login.model_copy(update=found)
+        async with self._file.turn() if self._redirect_uri is not None else nullcontext():
+            self._file.save(self.login)
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        # Kept with the tokens that it will be given; until then the login that there was is the one that counts.
+        self.login = self.login.model_copy(update={"client": client_info})
+
+    async def wants(self, challenge: str) -> None:
+        """Remember what further rights the server wants, if there still is a login. Raises `OSError`."""
+        async with self._file.turn():
+            # Another process may have refreshed or forgotten what was loaded here.
+            self.login = self._file.load()
+            if self.login.tokens is not None:
+                self.login = self.login.model_copy(update={"challenge": challenge})
+                self._file.save(self.login)
+
+
+def redirect_port(login: Login) -> int | None:
+    """The port that the registered client is sent back to; a server may insist on it.
+
+    What the server said about it is not believed further than that: elsewhere than at home nobody listens.
+    """
+    uris = [] if login.client is None else [urlsplit(str(uri)) for uri in login.client.redirect_uris or []]
+    return next((uri.port for uri in uris if (uri.scheme, uri.hostname, uri.path) == ("http", HOST, PATH)), None)

@@ -1,0 +1,113 @@
+"""A downstream server behind an address: Streamable HTTP, with every answer bounded and every failure told apart.
+
+The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without a word about the
+request. Here an answer has a limit, and what went wrong becomes an error of its own request that says whether the request
+can have been carried out. Redirects are followed by the SDK within the same origin only.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx2
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+
+from planwarden.tools.downstream.bounded_body import ENCODINGS, bound
+from planwarden.tools.downstream.config import LoginPlace, ServerConfig
+from planwarden.tools.downstream.login.issuer import AccessError
+from planwarden.tools.downstream.login.tokens import LoginFile
+from planwarden.tools.downstream.login.transport import LoginTransport
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+NOT_SENT = -32096
+"""Our code for a request that did not reach the server, or that it refused unread."""
+LOST = -32095
+"""Our code for a request that was sent and whose answer did not come."""
+CONNECT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 1.0
+_EVENTS = "text/event-stream"
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Bounds answers, and turns failures of a request into answers that say what they mean."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        is_post = request.method == "POST"
+        request.headers["accept-encoding"] = ENCODINGS
+        if request.method == "DELETE":
+            # The end of a session is a courtesy; a server that does not answer must not hold up ours.
+            with anyio.fail_after(CLOSE_TIMEOUT_S):
+                return await self._inner.handle_async_request(request)
+        try:
+            response = await self._inner.handle_async_request(request)
+        except AccessError as error:
+            if not is_post:
+                raise
+            return _told(NOT_SENT, str(error))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
+            if not is_post:
+                raise
+            return _told(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
+        except httpx2.TransportError as error:
+            if not is_post:
+                raise
+            return _told(LOST, f"the connection broke off ({type(error).__name__})")
+        kind = response.headers.get("content-type", "").lower()
+        status = response.status_code
+        is_protocol = kind.startswith("application/json") and status != 401
+        if is_post and status >= 400 and status not in (404, 405) and not is_protocol:
+            await response.aclose()
+            code = LOST if status >= 500 else NOT_SENT
+            return _told(code, f"it answered with HTTP status {status}{_advice(status)}")
+        return response if kind.startswith(_EVENTS) else await _bounded(response)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _bounded(response: httpx2.Response) -> httpx2.Response:
+    try:
+        bound(response, MAX_BODY_BYTES)
+    except httpx2.StreamError as error:
+        await response.aclose()
+        return _told(LOST, str(error))
+    return response
+
+
+def _advice(status: int) -> str:
+    return "; it refuses the Authorization header under headers, or wants one" if status == 401 else ""
+
+
+def _told(code: int, message: str) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(503, headers={"content-type": "application/json"}, content=json.dumps(body).encode())
+
+
+@asynccontextmanager
+# The pair is the SDK's own type, which has no public name.
+async def _connected(config: ServerConfig, login: LoginPlace | None) -> AsyncGenerator[Any]:
+    assert config.url is not None
+    # Reading has no limit of its own: calls have theirs, and the stream for news is silent most of the time.
+    timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=None, write=30.0, pool=CONNECT_TIMEOUT_S)
+    inner = httpx2.AsyncHTTPTransport()
+    # A header that the operator wrote is the operator's choice; no login takes its place.
+    is_given = any(name.lower() == "authorization" for name in config.headers)
+    outer = inner if login is None or is_given else LoginTransport(inner, config, LoginFile(login, config))
+    transport = BoundedTransport(outer)
+    async with (
+        inner,
+        httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=MAX_BODY_BYTES) as streams,
+    ):
+        yield streams
+
+
+def http_transport(config: ServerConfig, login: LoginPlace | None) -> Transport:
+    """The streams to the server's address; `login` is where a person's login to it is kept."""
+    return _connected(config, login)
