@@ -13,11 +13,11 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.observer import closing
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import outbox
 from planwarden.server.notifications.sender import Courier
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.telemetry.observers import closing
 from planwarden.storage.ports.notifications import KeepsNotices
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.downstream.servers import Downstream

@@ -18,12 +18,12 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
+from planwarden.server.api.observer import observer_of
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.models import build_model
-from planwarden.server.telemetry.observers import observer_of
 from planwarden.server.views import execution as views
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from planwarden.agent.core.state import Execution
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.ports.watchers import Observer
+from planwarden.server.api.observer import closing, observer_of
 from planwarden.server.api.service import Service
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.models import build_model
-from planwarden.server.telemetry.observers import closing, observer_of
 from planwarden.tools.registry import Registry
 
 # A server does not wait for what only terminals need, nor for what it opens after its first answer.

@@ -33,7 +33,7 @@ from tests.requirements import requirement
 from tests.storage.suite import Scribe, decided
 from tests.support.processes import ROOT, WORKER, isolated
 
-MIGRATIONS = ROOT / "storage" / "migrations"
+MIGRATIONS = ROOT / "storage" / "sqlite" / "migrations"
 
 pytestmark = pytest.mark.anyio
 

@@ -53,14 +53,16 @@ import math
 import sys
 
 from planwarden.server.main import main
-from planwarden.server.mcp import desk
+from planwarden.server.mcp import lazy_service as desk
 from planwarden.server.mcp.server import PlanwardenServer
 
 listing = PlanwardenServer.list_tools
 
 async def list_tools(self):
     found = await listing(self)
-    print(*sorted(name for name in sys.modules if name.startswith("planwarden.")), file=sys.stderr)
+    # Packages hold a docstring and nothing else.
+    modules = [name for name, module in sys.modules.items() if not hasattr(module, "__path__")]
+    print(*sorted(name for name in modules if name.startswith("planwarden.")), file=sys.stderr)
     return found
 
 PlanwardenServer.list_tools = list_tools

@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.telemetry.observers import observer_of
+from planwarden.server.api.observer import observer_of
 from planwarden.server.telemetry.settings import Observation, Target
 from tests.requirements import requirement
 from tests.server.telemetry.support import spans_of
@@ -176,7 +176,7 @@ def test_a_missing_extra_is_named(protocol: str, extra: str) -> None:
     program = f"""
 import sys
 sys.modules["opentelemetry.exporter"] = None
-from planwarden.server.telemetry.observers import observer_of
+from planwarden.server.api.observer import observer_of
 from planwarden.server.telemetry.settings import Observation, Target
 target = Target(url="http://127.0.0.1:1", protocol={protocol!r})
 print(observer_of(Observation(traces=target), "caller"))
@@ -195,7 +195,7 @@ def test_what_is_installed_and_broken_is_not_called_missing() -> None:
     """ours: another version of OpenTelemetry is told with its fault; a fault of our own is no extra's"""
     program = """
 import sys, types
-from planwarden.server.telemetry.observers import observer_of
+from planwarden.server.api.observer import observer_of
 from planwarden.server.telemetry.settings import Observation, Target
 wanted = Observation(traces=Target(url="http://127.0.0.1:1"), is_demanded=True)
 sys.modules["opentelemetry.sdk.trace"] = types.ModuleType("opentelemetry.sdk.trace")

@@ -113,4 +113,7 @@ unwanted = ("opentelemetry.sdk", "opentelemetry.exporter", "planwarden.server.te
 print([name for name in sys.modules if name.startswith(unwanted)])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "['planwarden.server.telemetry.settings']"]
+    assert done.stdout.splitlines() == [
+        "[]",
+        "['planwarden.server.telemetry.settings', 'planwarden.server.telemetry.trace_context']",
+    ]
