@@ -11,9 +11,9 @@ from pathlib import Path
 from benchmarks.catalogue import QUERIES, catalogue, schema_chars
 from planwarden.agent.core.events import ExecutionCreated, PlanAccepted, StepStarted
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Plan, Step
+from planwarden.agent.core.plan import Plan, PlanStep
 from planwarden.agent.core.prompts import Prompt, planning_prompt, step_prompt
-from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.runtime.transaction import candidates
 from planwarden.server.views.execution import to_json, tool_view
 from planwarden.tools.registry import Registry
@@ -34,8 +34,8 @@ def planning(registry: Registry) -> Prompt:
 
 
 def one_step(tool_name: str) -> Prompt:
-    step = Step(step_id="s1", description="Find the contacts", step_type="tool", required_tools=(tool_name,))
-    execution: Execution = new_execution("e", "t")
+    step = PlanStep(step_id="s1", description="Find the contacts", step_type="tool", required_tools=(tool_name,))
+    execution: ExecutionState = new_execution("e", "t")
     for event in (ExecutionCreated(goal=GOAL), PlanAccepted(plan=Plan(steps=(step,))), StepStarted(step_id="s1")):
         execution = apply(execution, event, 0.0)
     return step_prompt(execution, execution.steps["s1"])

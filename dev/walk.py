@@ -18,9 +18,9 @@ from tests.server.inbox.support import HOST, Inbox
 from tests.support.paths import DOCS
 
 import planwarden
-from planwarden.server.api.audit import Audit
+from planwarden.server.api.audit import AuditReader
 from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.mcp.lazy_service import opening
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
@@ -129,7 +129,7 @@ async def tries(taken: Walk, client: Client, warden: planwarden.Warden, place: d
 
 async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_id: str) -> None:
     """Somebody opens the inbox, edits the records, looks at the difference, and approves."""
-    site = Site(service=lambda: warden.service, home=home)
+    site = InboxSite(service=lambda: warden.service, home=home)
     browser = Inbox(warden, site, inbox_app(site, lambda: {HOST})).browser()
     await browser.come_in("ann")
     page = await browser.open(f"/inbox/suspensions/{suspension_id}")
@@ -167,7 +167,7 @@ async def proves(taken: Walk) -> None:
 async def verdict(database: Path) -> str:
     store = SqliteStore.open(database)
     try:
-        found = await Audit(store).verify()
+        found = await AuditReader(store).verify()
     finally:
         await store.close()
     return f"{found.rows} rows, whole" if found.is_whole else "; ".join(found.problems)

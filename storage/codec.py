@@ -23,7 +23,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import Plan, PlannedCall, Step
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.storage.packing import packed, unpacked
 
 CODES: dict[str, type[ev.Event]] = {
@@ -65,13 +65,23 @@ CODES: dict[str, type[ev.Event]] = {
 
 _CODE_OF = {kind: code for code, kind in CODES.items()}
 _NESTED = frozenset(
-    {ev.Options, ev.ProposedCall, ev.CoveredCall, ev.Alarm, ev.Question, ev.Decision, Plan, Step, PlannedCall}
+    {
+        ev.Options,
+        ev.ProposedCall,
+        ev.CoveredCall,
+        ev.Alarm,
+        ev.Question,
+        ev.RecordedDecision,
+        Plan,
+        PlanStep,
+        PlannedCall,
+    }
 )
 _PACKED = frozenset({"suspension_id", "definition_digest", "digest", "rendered", "pins"})
 """Fields that hold ids and digests, wherever they are."""
 _IMPLIED = ("dependencies", "required_tools", "step_type")
 _LAST: dict[type, tuple[str, ...]] = {
-    Step: (
+    PlanStep: (
         *_IMPLIED,
         "expected_outcome",
         "tool_validation_mode",
@@ -285,4 +295,4 @@ def _add_implied(steps: list[dict[str, Any]]) -> None:
 _WRITTEN: dict[type, tuple[_Written, ...]] = {
     kind: tuple((entry.name, entry.default, entry.written()) for entry in known) for kind, known in _SECOND.items()
 }
-_PLACES = [[entry.name for entry in _SECOND[Step]].index(name) for name in _IMPLIED]
+_PLACES = [[entry.name for entry in _SECOND[PlanStep]].index(name) for name in _IMPLIED]

@@ -52,7 +52,7 @@ class WriteLock:
         os.close(self._descriptor)
 
 
-class SignOfLife:
+class LivenessFile:
     """A file per living process, locked for as long as the process lives.
 
     A process that finds the file of another one unlocked or gone knows that the other one is dead, without waiting for

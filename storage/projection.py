@@ -13,7 +13,7 @@ RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class SuspensionOpened:
     question: ev.Question
 
     @property
@@ -22,26 +22,26 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Revised:
+class SuspensionRowRevised:
     question: ev.Question
     alarm_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Reminded:
+class SuspensionRowReminded:
     suspension_id: str
     alarm_at: float | None
     """When the next alarm is due."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SuspensionClosed:
     suspension_id: str
     status: RowStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class PendingWithdrawn:
     """Every question still pending when the execution ended."""
 
 
@@ -50,7 +50,9 @@ class GrantUsed:
     grant_id: str
 
 
-Change = Opened | Revised | Reminded | Answered | Withdrawn | GrantUsed
+RowChange = (
+    SuspensionOpened | SuspensionRowRevised | SuspensionRowReminded | SuspensionClosed | PendingWithdrawn | GrantUsed
+)
 
 
 _PROJECTED: frozenset[type[ev.Event]] = frozenset(
@@ -67,34 +69,36 @@ _PROJECTED: frozenset[type[ev.Event]] = frozenset(
 """Events that may change a row."""
 
 
-def projection(append: Append) -> Iterator[Change]:
+def projection(append: Append) -> Iterator[RowChange]:
     """Changes to the rows of suspensions and grants, in the order of the events."""
     for event in _telling(append):
         match event:
             case ev.Suspended(question=question):
-                yield Opened(question)
+                yield SuspensionOpened(question)
             case ev.SuspensionRevised(question=question):
-                yield Revised(question, next_alarm_at(append.execution.suspensions[question.suspension_id]))
+                yield SuspensionRowRevised(
+                    question, next_alarm_at(append.execution.suspensions[question.suspension_id])
+                )
             case ev.SuspensionReminded(suspension_id=suspension_id):
-                yield Reminded(suspension_id, next_alarm_at(append.execution.suspensions[suspension_id]))
+                yield SuspensionRowReminded(suspension_id, next_alarm_at(append.execution.suspensions[suspension_id]))
             case ev.SuspensionDecided(suspension_id=suspension_id):
-                yield Answered(suspension_id, "decided")
+                yield SuspensionClosed(suspension_id, "decided")
             case ev.SuspensionTimedOut(suspension_id=suspension_id):
-                yield Answered(suspension_id, "timed_out")
+                yield SuspensionClosed(suspension_id, "timed_out")
             case ev.SuspensionWithdrawn(suspension_id=suspension_id):
-                yield Answered(suspension_id, "withdrawn")
+                yield SuspensionClosed(suspension_id, "withdrawn")
             case ev.ToolCallIntended(grant_id=str() as grant_id):
                 yield GrantUsed(grant_id)
             case _:
                 pass
     if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
-        yield Withdrawn()
+        yield PendingWithdrawn()
 
 
 def _telling(append: Append) -> list[ev.Event]:
     return [recorded.event for recorded in append.recorded if type(recorded.event) in _PROJECTED]
 
 
-def grant_uses(changes: Iterable[Change]) -> Counter[str]:
+def grant_uses(changes: Iterable[RowChange]) -> Counter[str]:
     """How often each grant is used."""
     return Counter(change.grant_id for change in changes if isinstance(change, GrantUsed))

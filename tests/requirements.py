@@ -1,7 +1,7 @@
 """What planwarden guarantees, one entry per guarantee: where it comes from, and what must be observable.
 
-A test names the entries it checks with `@requirement("...")`. `tests/project/test_requirements.py` enforces both directions: no
-entry without a test, no marker without an entry. Sources are documents in this repository and their laws.
+A test names the entries it checks with `@requirement("...")`. `tests/project/test_requirements.py` enforces both
+directions: no entry without a test, no marker without an entry. Sources are documents in this repository and their laws.
 """
 
 from dataclasses import dataclass
@@ -135,26 +135,27 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, notifications and time",
         "A reminder or escalation fires once among all processes, and never after the answer; missed ones as one.",
     ),
-    "notice:with-its-event": Requirement(
+    "notification:with-its-event": Requirement(
         "issue, notifications and time",
-        "A notice is stored in the transaction of the event that it tells, or not at all.",
+        "A notification is stored in the transaction of the event that it tells, or not at all.",
     ),
-    "notice:one-claim": Requirement(
+    "notification:one-claim": Requirement(
         "issue, notifications and time",
-        "Of several processes one delivers a notice; a claim that ended says nothing more.",
+        "Of several processes one delivers a notification; a claim that ended says nothing more.",
     ),
-    "notice:at-least-once": Requirement(
+    "notification:at-least-once": Requirement(
         "issue, notifications and time",
         "What was not recorded as delivered is sent again, later each time, under the same id and newly signed.",
     ),
-    "notice:gives-up": Requirement(
-        "issue, notifications and time", "Notices are bounded in number, attempts and time; a lost one is in the audit."
-    ),
-    "notice:discreet": Requirement(
+    "notification:gives-up": Requirement(
         "issue, notifications and time",
-        "A notice holds no argument, no text of the agent and no secret; logs, rows and representations no secret either.",
+        "Notifications are bounded in number, attempts and time; a lost one is in the audit.",
     ),
-    "notice:never-in-the-way": Requirement(
+    "notification:discreet": Requirement(
+        "issue, notifications and time",
+        "A notification holds no argument, no text of the agent and no secret; logs, rows and representations no secret either.",
+    ),
+    "notification:never-in-the-way": Requirement(
         "issue, notifications and time",
         "A slow or dead receiver delays neither an execution nor the end of the process.",
     ),
@@ -504,6 +505,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "bundle:generated": Requirement("issue, bundle", "What the manifest lists is what the server offers."),
     "registry:entry": Requirement(
         "issue, registry", "server.json fits the registry's schema, and names and versions agree with the package."
+    ),
+    "names:one-class": Requirement("issue, words", "A public class name is unique in the package."),
+    "names:rooms": Requirement(
+        "issue, rooms", "Every package says what lives there; its `__init__.py` holds nothing else."
     ),
     "docs:reference": Requirement(
         "docs/reference", "What the code decides is written from it, and stands in some page."

@@ -25,8 +25,8 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.core.replies import Reply, proposed_calls, reply_events
-from planwarden.agent.core.state import Execution, SuspensionState
-from planwarden.agent.ports.policy import Gate
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard
 from planwarden.agent.runtime.dispatch import Dispatcher
 
@@ -84,14 +84,14 @@ class Ruling:
 class Answers:
     """Rules on answers; holds no state of its own."""
 
-    def __init__(self, dispatcher: Dispatcher, gate: Gate, *, max_steps: int = MAX_STEPS) -> None:
+    def __init__(self, dispatcher: Dispatcher, gate: Policy, *, max_steps: int = MAX_STEPS) -> None:
         self._dispatcher = dispatcher
         self._gate = gate
         self._max_steps = max_steps
 
     def rule(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         suspension_id: str,
         answer: Decision,
         authority: Authority,
@@ -129,14 +129,14 @@ class Answers:
         question = suspension.question
         guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
         if answer.approved is False and answer.content is None:
-            decision = ev.Decision(approved=False, reason=answer.reason)
+            decision = ev.RecordedDecision(approved=False, reason=answer.reason)
             return Ruling(events=(_decided(question, decision, authority),), guard=guard)
         purpose: ev.Purpose = (
             "plan" if question.kind == "plan" else "synthesize" if question.kind == "synthesis" else "step"
         )
         reply = _reply(purpose, answer.content)
         # The content itself is journalled as the model's reply; the decision only says that it came.
-        decided = _decided(question, ev.Decision(approved=True), authority)
+        decided = _decided(question, ev.RecordedDecision(approved=True), authority)
         replied = reply_events(
             reply,
             purpose=purpose,
@@ -148,11 +148,16 @@ class Answers:
         return Ruling(events=(decided, *replied), guard=guard)
 
     def _person(
-        self, execution: Execution, suspension: SuspensionState, answer: Decision, authority: Authority, principal: str
+        self,
+        execution: ExecutionState,
+        suspension: SuspensionState,
+        answer: Decision,
+        authority: Authority,
+        principal: str,
     ) -> Ruling:
         question = suspension.question
         if answer.approved is False:
-            decision = ev.Decision(approved=False, reason=answer.reason)
+            decision = ev.RecordedDecision(approved=False, reason=answer.reason)
             guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
             return Ruling(events=(_decided(question, decision, authority),), guard=guard)
         if question.form is not None:
@@ -173,7 +178,7 @@ class Answers:
                 return Ruling(accepted=False)
             if len(voters) + 1 < final.quorum:
                 return Ruling(events=(*revised, _endorsed(final, authority, worth)), guard=guard, accepted=False)
-        decision = ev.Decision(
+        decision = ev.RecordedDecision(
             approved=True,
             reason=answer.reason,
             modified_args=final.arguments if revised else None,
@@ -182,7 +187,7 @@ class Answers:
         return Ruling(events=(*revised, _decided(final, decision, replace(authority, assurance=worth))), guard=guard)
 
     def _edited(
-        self, execution: Execution, question: ev.Question, answer: Decision, authority: Authority, principal: str
+        self, execution: ExecutionState, question: ev.Question, answer: Decision, authority: Authority, principal: str
     ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
         """The question with the answer's arguments, and the event of that revision if they are different."""
         if answer.modified_args is None:
@@ -217,7 +222,7 @@ def _endorsed(question: ev.Question, authority: Authority, worth: ev.Assurance) 
     )
 
 
-def _decided(question: ev.Question, decision: ev.Decision, authority: Authority) -> ev.SuspensionDecided:
+def _decided(question: ev.Question, decision: ev.RecordedDecision, authority: Authority) -> ev.SuspensionDecided:
     return ev.SuspensionDecided(
         suspension_id=question.suspension_id,
         decision=decision,

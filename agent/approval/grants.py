@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.policy import Gate, Requirement
+from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.store import Grant
 
 MAX_HOURS = 8
@@ -24,10 +24,10 @@ MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embed
 
 
 @dataclass(slots=True)
-class GrantBook:
+class GrantCache:
     """The grants that are open as far as this process knows."""
 
-    gate: Gate
+    gate: Policy
     _open: tuple[Grant, ...] = ()
 
     def fill(self, grants: Iterable[Grant]) -> None:

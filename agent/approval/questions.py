@@ -15,12 +15,12 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import alarms
 from planwarden.agent.core.pins import difference
-from planwarden.agent.core.references import MAX_ARGUMENT_BYTES, Part, Wanted, resolve
-from planwarden.agent.core.state import Call, Execution
+from planwarden.agent.core.references import MAX_ARGUMENT_BYTES, ArtifactPart, PartAddress, resolve
+from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk
 from planwarden.agent.core.verify import empty_lists, placeholders
 from planwarden.agent.ports.environment import Clock, Ids
-from planwarden.agent.ports.policy import Gate, Requirement
+from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
 POLICY_DIGITS = 8
@@ -42,20 +42,20 @@ RECONCILE_FORM: dict[str, JsonValue] = {
 class Questions:
     """Builds questions for calls; holds no state of its own."""
 
-    def __init__(self, tools: Toolbox, gate: Gate, clock: Clock, ids: Ids) -> None:
+    def __init__(self, tools: Toolbox, gate: Policy, clock: Clock, ids: Ids) -> None:
         self._tools = tools
         self._gate = gate
         self._clock = clock
         self._ids = ids
-        self._parts: Mapping[Wanted, Part] = {}
+        self._parts: Mapping[PartAddress, ArtifactPart] = {}
 
-    def knowing(self, parts: Mapping[Wanted, Part]) -> "Questions":
+    def knowing(self, parts: Mapping[PartAddress, ArtifactPart]) -> "Questions":
         """The same, with parts of artifacts that references may take."""
         known = copy(self)
         known._parts = parts
         return known
 
-    def arguments(self, execution: Execution, call: Call) -> dict[str, JsonValue]:
+    def arguments(self, execution: ExecutionState, call: Call) -> dict[str, JsonValue]:
         """What will run, or `InvalidArguments` with every fault; `PartsNeeded` when parts of artifacts have to be read."""
         definition = self._tools.get(call.tool_name)
         schema = definition.input_schema if definition else {}
@@ -74,7 +74,7 @@ class Questions:
 
     def ask(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         call: Call,
         definition: ToolDefinition,
         suspend: Suspend,
@@ -124,7 +124,7 @@ class Questions:
 
     def approval(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
@@ -155,7 +155,9 @@ class Questions:
             )
         )
 
-    def reconcile(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> ev.Suspended:
+    def reconcile(
+        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
+    ) -> ev.Suspended:
         requirement = self._gate.requirement(definition, call.arguments or {})
         risk = highest_risk("confirm", requirement.risk)
         required = self._gate.for_risk(risk)
@@ -182,7 +184,7 @@ class Questions:
             )
         )
 
-    def _opened(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
+    def _opened(self, execution: ExecutionState, question: ev.Question, principal: str) -> ev.Question:
         """A new question with the alarms of its tool's schedule, sealed; nobody is reminded of a clock."""
         found: tuple[ev.Alarm, ...] = ()
         if question.addressee == "human":
@@ -192,12 +194,12 @@ class Questions:
         approval_digest = self.approval_digest(execution, question, principal)
         return replace(question, alarms=found, digest=approval_digest, policy=short)
 
-    def sealed(self, execution: Execution, question: ev.Question, principal: str) -> ev.Question:
+    def sealed(self, execution: ExecutionState, question: ev.Question, principal: str) -> ev.Question:
         """The question with its approval digest and the policy that it is asked under."""
         short = self._gate.policy_digest[:POLICY_DIGITS]
         return replace(question, digest=self.approval_digest(execution, question, principal), policy=short)
 
-    def approval_digest(self, execution: Execution, question: ev.Question, principal: str) -> str:
+    def approval_digest(self, execution: ExecutionState, question: ev.Question, principal: str) -> str:
         """Over everything a decision is bound to, as the policy is now."""
         facts: dict[str, JsonValue] = {
             "owner": principal,
@@ -223,7 +225,9 @@ class Questions:
             facts["asker"] = [question.asker, digest(question.message)]
         return digest(facts, context="approval/v1")
 
-    def current(self, execution: Execution, question: ev.Question, principal: str) -> tuple[ev.Question, str] | None:
+    def current(
+        self, execution: ExecutionState, question: ev.Question, principal: str
+    ) -> tuple[ev.Question, str] | None:
         """The next revision and why, when the tool, a covered tool or the policy is not what the question showed.
 
         None when the question still says what would run, and for questions that release nothing.
@@ -265,7 +269,7 @@ class Questions:
         return self.sealed(execution, changed, principal), reason
 
     def revised(
-        self, execution: Execution, question: ev.Question, arguments: dict[str, JsonValue], principal: str
+        self, execution: ExecutionState, question: ev.Question, arguments: dict[str, JsonValue], principal: str
     ) -> ev.Question:
         """The next revision of a question with edited arguments.
 
@@ -304,7 +308,7 @@ class Questions:
         risk = self._gate.requirement(definition, covered.arguments).risk
         return replace(covered, definition_digest=definition.digest), risk
 
-    def _covered(self, execution: Execution, call: Call) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
+    def _covered(self, execution: ExecutionState, call: Call) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
         """The later calls whose arguments are already known, with the risk of each."""
         found: list[tuple[ev.CoveredCall, Risk]] = []
         for step_id in execution.steps[call.step_id].step.confirms:
@@ -326,7 +330,7 @@ class Questions:
         return tuple(found)
 
 
-def decision_json(decision: ev.Decision, question: ev.Question) -> JsonValue:
+def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
     """The decision as the result of the call that asked: the shape of `decision` on the wire, without empty fields."""
     if question.kind == "wait":
         return {"waited": True}

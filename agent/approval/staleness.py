@@ -11,9 +11,9 @@ from pydantic import JsonValue
 from planwarden.agent.approval.questions import Questions
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import PIN_CHARS, difference
-from planwarden.agent.core.state import Call, Execution
+from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
-from planwarden.agent.ports.policy import Gate
+from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.toolbox import Toolbox
 
 MESSAGE_CHARS = 500
@@ -22,7 +22,7 @@ MESSAGE_CHARS = 500
 class Staleness:
     """Compares and asks; holds no state of its own."""
 
-    def __init__(self, tools: Toolbox, gate: Gate, questions: Questions) -> None:
+    def __init__(self, tools: Toolbox, gate: Policy, questions: Questions) -> None:
         self._tools = tools
         self._gate = gate
         self._questions = questions
@@ -34,7 +34,7 @@ class Staleness:
         definition = self._tools.get(question.tool_name)
         return definition is None or definition.digest != question.definition_digest
 
-    def is_call(self, execution: Execution, definition: ToolDefinition) -> bool:
+    def is_call(self, execution: ExecutionState, definition: ToolDefinition) -> bool:
         """True when the tool is not the one that the plan was accepted with, and nobody approved it since as it is."""
         pinned = execution.pins.get(definition.name)
         if not pinned or definition.digest.startswith(pinned):
@@ -46,7 +46,7 @@ class Staleness:
 
     def again(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
@@ -65,7 +65,7 @@ class Staleness:
 
     def noted(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         suspended: ev.Suspended,
         definition: ToolDefinition,
         *,

@@ -23,7 +23,7 @@ _APART = frozenset({"$defs", "definitions", "const", "enum", "default", "example
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class SchemaCost:
     """How the cost of a check grows."""
 
     nodes: int
@@ -36,7 +36,7 @@ class Cost:
         return self.returns < 2 or self.nodes * self.returns ** _depth(value) <= MAX_STEPS
 
 
-def schema_cost(schema: JsonValue) -> Cost:
+def schema_cost(schema: JsonValue) -> SchemaCost:
     """The cost of a schema; its references must stay inside of it.
 
     Raises:
@@ -44,7 +44,7 @@ def schema_cost(schema: JsonValue) -> Cost:
     """
     walk = _Walk(schema)
     walk.visit(schema, (), 0)
-    return Cost(walk.nodes, walk.returns)
+    return SchemaCost(walk.nodes, walk.returns)
 
 
 class _Walk:

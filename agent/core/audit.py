@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 
 Kind = Literal[
     "asked",
@@ -53,7 +53,7 @@ GENESIS = b"planwarden audit/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """One row before it has a place in the chain."""
 
     kind: Kind
@@ -70,12 +70,12 @@ class AuditRow:
     """1 for the first row of the database, without gaps."""
     at: float
     """Unix seconds."""
-    entry: Entry
+    entry: AuditEntry
     hash: bytes
     """Of this row and the hash of the row before it."""
 
 
-def entries(recorded: Sequence[ev.Recorded], execution: Execution, policy: str) -> Iterator[Entry]:
+def audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str) -> Iterator[AuditEntry]:
     """The rows that one transaction's events add, in their order. `execution` is the state after them."""
     for item in recorded:
         if type(item.event) not in _TOLD:
@@ -83,7 +83,7 @@ def entries(recorded: Sequence[ev.Recorded], execution: Execution, policy: str) 
         found = _entry(item.event, execution)
         if found is not None:
             kind, suspension_id, facts = found
-            yield Entry(
+            yield AuditEntry(
                 kind=kind,
                 execution_id=execution.execution_id,
                 suspension_id=suspension_id,
@@ -106,7 +106,7 @@ _TOLD: frozenset[type[ev.Event]] = frozenset(
 """Events that may add a row."""
 
 
-def _entry(event: ev.Event, execution: Execution) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+def _entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
     match event:
         case ev.Suspended(question=question) if question.addressee == "human":
             return "asked", question.suspension_id, _question(question)
@@ -148,7 +148,7 @@ def _closed(event: ev.SuspensionTimedOut | ev.SuspensionWithdrawn) -> tuple[Kind
     return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
 
 
-def _is_to_a_person(execution: Execution, suspension_id: str) -> bool:
+def _is_to_a_person(execution: ExecutionState, suspension_id: str) -> bool:
     found = execution.suspensions.get(suspension_id)
     return found is not None and found.question.addressee == "human"
 
@@ -178,7 +178,7 @@ def _who(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonV
     return facts
 
 
-def chained(before: bytes, sequence: int, at: float, entry: Entry) -> bytes:
+def chained(before: bytes, sequence: int, at: float, entry: AuditEntry) -> bytes:
     """The row's SHA-256: over the hash of the row before it (`GENESIS` for the first) and everything in the row."""
     body = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id, entry.facts])
     return hashlib.sha256(before + b"\0" + body.encode()).digest()

@@ -1,7 +1,7 @@
 """What to do next, as a value: `decide(execution)` looks at the folded log and at nothing else.
 
-`Record` is a fact that follows from the log (a step's start, its completion, the end of the execution). `Dispatch` hands
-one call to the gate. `Ask` puts a prompt to the model, `Revise` judges its patch of the plan. No action at all means: wait for a result or an answer.
+`RecordEvent` is a fact that follows from the log (a step's start, its completion, the end of the execution). `DispatchCall` hands
+one call to the gate. `AskModel` puts a prompt to the model, `RevisePlan` judges its patch of the plan. No action at all means: wait for a result or an answer.
 """
 
 from dataclasses import dataclass
@@ -9,50 +9,50 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, Execution, StepState
+from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, ExecutionState, StepState
 from planwarden.agent.core.verify import missing_tools
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordEvent:
     event: ev.Event
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
+class DispatchCall:
     call: Call
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskModel:
     purpose: ev.Purpose
     step_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Revise:
+class RevisePlan:
     """Judge a model's patch of the plan."""
 
     step_id: str
     patch: JsonValue
 
 
-Action = Record | Dispatch | Ask | Revise
+Action = RecordEvent | DispatchCall | AskModel | RevisePlan
 
 
-def decide(execution: Execution) -> tuple[Action, ...]:
+def decide(execution: ExecutionState) -> tuple[Action, ...]:
     """Everything that can be done now, in plan order; empty when the execution has to wait or is over."""
     if execution.status != "running":
         return ()
     if execution.cancel_requested:
         ended = ev.ExecutionCancelled(reason=execution.cancel_reason)
-        return () if _running_calls(execution) else (Record(ended),)
+        return () if _running_calls(execution) else (RecordEvent(ended),)
     if execution.plan is None:
         return _planning(execution)
     if execution.plan_only:
-        return (Record(ev.ExecutionPlanned()),)
+        return (RecordEvent(ev.ExecutionPlanned()),)
     if execution.revisions:
-        return (Revise(*execution.revisions[0]),)
+        return (RevisePlan(*execution.revisions[0]),)
     actions = tuple(_steps(execution))
     budget = spent_budget(execution)
     if actions and budget is not None:
@@ -64,7 +64,7 @@ def decide(execution: Execution) -> tuple[Action, ...]:
     return _suspension(execution)
 
 
-def spent_budget(execution: Execution) -> ev.Budget | None:
+def spent_budget(execution: ExecutionState) -> ev.Budget | None:
     """The first budget of the options that is used up, or None."""
     options, usage = execution.options, execution.usage
     tokens = usage.input_tokens + usage.output_tokens
@@ -77,7 +77,7 @@ def spent_budget(execution: Execution) -> ev.Budget | None:
     return None
 
 
-def left(execution: Execution) -> dict[str, float]:
+def left(execution: ExecutionState) -> dict[str, float]:
     """What is left of each budget that the options set, by its name on the wire."""
     options, usage = execution.options, execution.usage
     given = {
@@ -88,32 +88,32 @@ def left(execution: Execution) -> dict[str, float]:
     return {name: limit - spent for name, (limit, spent) in given.items() if limit is not None}
 
 
-def _within_budget(execution: Execution, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
+def _within_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
     """With nothing left to spend, what follows from the log is still recorded, nothing is begun, and it is over."""
-    free = tuple(a for a in actions if isinstance(a, Record) and not isinstance(a.event, ev.StepStarted))
+    free = tuple(a for a in actions if isinstance(a, RecordEvent) and not isinstance(a.event, ev.StepStarted))
     if free or _running_calls(execution):
         return free
     if execution.open_suspensions:
         # Whoever is asked may still answer; the budget is what ends it afterwards.
-        return (Record(ev.ExecutionSuspended()),)
-    return (Record(ev.ExecutionExhausted(budget=budget)),)
+        return (RecordEvent(ev.ExecutionSuspended()),)
+    return (RecordEvent(ev.ExecutionExhausted(budget=budget)),)
 
 
-def _planning(execution: Execution) -> tuple[Action, ...]:
+def _planning(execution: ExecutionState) -> tuple[Action, ...]:
     if execution.model_error is not None:
         code, message = execution.model_error
-        return (Record(ev.ExecutionFailed(code=code, message=message)),)
+        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
     plan_questions = [found for found in execution.suspensions.values() if found.question.kind == "plan"]
     if any(found.is_open for found in plan_questions):
         return _suspension(execution)
     if plan_questions and (last := plan_questions[-1].decision) is not None and not last.approved:
-        return (Record(ev.ExecutionRejected()),)
+        return (RecordEvent(ev.ExecutionRejected()),)
     if len(execution.refusals) > 1:
-        return (Record(ev.ExecutionFailed(code="invalid_plan", message=execution.refusals[-1])),)
-    return (Ask("plan"),)
+        return (RecordEvent(ev.ExecutionFailed(code="invalid_plan", message=execution.refusals[-1])),)
+    return (AskModel("plan"),)
 
 
-def _steps(execution: Execution) -> list[Action]:
+def _steps(execution: ExecutionState) -> list[Action]:
     found: list[Action] = []
     stopped_by: str | None = None
     for state in execution.steps.values():
@@ -132,20 +132,20 @@ def _steps(execution: Execution) -> list[Action]:
     return found
 
 
-def _pending(execution: Execution, state: StepState, stopped_by: str | None) -> Action | None:
+def _pending(execution: ExecutionState, state: StepState, stopped_by: str | None) -> Action | None:
     """Start the step, skip it because something it needs did not happen, or wait."""
     step_id = state.step.step_id
     if stopped_by is not None:
-        return Record(ev.StepSkipped(step_id=step_id, because=stopped_by))
+        return RecordEvent(ev.StepSkipped(step_id=step_id, because=stopped_by))
     ready = True
     for name in state.step.dependencies:
         needed = execution.steps[name]
         if needed.status == "completed" or _goes_on_after(needed, step_id):
             continue
         if needed.status in STEP_TERMINAL:
-            return Record(ev.StepSkipped(step_id=step_id, because=name))
+            return RecordEvent(ev.StepSkipped(step_id=step_id, because=name))
         ready = False
-    return Record(ev.StepStarted(step_id=step_id)) if ready else None
+    return RecordEvent(ev.StepStarted(step_id=step_id)) if ready else None
 
 
 def _goes_on_after(needed: StepState, step_id: str) -> bool:
@@ -153,7 +153,7 @@ def _goes_on_after(needed: StepState, step_id: str) -> bool:
     return needed.status == "rejected" and needed.step.on_reject == "continue" and step_id not in needed.step.confirms
 
 
-def _in_progress(execution: Execution, state: StepState) -> Action | None:
+def _in_progress(execution: ExecutionState, state: StepState) -> Action | None:
     step = state.step
     current: Call | None = None
     failed: Call | None = None
@@ -163,7 +163,7 @@ def _in_progress(execution: Execution, state: StepState) -> Action | None:
         elif current is None and call.status not in CALL_SETTLED:
             current = call
     if state.error_code is not None:
-        return Record(
+        return RecordEvent(
             ev.StepFailed(step_id=step.step_id, code=state.error_code, message=state.error_message or state.error_code)
         )
     if failed is not None:
@@ -176,7 +176,7 @@ def _in_progress(execution: Execution, state: StepState) -> Action | None:
     return _settled(execution, state)
 
 
-def _current_call(execution: Execution, state: StepState, call: Call) -> Action | None:
+def _current_call(execution: ExecutionState, state: StepState, call: Call) -> Action | None:
     """The first call that has no outcome yet: hand it to the gate, act on its rejection, or wait."""
     if call.status == "running":
         return None
@@ -186,20 +186,20 @@ def _current_call(execution: Execution, state: StepState, call: Call) -> Action 
         if decision is not None and not decision.approved and not suspension.question.asker:
             if suspension.question.kind == "reconcile":
                 message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
-                return Record(ev.StepFailed(step_id=call.step_id, code="outcome_unknown", message=message))
-            return Record(
+                return RecordEvent(ev.StepFailed(step_id=call.step_id, code="outcome_unknown", message=message))
+            return RecordEvent(
                 ev.StepRejected(
                     step_id=call.step_id, suspension_id=suspension.question.suspension_id, reason=decision.reason
                 )
             )
-    return Dispatch(call)
+    return DispatchCall(call)
 
 
 def _failed_call(state: StepState, call: Call) -> Action:
     """A call that the plan spelled out failed: there is no model to try another way."""
     if state.step.tool_validation_mode == "advisory":
-        return Record(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
-    return Record(
+        return RecordEvent(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
+    return RecordEvent(
         ev.StepFailed(
             step_id=state.step.step_id,
             code=call.error_code or "tool_error",
@@ -208,13 +208,13 @@ def _failed_call(state: StepState, call: Call) -> Action:
     )
 
 
-def _rejected_prompt(execution: Execution, state: StepState) -> Action | None:
+def _rejected_prompt(execution: ExecutionState, state: StepState) -> Action | None:
     """The caller refused to answer the step's prompt."""
     for suspension in reversed(tuple(execution.suspensions.values())):
         question, decision = suspension.question, suspension.decision
         if question.kind == "step" and question.step_id == state.step.step_id:
             if decision is not None and not decision.approved:
-                return Record(
+                return RecordEvent(
                     ev.StepRejected(
                         step_id=state.step.step_id, suspension_id=question.suspension_id, reason=decision.reason
                     )
@@ -223,37 +223,41 @@ def _rejected_prompt(execution: Execution, state: StepState) -> Action | None:
     return None
 
 
-def _settled(execution: Execution, state: StepState) -> Action:
+def _settled(execution: ExecutionState, state: StepState) -> Action:
     """No call is waiting: the log proves the step, or the model is asked, within the limits."""
     step, missing = state.step, missing_tools(state)
     last = state.turns[-1] if state.turns else None
     if not missing and (step.required_tools or (last is not None and not last.call_ids)):
-        return Record(ev.StepCompleted(step_id=step.step_id, validation="passed" if step.required_tools else "skipped"))
+        return RecordEvent(
+            ev.StepCompleted(step_id=step.step_id, validation="passed" if step.required_tools else "skipped")
+        )
     if last is not None and not last.call_ids and not state.enforcing:
         return _prose_instead_of_calls(execution, state, missing)
     if not state.enforcing and state.iterations >= execution.options.max_iterations:
         if step.tool_validation_mode == "advisory":
-            return Record(ev.StepCompleted(step_id=step.step_id, validation="failed"))
+            return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
         tail = f"; never called successfully: {', '.join(missing)}" if missing else ""
-        return Record(
+        return RecordEvent(
             ev.StepFailed(
                 step_id=step.step_id,
                 code="iterations_exhausted",
                 message=f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}",
             )
         )
-    return Ask("step", step.step_id)
+    return AskModel("step", step.step_id)
 
 
-def _prose_instead_of_calls(execution: Execution, state: StepState, missing: tuple[str, ...]) -> Action:
+def _prose_instead_of_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
     step = state.step
     if step.tool_validation_mode == "advisory":
         if not state.warned:
-            return Record(ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="advisory", enforced=False))
-        return Record(ev.StepCompleted(step_id=step.step_id, validation="failed"))
+            return RecordEvent(
+                ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="advisory", enforced=False)
+            )
+        return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
     if state.retries < execution.options.taef_max_retries:
-        return Record(ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True))
-    return Record(
+        return RecordEvent(ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True))
+    return RecordEvent(
         ev.StepFailed(
             step_id=step.step_id,
             code="tools_not_called",
@@ -263,42 +267,42 @@ def _prose_instead_of_calls(execution: Execution, state: StepState, missing: tup
     )
 
 
-def _running_calls(execution: Execution) -> bool:
+def _running_calls(execution: ExecutionState) -> bool:
     return any(call.status == "running" for state in execution.steps.values() for call in state.calls)
 
 
-def _is_over(execution: Execution) -> bool:
+def _is_over(execution: ExecutionState) -> bool:
     return all(state.status in STEP_TERMINAL for state in execution.steps.values())
 
 
-def _ending(execution: Execution, *, may_ask: bool) -> tuple[Action, ...]:
+def _ending(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
     synthesis = _synthesis(execution) if may_ask else None
     if synthesis is not None:
         return synthesis
     failed = next((state for state in execution.steps.values() if state.status == "failed"), None)
     if failed is not None:
         code, message = failed.error_code or "tool_error", failed.error_message or "a step failed"
-        return (Record(ev.ExecutionFailed(code=code, message=message)),)
+        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
     if execution.model_error is not None:
         code, message = execution.model_error
-        return (Record(ev.ExecutionFailed(code=code, message=message)),)
+        return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
     if any(s.status == "rejected" and s.step.on_reject != "continue" for s in execution.steps.values()):
-        return (Record(ev.ExecutionRejected()),)
-    return (Record(ev.ExecutionCompleted()),)
+        return (RecordEvent(ev.ExecutionRejected()),)
+    return (RecordEvent(ev.ExecutionCompleted()),)
 
 
-def _synthesis(execution: Execution) -> tuple[Action, ...] | None:
+def _synthesis(execution: ExecutionState) -> tuple[Action, ...] | None:
     """Ask for the final text once; None when there is nothing (more) to ask."""
     if not execution.options.synthesize or execution.synthesis is not None or execution.model_error is not None:
         return None
     questions = [found for found in execution.suspensions.values() if found.question.kind == "synthesis"]
     if any(found.is_open for found in questions):
         return _suspension(execution)
-    return (Ask("synthesize"),) if not questions else None
+    return (AskModel("synthesize"),) if not questions else None
 
 
-def _suspension(execution: Execution) -> tuple[Action, ...]:
+def _suspension(execution: ExecutionState) -> tuple[Action, ...]:
     """Nothing can run: suspended when only answers are awaited, waiting when a call is still running."""
     if execution.open_suspensions and not _running_calls(execution):
-        return (Record(ev.ExecutionSuspended()),)
+        return (RecordEvent(ev.ExecutionSuspended()),)
     return ()

@@ -119,7 +119,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RecordedDecision:
     """An answer, as it was accepted."""
 
     approved: bool
@@ -297,7 +297,7 @@ class SuspensionDecided:
     """The question was answered, by a person or by the caller, with what that was worth."""
 
     suspension_id: str
-    decision: Decision
+    decision: RecordedDecision
     assurance: Assurance
     channel: str
     principal: str

@@ -10,31 +10,31 @@ from typing import Any
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import by_tool
-from planwarden.agent.core.plan import Step
+from planwarden.agent.core.plan import PlanStep
 from planwarden.agent.core.state import (
     CALL_TRANSITIONS,
     STEP_TRANSITIONS,
     TRANSITIONS,
     Call,
     CallStatus,
-    Endorsement,
-    Execution,
+    EndorsementState,
+    ExecutionState,
+    ModelTurn,
     StepState,
     SuspensionState,
-    Turn,
-    Usage,
+    TokenUsage,
     evolve,
 )
 
 
-def fold(execution: Execution, recorded: Iterable[ev.Recorded]) -> Execution:
+def fold(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
     """`apply` over several recorded events, oldest first."""
     for entry in recorded:
         execution = apply(execution, entry.event, entry.at)
     return execution
 
 
-def apply(execution: Execution, event: ev.Event, at: float) -> Execution:
+def apply(execution: ExecutionState, event: ev.Event, at: float) -> ExecutionState:
     """The execution after `event`, which happened at `at` (Unix seconds).
 
     Raises:
@@ -57,7 +57,7 @@ def apply(execution: Execution, event: ev.Event, at: float) -> Execution:
 Changes = dict[str, Any]
 
 
-def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Changes:
+def _created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -> Changes:
     return {
         "goal": event.goal,
         "options": event.options,
@@ -71,16 +71,16 @@ def _created(execution: Execution, event: ev.ExecutionCreated, at: float) -> Cha
     }
 
 
-def _started(execution: Execution, event: ev.ExecutionStarted, at: float) -> Changes:
+def _started(execution: ExecutionState, event: ev.ExecutionStarted, at: float) -> Changes:
     options = event.options or execution.options
     return {"plan_only": False, "options": options, "exhausted": None, **_started_by(execution, event.client_id)}
 
 
-def _started_by(execution: Execution, client_id: str | None) -> Changes:
+def _started_by(execution: ExecutionState, client_id: str | None) -> Changes:
     return {} if client_id is None else {"client_ids": execution.client_ids | {client_id}}
 
 
-def _plan_accepted(execution: Execution, event: ev.PlanAccepted, at: float) -> Changes:
+def _plan_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> Changes:
     if execution.plan is not None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
     steps = {step.step_id: StepState(step=step, calls=_planned_calls(step)) for step in event.plan.steps}
@@ -88,7 +88,7 @@ def _plan_accepted(execution: Execution, event: ev.PlanAccepted, at: float) -> C
     return {"plan": event.plan, "steps": steps, "warnings": warnings, "pins": by_tool(event.plan, event.pins)}
 
 
-def _planned_calls(step: Step) -> tuple[Call, ...]:
+def _planned_calls(step: PlanStep) -> tuple[Call, ...]:
     return tuple(
         Call(
             call_id=f"{step.step_id}:{number}",
@@ -101,13 +101,13 @@ def _planned_calls(step: Step) -> tuple[Call, ...]:
     )
 
 
-def _plan_refused(execution: Execution, event: ev.PlanRefused, at: float) -> Changes:
+def _plan_refused(execution: ExecutionState, event: ev.PlanRefused, at: float) -> Changes:
     if execution.plan is not None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
     return {"refusals": (*execution.refusals, event.message)}
 
 
-def _plan_revised(execution: Execution, event: ev.PlanRevised, at: float) -> Changes:
+def _plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -> Changes:
     steps: dict[str, StepState] = {}
     for step in event.plan.steps:
         known = execution.steps.get(step.step_id)
@@ -124,7 +124,7 @@ def _plan_revised(execution: Execution, event: ev.PlanRevised, at: float) -> Cha
     return {"plan": event.plan, "steps": steps, "pins": pins, "revisions": execution.revisions[1:]}
 
 
-def _revision_refused(execution: Execution, event: ev.RevisionRefused, at: float) -> Changes:
+def _revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> Changes:
     state = execution.steps.get(event.step_id)
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {event.step_id!r}")
@@ -132,7 +132,7 @@ def _revision_refused(execution: Execution, event: ev.RevisionRefused, at: float
     return {"steps": _with_step(execution, noted), "revisions": execution.revisions[1:]}
 
 
-def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> Changes:
+def _model_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) -> Changes:
     usage = _with_tokens(execution.usage, event)
     changes: Changes = {"usage": evolve(usage, model_calls=usage.model_calls + 1)}
     if event.source is not None:
@@ -154,13 +154,13 @@ def _model_replied(execution: Execution, event: ev.ModelReplied, at: float) -> C
             )
             for number, proposed in enumerate(event.calls, first)
         )
-        turn = Turn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
+        turn = ModelTurn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
         state = evolve(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
         changes["steps"] = _with_step(execution, state)
     return changes
 
 
-def _model_failed(execution: Execution, event: ev.ModelFailed, at: float) -> Changes:
+def _model_failed(execution: ExecutionState, event: ev.ModelFailed, at: float) -> Changes:
     changes: Changes = {"usage": _with_tokens(execution.usage, event)}
     if event.purpose != "step":
         return {**changes, "model_error": (event.code, event.message)}
@@ -170,7 +170,7 @@ def _model_failed(execution: Execution, event: ev.ModelFailed, at: float) -> Cha
     return {**changes, "steps": _with_step(execution, state)}
 
 
-def _with_tokens(usage: Usage, event: ev.ModelReplied | ev.ModelFailed) -> Usage:
+def _with_tokens(usage: TokenUsage, event: ev.ModelReplied | ev.ModelFailed) -> TokenUsage:
     return evolve(
         usage,
         input_tokens=usage.input_tokens + event.input_tokens,
@@ -178,7 +178,7 @@ def _with_tokens(usage: Usage, event: ev.ModelReplied | ev.ModelFailed) -> Usage
     )
 
 
-def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) -> Changes:
+def _call_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: float) -> Changes:
     call = execution.call(event.call_id)
     arguments = event.arguments
     if arguments is None:
@@ -206,22 +206,22 @@ def _call_intended(execution: Execution, event: ev.ToolCallIntended, at: float) 
     return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
 
-def _returned(execution: Execution, event: ev.ToolReturned, at: float) -> Changes:
+def _returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> Changes:
     call = execution.call(event.call_id)
     return {"steps": _with_call(execution, call, event, value=event.value, artifact=event.artifact)}
 
 
-def _call_failed(execution: Execution, event: ev.ToolFailed, at: float) -> Changes:
+def _call_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> Changes:
     call = execution.call(event.call_id)
     return {"steps": _with_call(execution, call, event, error_code=event.code, error_message=event.message)}
 
 
-def _outcome_unknown(execution: Execution, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
+def _outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
     call = execution.call(event.call_id)
     return {"steps": _with_call(execution, call, event, error_code="outcome_unknown", error_message=event.message)}
 
 
-def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
+def _suspended(execution: ExecutionState, event: ev.Suspended, at: float) -> Changes:
     question = event.question
     if question.suspension_id in execution.suspensions:
         raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
@@ -236,7 +236,7 @@ def _suspended(execution: Execution, event: ev.Suspended, at: float) -> Changes:
     return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
 
 
-def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Changes:
+def _revised(execution: ExecutionState, event: ev.SuspensionRevised, at: float) -> Changes:
     current = _open(execution, event.question.suspension_id)
     if event.question.revision != current.question.revision + 1 or event.question.call_id != current.question.call_id:
         raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
@@ -249,7 +249,7 @@ def _revised(execution: Execution, event: ev.SuspensionRevised, at: float) -> Ch
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 
-def _decided(execution: Execution, event: ev.SuspensionDecided, at: float) -> Changes:
+def _decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
     answered = evolve(
         current,
@@ -267,11 +267,11 @@ def _decided(execution: Execution, event: ev.SuspensionDecided, at: float) -> Ch
     }
 
 
-def _endorsed(execution: Execution, event: ev.SuspensionEndorsed, at: float) -> Changes:
+def _endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
     if any(earlier.principal == event.principal for earlier in current.endorsements):
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
-    endorsement = Endorsement(principal=event.principal, assurance=event.assurance, channel=event.channel, at=at)
+    endorsement = EndorsementState(principal=event.principal, assurance=event.assurance, channel=event.channel, at=at)
     endorsed = evolve(current, endorsements=(*current.endorsements, endorsement))
     return {
         **_answered_step(execution, event, current.question),
@@ -279,7 +279,7 @@ def _endorsed(execution: Execution, event: ev.SuspensionEndorsed, at: float) -> 
     }
 
 
-def _reminded(execution: Execution, event: ev.SuspensionReminded, at: float) -> Changes:
+def _reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
     if not current.alarmed < event.number <= len(current.question.alarms):
         raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
@@ -290,12 +290,12 @@ def _reminded(execution: Execution, event: ev.SuspensionReminded, at: float) -> 
     }
 
 
-def _timed_out(execution: Execution, event: ev.SuspensionTimedOut, at: float) -> Changes:
+def _timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
     answered = evolve(
         current,
         status="timed_out",
-        decision=ev.Decision(approved=event.outcome == "approve", reason="nobody answered in time"),
+        decision=ev.RecordedDecision(approved=event.outcome == "approve", reason="nobody answered in time"),
         assurance="timeout",
         decided_at=at,
     )
@@ -305,11 +305,11 @@ def _timed_out(execution: Execution, event: ev.SuspensionTimedOut, at: float) ->
     }
 
 
-def _withdrawn_question(execution: Execution, event: ev.SuspensionWithdrawn, at: float) -> Changes:
+def _withdrawn_question(execution: ExecutionState, event: ev.SuspensionWithdrawn, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
     if not current.question.asker:
         raise IllegalTransition(f"suspension {event.suspension_id!r} is our own and cannot be withdrawn")
-    decision = ev.Decision(approved=False, reason=event.reason)
+    decision = ev.RecordedDecision(approved=False, reason=event.reason)
     withdrawn = evolve(
         current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
     )
@@ -319,7 +319,7 @@ def _withdrawn_question(execution: Execution, event: ev.SuspensionWithdrawn, at:
     }
 
 
-def _answered_step(execution: Execution, event: ev.Event, question: ev.Question) -> Changes:
+def _answered_step(execution: ExecutionState, event: ev.Event, question: ev.Question) -> Changes:
     """The step and call of a question move on when it is answered."""
     if question.call_id is not None:
         return {"steps": _with_call(execution, execution.call(question.call_id), event)}
@@ -328,7 +328,7 @@ def _answered_step(execution: Execution, event: ev.Event, question: ev.Question)
     return {}
 
 
-def _validation_failed(execution: Execution, event: ev.ValidationFailed, at: float) -> Changes:
+def _validation_failed(execution: ExecutionState, event: ev.ValidationFailed, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
     retries = state.retries + 1 if event.enforced else state.retries
     warned = state.warned or not event.enforced
@@ -336,22 +336,22 @@ def _validation_failed(execution: Execution, event: ev.ValidationFailed, at: flo
     return {"steps": _with_step(execution, changed)}
 
 
-def _step_started(execution: Execution, event: ev.StepStarted | ev.StepSkipped, at: float) -> Changes:
+def _step_started(execution: ExecutionState, event: ev.StepStarted | ev.StepSkipped, at: float) -> Changes:
     return {"steps": _with_step(execution, _step_after(execution, event.step_id, event))}
 
 
-def _step_completed(execution: Execution, event: ev.StepCompleted, at: float) -> Changes:
+def _step_completed(execution: ExecutionState, event: ev.StepCompleted, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event, validation=event.validation)
     return {"steps": _with_step(execution, state)}
 
 
-def _step_failed(execution: Execution, event: ev.StepFailed, at: float) -> Changes:
+def _step_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
     failed = evolve(state, validation="failed", error_code=event.code, error_message=event.message)
     return {"steps": _with_step(execution, failed)}
 
 
-def _step_rejected(execution: Execution, event: ev.StepRejected, at: float) -> Changes:
+def _step_rejected(execution: ExecutionState, event: ev.StepRejected, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
     calls = tuple(
         evolve(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
@@ -367,25 +367,25 @@ def _step_rejected(execution: Execution, event: ev.StepRejected, at: float) -> C
     return {"steps": _with_step(execution, rejected)}
 
 
-def _cancel_requested(execution: Execution, event: ev.CancelRequested, at: float) -> Changes:
+def _cancel_requested(execution: ExecutionState, event: ev.CancelRequested, at: float) -> Changes:
     return {"cancel_requested": True, "cancel_reason": event.reason}
 
 
-def _failed(execution: Execution, event: ev.ExecutionFailed, at: float) -> Changes:
+def _failed(execution: ExecutionState, event: ev.ExecutionFailed, at: float) -> Changes:
     return {"error_code": event.code, "error_message": event.message, **_withdrawn(execution, at)}
 
 
-def _exhausted(execution: Execution, event: ev.ExecutionExhausted, at: float) -> Changes:
+def _exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at: float) -> Changes:
     if execution.open_suspensions:
         raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may go on")
     return {"exhausted": event.budget}
 
 
-def _finished(execution: Execution, event: ev.Event, at: float) -> Changes:
+def _finished(execution: ExecutionState, event: ev.Event, at: float) -> Changes:
     return _withdrawn(execution, at)
 
 
-def _withdrawn(execution: Execution, at: float) -> Changes:
+def _withdrawn(execution: ExecutionState, at: float) -> Changes:
     if not execution.open_suspensions:
         return {}
     return {
@@ -396,7 +396,7 @@ def _withdrawn(execution: Execution, at: float) -> Changes:
     }
 
 
-_EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
+_EFFECTS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], Changes]] = {
     ev.ExecutionCreated: _created,
     ev.ExecutionStarted: _started,
     ev.PlanAccepted: _plan_accepted,
@@ -431,14 +431,14 @@ _EFFECTS: dict[type[ev.Event], Callable[[Execution, Any, float], Changes]] = {
 }
 
 
-def _open(execution: Execution, suspension_id: str) -> SuspensionState:
+def _open(execution: ExecutionState, suspension_id: str) -> SuspensionState:
     found = execution.suspensions.get(suspension_id)
     if found is None or not found.is_open:
         raise IllegalTransition(f"suspension {suspension_id!r} is not open")
     return found
 
 
-def _step_after(execution: Execution, step_id: str, event: ev.Event, **changes: Any) -> StepState:
+def _step_after(execution: ExecutionState, step_id: str, event: ev.Event, **changes: Any) -> StepState:
     """The step after `event` moved it and changed some of its fields."""
     state = execution.steps.get(step_id)
     if state is None:
@@ -456,11 +456,11 @@ def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
     return status
 
 
-def _with_step(execution: Execution, state: StepState) -> Mapping[str, StepState]:
+def _with_step(execution: ExecutionState, state: StepState) -> Mapping[str, StepState]:
     return {**execution.steps, state.step.step_id: state}
 
 
-def _with_call(execution: Execution, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
+def _with_call(execution: ExecutionState, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
     """The steps after `event` moved `call` and its step, and changed some fields of the call."""
     moved = evolve(call, status=_next_call_status(call, event), **changes)
     calls = tuple([moved if other is call else other for other in execution.steps[call.step_id].calls])

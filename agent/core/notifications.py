@@ -1,6 +1,6 @@
-"""Notices: what somebody outside is told about a question to a person, by push or webhook.
+"""Notifications: what somebody outside is told about a question to a person, by push or webhook.
 
-A notice is stored in the transaction of the event that it tells, so that none is lost and none tells what did not happen.
+A notification is stored in the transaction of the event that it tells, so that none is lost and none tells what did not happen.
 It holds ids and names only: no arguments, nothing that the agent wrote, and nothing that would let anybody decide.
 """
 
@@ -11,23 +11,23 @@ from typing import Literal
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Execution, SuspensionState
+from planwarden.agent.core.state import ExecutionState, SuspensionState
 
-NoticeKind = Literal["asked", "reminded", "escalated", "decided", "timed_out", "test"]
+NotificationKind = Literal["asked", "reminded", "escalated", "decided", "timed_out", "test"]
 """What happened; `test` is only ever sent by hand."""
-TOLD: tuple[NoticeKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
+TOLD: tuple[NotificationKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
 """What a channel may ask for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notification:
     """One message for one channel."""
 
-    notice_id: str
+    notification_id: str
     """The same for every attempt to deliver it; letters, digits and `_` only."""
     channel: str
     """The name of the channel in the operator's file."""
-    kind: NoticeKind
+    kind: NotificationKind
     execution_id: str
     suspension_id: str
     facts: dict[str, JsonValue]
@@ -37,10 +37,10 @@ class Notice:
     """How often it was claimed to be delivered; tells one claim from the next."""
 
 
-def told(
-    recorded: Sequence[ev.Recorded], execution: Execution
-) -> Iterator[tuple[ev.Recorded, NoticeKind, SuspensionState]]:
-    """The events that a notice may tell, each with the question to a person that it is about.
+def notification_about(
+    recorded: Sequence[ev.Recorded], execution: ExecutionState
+) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
+    """The events that a notification may tell, each with the question to a person that it is about.
 
     `execution` is the state after them.
     """
@@ -53,7 +53,7 @@ def told(
                 yield entry, kind, suspension
 
 
-def _kind(event: ev.Event) -> tuple[NoticeKind, str] | None:
+def _kind(event: ev.Event) -> tuple[NotificationKind, str] | None:
     match event:
         case ev.Suspended(question=question):
             return "asked", question.suspension_id

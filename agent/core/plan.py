@@ -69,7 +69,7 @@ class PlannedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PlanStep:
     step_id: str
     description: str
     step_type: StepType
@@ -86,9 +86,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
 
-    def step(self, step_id: str) -> Step:
+    def step(self, step_id: str) -> PlanStep:
         return next(step for step in self.steps if step.step_id == step_id)
 
 
@@ -187,7 +187,7 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     return {"todoList": [_step_to_json(step) for step in plan.steps]}
 
 
-def _step_to_json(step: Step) -> dict[str, JsonValue]:
+def _step_to_json(step: PlanStep) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {"id": step.step_id, "description": step.description, "stepType": step.step_type}
     if step.required_tools:
         found["requiredTools"] = list(step.required_tools)
@@ -241,13 +241,13 @@ def _faults(error: ValidationError, where: str) -> Iterator[str]:
         yield f"{where}{path}: {fault['msg']}"
 
 
-def _resolve(parsed: list[_StepIn]) -> tuple[Step, ...]:
+def _resolve(parsed: list[_StepIn]) -> tuple[PlanStep, ...]:
     """Steps with every default and dependency made explicit."""
     confirmed_by: dict[str, list[str]] = {}
     for entry in parsed:
         for covered in entry.confirms:
             confirmed_by.setdefault(covered, []).append(entry.id)
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for index, entry in enumerate(parsed):
         calls = tuple(PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls)
         required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
@@ -257,7 +257,7 @@ def _resolve(parsed: list[_StepIn]) -> tuple[Step, ...]:
             declared = [parsed[index - 1].id] if index else []
         taken = [step_id for call in calls for step_id, _ in references(dict(call.arguments))]
         steps.append(
-            Step(
+            PlanStep(
                 step_id=entry.id,
                 description=entry.description,
                 step_type="tool" if required else entry.stepType or "reasoning",
@@ -273,7 +273,7 @@ def _resolve(parsed: list[_StepIn]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _check_graph(steps: tuple[Step, ...]) -> None:
+def _check_graph(steps: tuple[PlanStep, ...]) -> None:
     ids = [step.step_id for step in steps]
     known = set(ids)
     problems: list[str] = []
@@ -326,7 +326,7 @@ def _reference_faults(step_id: str, value: JsonValue) -> Iterator[str]:
             yield f"step {step_id!r}: pointer {pointer!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
 
 
-def _check_tools(steps: tuple[Step, ...], tools: Mapping[str, ToolFacts]) -> None:
+def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) -> None:
     unknown: dict[str, list[str]] = {}
     problems: list[str] = []
     for step in steps:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Call, Execution, StepState
+from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.verify import missing_tools
 
@@ -132,7 +132,7 @@ class Prompt:
         return "\n\n".join(part for part in (self.system, self.revision, self.text, self.form) if part)
 
 
-def planning_prompt(execution: Execution, manifests: Sequence[str], total_tools: int) -> Prompt:
+def planning_prompt(execution: ExecutionState, manifests: Sequence[str], total_tools: int) -> Prompt:
     """Asks for a plan; after a refusal it says precisely why the last one was refused."""
     parts = [data_block("goal", execution.goal or "")]
     if execution.context:
@@ -153,7 +153,7 @@ def planning_prompt(execution: Execution, manifests: Sequence[str], total_tools:
     )
 
 
-def step_prompt(execution: Execution, state: StepState, others: Iterable[ToolDefinition] = ()) -> Prompt:
+def step_prompt(execution: ExecutionState, state: StepState, others: Iterable[ToolDefinition] = ()) -> Prompt:
     """Asks for a step's calls or text; an enforcement prompt when the last answer was prose instead of calls.
 
     `others` are tools that the model may use besides the required ones (flexible mode); they appear as manifests.
@@ -195,7 +195,7 @@ def step_prompt(execution: Execution, state: StepState, others: Iterable[ToolDef
     )
 
 
-def synthesis_prompt(execution: Execution) -> Prompt:
+def synthesis_prompt(execution: ExecutionState) -> Prompt:
     """Asks for the final text over what the log proves."""
     parts = [data_block("goal", execution.goal or ""), data_block("record", summary(execution))]
     parts.extend(_results(execution, None))
@@ -209,7 +209,7 @@ def synthesis_prompt(execution: Execution) -> Prompt:
     )
 
 
-def summary(execution: Execution) -> str:
+def summary(execution: ExecutionState) -> str:
     """The engine's own account, one line per step, of what the log proves."""
     lines: list[str] = []
     for state in execution.steps.values():
@@ -231,7 +231,7 @@ def _enforcement(state: StepState, missing: tuple[str, ...]) -> str:
     )
 
 
-def _results(execution: Execution, state: StepState | None) -> list[str]:
+def _results(execution: ExecutionState, state: StepState | None) -> list[str]:
     """Results that the prompt may use, newest kept when the budget is short."""
     wanted = state.step.dependencies if state is not None else tuple(execution.steps)
     found: list[str] = []

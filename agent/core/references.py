@@ -23,7 +23,7 @@ MAX_ARGUMENT_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PartAddress:
     """Where a part of an artifact is."""
 
     artifact_id: str
@@ -31,7 +31,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArtifactPart:
     """What was found there."""
 
     value: JsonValue = None
@@ -42,16 +42,16 @@ class Part:
 class PartsNeeded(Exception):
     """Not an error: the parts have to be read before the references can be resolved."""
 
-    def __init__(self, wanted: frozenset[Wanted]) -> None:
+    def __init__(self, wanted: frozenset[PartAddress]) -> None:
         super().__init__(f"{len(wanted)} part(s) of artifacts")
         self.wanted = wanted
 
 
-_NONE: Mapping[Wanted, Part] = {}
+_NONE: Mapping[PartAddress, ArtifactPart] = {}
 
 
 def resolve(
-    arguments: dict[str, JsonValue], steps: Mapping[str, StepState], parts: Mapping[Wanted, Part] = _NONE
+    arguments: dict[str, JsonValue], steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart] = _NONE
 ) -> dict[str, JsonValue]:
     """The arguments with every reference replaced; the same object when there is none.
 
@@ -68,23 +68,23 @@ def resolve(
     return {key: _resolved(value, steps, parts) for key, value in arguments.items()}
 
 
-def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[Wanted, Part]:
+def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[PartAddress, ArtifactPart]:
     """What the artifact has at each pointer."""
     if artifact.media_type != JSON_TYPE:
         fault = f"leads into {artifact.media_type}, which is not JSON"
-        return {Wanted(artifact.artifact_id, pointer): Part(fault=fault) for pointer in pointers}
+        return {PartAddress(artifact.artifact_id, pointer): ArtifactPart(fault=fault) for pointer in pointers}
     document = cast("JsonValue", json.loads(artifact.data))
-    return {Wanted(artifact.artifact_id, pointer): _part(document, pointer) for pointer in pointers}
+    return {PartAddress(artifact.artifact_id, pointer): _part(document, pointer) for pointer in pointers}
 
 
-def _part(document: JsonValue, pointer: str) -> Part:
+def _part(document: JsonValue, pointer: str) -> ArtifactPart:
     try:
         value = _at(document, pointer)
     except JsonPointerException:
-        return Part(fault="has nothing there")
+        return ArtifactPart(fault="has nothing there")
     if is_larger(value, MAX_ARGUMENT_BYTES):
-        return Part(fault=f"leads to more than {MAX_ARGUMENT_BYTES} bytes; point to the part that is needed")
-    return Part(value)
+        return ArtifactPart(fault=f"leads to more than {MAX_ARGUMENT_BYTES} bytes; point to the part that is needed")
+    return ArtifactPart(value)
 
 
 def _at(document: JsonValue, pointer: str) -> JsonValue:
@@ -95,7 +95,7 @@ def _at(document: JsonValue, pointer: str) -> JsonValue:
     return cast("JsonValue", found)
 
 
-def _resolved(value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[Wanted, Part]) -> JsonValue:
+def _resolved(value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart]) -> JsonValue:
     if isinstance(value, list):
         return [_resolved(child, steps, parts) for child in value]
     if not isinstance(value, dict):
@@ -126,17 +126,17 @@ def _resolved(value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[W
         raise InvalidArguments(f"the result of step {step_id!r} has nothing at {pointer[:200]!r}") from None
 
 
-def _wanted(state: StepState, pointer: str) -> Wanted | None:
+def _wanted(state: StepState, pointer: str) -> PartAddress | None:
     """The part of an artifact that the pointer leads to; None when what the log holds is all there is to look at."""
     calls = _returned(state)
     if not pointer or state.status != "completed" or all(call.artifact is None for call in calls):
         return None
     if len(calls) == 1:
-        return Wanted(calls[0].artifact or "", pointer)
+        return PartAddress(calls[0].artifact or "", pointer)
     # The result of several calls is the list of theirs.
     first, _, rest = pointer.removeprefix("/").partition("/")
     call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
-    return Wanted(call.artifact, f"/{rest}") if rest and call is not None and call.artifact is not None else None
+    return PartAddress(call.artifact, f"/{rest}") if rest and call is not None and call.artifact is not None else None
 
 
 def _stand_ins(state: StepState, pointer: str) -> list[Call]:

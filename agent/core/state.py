@@ -3,7 +3,7 @@
 Rules:
 * Three tables below say which event may follow in which status of an execution, a step and a call. Terminal statuses
   have an empty row. Nothing else changes a status.
-* `planwarden.agent.core.fold.apply` is total over the tables: a legal event gives a new `Execution`, any other raises
+* `planwarden.agent.core.fold.apply` is total over the tables: a legal event gives a new `ExecutionState`, any other raises
   `IllegalTransition` and changes nothing. No clock, no ids, no I/O: time comes with the event.
 
     execution   running <-> suspended        step   pending -> in_progress <-> suspended
@@ -22,7 +22,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import Plan, Step
+from planwarden.agent.core.plan import Plan, PlanStep
 
 ExecutionStatus = Literal[
     "new", "running", "planned", "suspended", "completed", "rejected", "failed", "incomplete", "cancelled"
@@ -214,7 +214,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ModelTurn:
     """One model reply within a step."""
 
     content: str | None
@@ -225,10 +225,10 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class StepState:
-    step: Step
+    step: PlanStep
     status: StepStatus = "pending"
     calls: tuple[Call, ...] = ()
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[ModelTurn, ...] = ()
     retries: int = 0
     """Enforcement prompts spent."""
     enforcing: bool = False
@@ -257,7 +257,7 @@ class StepState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endorsement:
+class EndorsementState:
     """One approval of several."""
 
     principal: str
@@ -273,14 +273,14 @@ class SuspensionState:
     asked_at: tuple[float, ...] = ()
     """When each revision was asked, the first one first."""
     status: Literal["pending", "decided", "timed_out", "withdrawn"] = "pending"
-    decision: ev.Decision | None = None
+    decision: ev.RecordedDecision | None = None
     assurance: ev.Assurance | None = None
     channel: str | None = None
     principal: str | None = None
     decided_at: float | None = None
     decided_digest: str = ""
     """Digest of the revision that the decision was about."""
-    endorsements: tuple[Endorsement, ...] = ()
+    endorsements: tuple[EndorsementState, ...] = ()
     """Approvals of this revision so far, one for each person."""
     alarmed: int = 0
     """How many alarms of the question are over: fired, or missed while no process was there."""
@@ -291,7 +291,7 @@ class SuspensionState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Usage:
+class TokenUsage:
     model_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -300,7 +300,7 @@ class Usage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Execution:
+class ExecutionState:
     """The fold of a log; immutable."""
 
     execution_id: str
@@ -325,7 +325,7 @@ class Execution:
     revisions: tuple[tuple[str, JsonValue], ...] = ()
     """Patches of the plan that are still to be judged, with the step whose reply carried each."""
     synthesis: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     sources: frozenset[str] = frozenset()
     """Names of the model replies already used."""
     cancel_requested: bool = False
@@ -365,6 +365,6 @@ class Execution:
         raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
 
 
-def new_execution(execution_id: str, thread_id: str) -> Execution:
+def new_execution(execution_id: str, thread_id: str) -> ExecutionState:
     """The state before the first event."""
-    return Execution(execution_id=execution_id, thread_id=thread_id)
+    return ExecutionState(execution_id=execution_id, thread_id=thread_id)

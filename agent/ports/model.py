@@ -26,7 +26,7 @@ class Model(Protocol):
 class StreamingModel(Model, Protocol):
     """A model that can be listened to while it writes; a model need not be one."""
 
-    async def reply_aloud(
+    async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
     ) -> Reply | AskCaller:
         """Like `reply`. `on_text` is told the text so far, from its beginning; it may begin anew when an attempt is

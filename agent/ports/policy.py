@@ -22,7 +22,7 @@ class Requirement:
     """How many different people have to approve."""
 
 
-class Gate(Protocol):
+class Policy(Protocol):
     """The operator's policy. Tools, models and callers have no say in it."""
 
     def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement: ...

@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditRow, Entry
-from planwarden.agent.core.notifications import Notice
-from planwarden.agent.core.state import Execution, ExecutionStatus
+from planwarden.agent.core.audit import AuditEntry, AuditRow
+from planwarden.agent.core.notifications import Notification
+from planwarden.agent.core.state import ExecutionState, ExecutionStatus
 from planwarden.agent.ports.environment import Clock
 
 
@@ -57,7 +57,7 @@ class Guard:
 class Append:
     """One transaction: all of its events or none."""
 
-    execution: Execution
+    execution: ExecutionState
     """The state after the events; the store projects status and suspensions from it."""
     recorded: Sequence[ev.Recorded]
     expected_version: int
@@ -76,7 +76,7 @@ class Append:
     """Stored with the events; one that the execution has already is not stored again."""
     policy: str = ""
     """Digest of the policy under which the events were decided, for the audit."""
-    notices: Sequence[Notice] = ()
+    notifications: Sequence[Notification] = ()
     """What is to be told about the events, stored with them and delivered later."""
 
 
@@ -119,7 +119,7 @@ class SuspensionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SuspensionRowPage:
     rows: tuple[SuspensionRow, ...]
     total: int
     next_cursor: str | None
@@ -135,7 +135,7 @@ class Store(Protocol):
     * At most one unfinished execution per thread (`ThreadBusy`).
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantSpent`).
-    * Notices are stored in the transaction of the events that they tell.
+    * Notifications are stored in the transaction of the events that they tell.
     * The audit grows in the transaction of what it tells: `agent.audit.entries` of the events, chained by hash.
     * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.
     * Every failure of the medium is a `StoreError` that says what to do.
@@ -176,11 +176,11 @@ class Store(Protocol):
         addressee: ev.Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> SuspensionRowPage:
         """Pending questions to people and callers, oldest first. Raises `InvalidArguments` for a foreign cursor."""
         ...
 
-    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         """Questions to people that are no longer open, the newest first; `total` is the number of rows of this page.
 
         Raises `InvalidArguments` for a foreign cursor.
@@ -220,11 +220,11 @@ class Store(Protocol):
         """
         ...
 
-    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+    async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
         """Store a standing grant and its row of the audit together."""
         ...
 
-    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+    async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
         """End a grant now; False when there is none or it was revoked before. Stored with its row of the audit."""
         ...
 
@@ -232,7 +232,7 @@ class Store(Protocol):
         """Newest first; with `only_open` those that a call may still use now."""
         ...
 
-    async def audit(self, entries: Sequence[Entry]) -> None:
+    async def audit(self, entries: Sequence[AuditEntry]) -> None:
         """Append rows to the audit that belong to no execution's log."""
         ...
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.notifications import Notice
+from planwarden.agent.core.notifications import Notification
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 
 
-class Outbox(Protocol):
+class NotificationSource(Protocol):
     """Who is to be told of what."""
 
-    def notices(self, recorded: Sequence[ev.Recorded], execution: Execution) -> tuple[Notice, ...]:
+    def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
         """What to store with these events, in their order; `execution` is the state after them."""
         ...
 
@@ -26,7 +26,7 @@ class Observer(Protocol):
         """`traceparent` and `tracestate` to store with a new execution, or None; called in its creator's context."""
         ...
 
-    def committed(self, execution: Execution, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
+    def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         """Told of every transaction of this process after it is durable, in order; `execution` is the state after it.
 
         Not `owned` are answers to executions that run in another process.
@@ -34,7 +34,7 @@ class Observer(Protocol):
         ...
 
     def performing(
-        self, execution: Execution, key: str, prompt: Prompt | None, at: float
+        self, execution: ExecutionState, key: str, prompt: Prompt | None, at: float
     ) -> AbstractContextManager[object]:
         """Entered around a tool call, whose id `key` is, or around a prompt; it begins at `at` at the latest."""
         ...
@@ -44,7 +44,7 @@ class Observer(Protocol):
 class Commit:
     """A transaction of this process that is durable."""
 
-    execution: Execution
+    execution: ExecutionState
     """The state after it."""
     principal: str
     is_foreign: bool

@@ -5,20 +5,20 @@ from collections.abc import Mapping
 
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.references import Part, Wanted, read_parts
+from planwarden.agent.core.references import ArtifactPart, PartAddress, read_parts
 from planwarden.agent.ports.store import Store
 
 logger = logging.getLogger(__name__)
 
 
 async def read_wanted(
-    store: Store, thread_id: str, wanted: frozenset[Wanted], new: Mapping[str, Artifact]
-) -> dict[Wanted, Part]:
+    store: Store, thread_id: str, wanted: frozenset[PartAddress], new: Mapping[str, Artifact]
+) -> dict[PartAddress, ArtifactPart]:
     """Each part that is wanted, every artifact read once. `new` are those that are not committed yet.
 
     What cannot be read is a fault of the call that needs it, not of everything else in the transaction.
     """
-    found: dict[Wanted, Part] = {}
+    found: dict[PartAddress, ArtifactPart] = {}
     for artifact_id in sorted({part.artifact_id for part in wanted}):
         pointers = [part.pointer for part in wanted if part.artifact_id == artifact_id]
         try:
@@ -31,5 +31,5 @@ async def read_wanted(
                 continue
             fault = f"cannot be followed: artifact {artifact_id!r} is not in the store any more"
         logger.error("thread %s: artifact %s could not be read", thread_id, artifact_id)
-        found.update({Wanted(artifact_id, pointer): Part(fault=fault) for pointer in pointers})
+        found.update({PartAddress(artifact_id, pointer): ArtifactPart(fault=fault) for pointer in pointers})
     return found

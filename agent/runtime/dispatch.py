@@ -12,18 +12,18 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from planwarden.agent.approval.grants import GrantBook
+from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.questions import POLICY_DIGITS, Questions, decision_json
 from planwarden.agent.approval.staleness import Staleness
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
-from planwarden.agent.core.references import Part, Wanted
-from planwarden.agent.core.state import Call, Execution, SuspensionState, evolve
+from planwarden.agent.core.references import ArtifactPart, PartAddress
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState, evolve
 from planwarden.agent.core.tool import Effect, ToolDefinition
 from planwarden.agent.ports.environment import Clock, Ids
-from planwarden.agent.ports.policy import Gate, Requirement
+from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
 ASKED: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "wait")
@@ -31,7 +31,7 @@ ASKED: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delegated", "w
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class CallJob:
     """Something to perform once the events that announce it are committed."""
 
     kind: Literal["call", "resume"]
@@ -44,29 +44,29 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedCall:
     events: tuple[ev.Event, ...] = ()
-    work: Work | None = None
+    work: CallJob | None = None
 
 
 class Dispatcher:
     """Prepares calls; holds no state of its own."""
 
-    def __init__(self, tools: Toolbox, gate: Gate, clock: Clock, ids: Ids, grants: GrantBook | None = None) -> None:
+    def __init__(self, tools: Toolbox, gate: Policy, clock: Clock, ids: Ids, grants: GrantCache | None = None) -> None:
         self._tools = tools
         self._gate = gate
         self._clock = clock
-        self._grants = grants or GrantBook(gate)
+        self._grants = grants or GrantCache(gate)
         self.questions = Questions(tools, gate, clock, ids)
         self.staleness = Staleness(tools, gate, self.questions)
 
-    def knowing(self, parts: Mapping[Wanted, Part]) -> "Dispatcher":
+    def knowing(self, parts: Mapping[PartAddress, ArtifactPart]) -> "Dispatcher":
         """The same, with parts of artifacts that references may take."""
         known = copy(self)
         known.questions = self.questions.knowing(parts)
         return known
 
-    def prepare(self, execution: Execution, call: Call, principal: str) -> Prepared:
+    def prepare(self, execution: ExecutionState, call: Call, principal: str) -> PreparedCall:
         """What to record for a call that waits for its turn, and what to perform afterwards."""
         definition = self._tools.get(call.tool_name)
         if call.status == "outcome_unknown":
@@ -77,18 +77,20 @@ class Dispatcher:
             return self._proposed(execution, call, definition, principal)
         return self._decided(execution, call, definition, principal)
 
-    def recover(self, execution: Execution, call: Call) -> Prepared:
+    def recover(self, execution: ExecutionState, call: Call) -> PreparedCall:
         """A call that was dispatched by a process which is gone: repeat it if that is allowed, else ask."""
         definition = self._tools.get(call.tool_name)
         is_gone = definition is None or definition.unavailable is not None
         if call.effect == "effect" or definition is None or is_gone or self.staleness.is_call(execution, definition):
             text = f"{call.tool_name} was dispatched, but the process ended before its result was recorded"
-            return Prepared((ev.ToolOutcomeUnknown(call_id=call.call_id, message=text),))
+            return PreparedCall((ev.ToolOutcomeUnknown(call_id=call.call_id, message=text),))
         asked = execution.suspensions.get(call.suspension_id or "")
         is_resumed = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in ASKED
-        return Prepared((), Work("resume" if is_resumed else "call", call, definition))
+        return PreparedCall((), CallJob("resume" if is_resumed else "call", call, definition))
 
-    def _proposed(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> Prepared:
+    def _proposed(
+        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
+    ) -> PreparedCall:
         step = execution.steps[call.step_id]
         if call.by_model and execution.options.tool_mode == "strict":
             offered = (*step.step.required_tools, DELEGATE)
@@ -100,25 +102,27 @@ class Dispatcher:
             return _failed(call, error.code, error.message)
         repeated = self._same_confirmation(execution, call, definition, arguments)
         if repeated is not None:
-            return Prepared((ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),))
+            return PreparedCall(
+                (ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),)
+            )
         return self._gated(execution, call, definition, arguments, principal)
 
     def _gated(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
         principal: str,
-    ) -> Prepared:
+    ) -> PreparedCall:
         try:
             suspend = self._tools.question(call.tool_name, arguments)
         except ToolError as error:
             return _failed(call, error.code, error.message)
         if suspend is not None:
-            return Prepared((self.questions.ask(execution, call, definition, suspend, arguments, principal),))
+            return PreparedCall((self.questions.ask(execution, call, definition, suspend, arguments, principal),))
         if self.staleness.is_call(execution, definition):
-            return Prepared((self.staleness.again(execution, call, definition, arguments, principal),))
+            return PreparedCall((self.staleness.again(execution, call, definition, arguments, principal),))
         requirement = self._gate.requirement(definition, arguments)
         covering = self._covering(execution, call, definition, arguments, requirement, principal)
         asks_itself = definition.is_blocking and requirement.risk == "confirm"
@@ -127,9 +131,11 @@ class Dispatcher:
         granted = self._grants.covering(definition, arguments, requirement, principal, self._clock.now())
         if granted is not None:
             return _intended(call, definition, arguments, None, granted)
-        return Prepared((self.questions.approval(execution, call, definition, arguments, requirement, principal),))
+        return PreparedCall((self.questions.approval(execution, call, definition, arguments, requirement, principal),))
 
-    def _decided(self, execution: Execution, call: Call, definition: ToolDefinition, principal: str) -> Prepared:
+    def _decided(
+        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
+    ) -> PreparedCall:
         suspension = execution.suspensions[call.suspension_id or ""]
         question, decision = suspension.question, suspension.decision
         assert decision is not None and (decision.approved or question.asker)
@@ -144,21 +150,21 @@ class Dispatcher:
                 requirement = self._gate.requirement(definition, arguments)
                 again = self.questions.approval(execution, call, definition, arguments, requirement, principal)
                 text = f"The operator's policy changed after it was approved. {again.question.message}"
-                return Prepared((ev.Suspended(question=replace(again.question, message=text)),))
+                return PreparedCall((ev.Suspended(question=replace(again.question, message=text)),))
             intent = ev.ToolCallIntended(
                 call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
             )
             running = evolve(call, arguments=arguments, effect=definition.effect)
-            return Prepared((intent,), Work("call", running, definition))
+            return PreparedCall((intent,), CallJob("call", running, definition))
         if self._tools.resumes(call.tool_name):
             # Whoever waits or asks for another agent only looks at it again, as often as it has to.
             effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else definition.effect
             intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
             running = evolve(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
-            return Prepared((intent,), Work("resume", running, definition))
-        return Prepared((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
+            return PreparedCall((intent,), CallJob("resume", running, definition))
+        return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
 
-    def _is_intact(self, execution: Execution, suspension: SuspensionState, principal: str) -> bool:
+    def _is_intact(self, execution: ExecutionState, suspension: SuspensionState, principal: str) -> bool:
         """What is stored is what was asked, and what was asked is what was decided."""
         question = suspension.question
         is_timeout = suspension.status == "timed_out"
@@ -168,13 +174,13 @@ class Dispatcher:
 
     def _stale(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
         principal: str,
         question: ev.Question,
-    ) -> Prepared:
+    ) -> PreparedCall:
         _, faults = self._tools.complete(call.tool_name, arguments)
         if faults:
             text = (
@@ -182,34 +188,34 @@ class Dispatcher:
             )
             return _failed(call, "stale_definition", text)
         again = self.staleness.again(execution, call, definition, arguments, principal, since=question)
-        return Prepared((again,))
+        return PreparedCall((again,))
 
     def _unknown_outcome(
-        self, execution: Execution, call: Call, definition: ToolDefinition, principal: str
-    ) -> Prepared:
+        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
+    ) -> PreparedCall:
         suspension = execution.suspensions.get(call.suspension_id or "")
         decision = suspension.decision if suspension and suspension.question.kind == "reconcile" else None
         content = decision.content if decision is not None else None
         if suspension is None or not isinstance(content, dict) or call.suspension_id in call.consumed:
-            return Prepared((self.questions.reconcile(execution, call, definition, principal),))
+            return PreparedCall((self.questions.reconcile(execution, call, definition, principal),))
         if content.get("happened") is True:
-            return Prepared((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
+            return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
         if definition.unavailable:
-            return Prepared((self.questions.reconcile(execution, call, definition, principal),))
+            return PreparedCall((self.questions.reconcile(execution, call, definition, principal),))
         if self.staleness.is_question(suspension.question):
             again = self.questions.reconcile(execution, call, definition, principal)
             noted = self.staleness.noted(execution, again, definition, since=suspension.question)
-            return Prepared((noted,))
+            return PreparedCall((noted,))
         intent = ev.ToolCallIntended(
             call_id=call.call_id,
             arguments=call.arguments,
             effect=definition.effect,
             suspension_id=suspension.question.suspension_id,
         )
-        return Prepared((intent,), Work("call", evolve(call, effect=definition.effect), definition))
+        return PreparedCall((intent,), CallJob("call", evolve(call, effect=definition.effect), definition))
 
     def _same_confirmation(
-        self, execution: Execution, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
+        self, execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
     ) -> Call | None:
         """An earlier call of this step that asked exactly the same and was answered."""
         if not definition.is_blocking or definition.effect == "effect":
@@ -226,7 +232,7 @@ class Dispatcher:
 
     def _covering(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
@@ -262,7 +268,7 @@ class Dispatcher:
             return False
         return self._gate.worth(assurance, decider, owner, requirement.needs) is not None
 
-    def _is_consumed(self, execution: Execution, call: Call, question: ev.Question, wanted: str) -> bool:
+    def _is_consumed(self, execution: ExecutionState, call: Call, question: ev.Question, wanted: str) -> bool:
         used = sum(
             1
             for other in execution.steps[call.step_id].calls
@@ -282,7 +288,7 @@ class Dispatcher:
         return f"there is no tool {call.tool_name[:128]!r}; available: {names}"
 
 
-def running_calls(execution: Execution) -> Iterator[Call]:
+def running_calls(execution: ExecutionState) -> Iterator[Call]:
     """Calls that were dispatched and have no recorded result."""
     for state in execution.steps.values():
         for call in state.calls:
@@ -296,8 +302,8 @@ def _gone(call: Call) -> ToolDefinition:
     return ToolDefinition(name=call.tool_name, description=text, input_schema={}, unavailable=text)
 
 
-def _failed(call: Call, code: str, message: str) -> Prepared:
-    return Prepared((ev.ToolFailed(call_id=call.call_id, code=code, message=message),))
+def _failed(call: Call, code: str, message: str) -> PreparedCall:
+    return PreparedCall((ev.ToolFailed(call_id=call.call_id, code=code, message=message),))
 
 
 def _intended(
@@ -306,7 +312,7 @@ def _intended(
     arguments: dict[str, JsonValue],
     covering: str | None,
     granted: str | None = None,
-) -> Prepared:
+) -> PreparedCall:
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=arguments,
@@ -314,4 +320,6 @@ def _intended(
         suspension_id=covering,
         grant_id=granted,
     )
-    return Prepared((intent,), Work("call", evolve(call, arguments=arguments, effect=definition.effect), definition))
+    return PreparedCall(
+        (intent,), CallJob("call", evolve(call, arguments=arguments, effect=definition.effect), definition)
+    )

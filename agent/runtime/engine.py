@@ -16,25 +16,25 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent.approval.answers import Answers, Authority, Decision, Ruling
-from planwarden.agent.approval.grants import GrantBook
+from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.common.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import due_alarm
 from planwarden.agent.core.pins import pins_of
 from planwarden.agent.core.plan import MAX_STEPS, Plan, ToolFacts
-from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
-from planwarden.agent.ports.policy import Gate
+from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.ports.watchers import Commit, Listener, Observer, Outbox
+from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime.dispatch import Dispatcher
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.run import Run, Surroundings, load, settle
-from planwarden.agent.runtime.transaction import Change, Command, Preparation
+from planwarden.agent.runtime.run import Run, RunContext, load, settle
+from planwarden.agent.runtime.transaction import Command, EventBatch, TransactionContext
 
 logger = logging.getLogger(__name__)
 
@@ -54,14 +54,14 @@ class Engine:
         store: Store,
         tools: Toolbox,
         model: Model,
-        gate: Gate,
+        gate: Policy,
         *,
         ids: Ids | None = None,
         max_steps: int = MAX_STEPS,
         adopts: bool = True,
         follows: bool = True,
         grace_s: float = GRACE_S,
-        outbox: Outbox | None = None,
+        outbox: NotificationSource | None = None,
         observer: Observer | None = None,
     ) -> None:
         """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
@@ -78,7 +78,7 @@ class Engine:
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
         self.owner = self.ids.new()
-        self.grants = GrantBook(gate)
+        self.grants = GrantCache(gate)
         """The standing grants that calls may use, as of the last look."""
         self._policy_digest = gate.policy_digest
         dispatcher = Dispatcher(tools, gate, store.clock, self.ids, self.grants)
@@ -86,10 +86,10 @@ class Engine:
         self._performer = Performer(
             tools, model, dispatcher.questions, dispatcher.staleness, self.ids, max_steps=max_steps
         )
-        self._preparation = Preparation(tools, dispatcher, self.facts, max_steps)
+        self._preparation = TransactionContext(tools, dispatcher, self.tool_facts, max_steps)
         self._known: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._runs: dict[str, Run] = {}
-        self._rested: OrderedDict[str, tuple[Execution, str]] = OrderedDict()
+        self._idle: OrderedDict[str, tuple[ExecutionState, str]] = OrderedDict()
         """Last known state and principal of executions that need nothing from this process."""
         self._threads: dict[str, str] = {}
         """The newest execution that rested here, by thread."""
@@ -101,14 +101,14 @@ class Engine:
         self._changes = 0
         self._renewed = 0.0
         self._tasks: TaskGroup | None = None
-        self._around: Surroundings | None = None
+        self._context: RunContext | None = None
 
     async def __aenter__(self) -> Self:
         """Raises `StoreError` when the store cannot be read."""
-        await self.look_at_grants()
+        await self.refresh_grants()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._around = Surroundings(
+        self._context = RunContext(
             store=self.store,
             preparation=self._preparation,
             performer=self._performer,
@@ -117,12 +117,12 @@ class Engine:
             policy=self._policy_digest,
             outbox=self._outbox,
             observer=self._observer,
-            committed=self._committed,
-            refused=self.grants.drop,
+            committed=self._after_commit,
+            grant_refused=self.grants.drop,
             is_closing=lambda: self._closing or not self._follows,
-            heard=self._rouse,
+            streamed=self._notify_watchers,
         )
-        self._tasks.start_soon(self._clockwork)
+        self._tasks.start_soon(self._run_scheduler)
         return self
 
     async def __aexit__(
@@ -147,7 +147,7 @@ class Engine:
             with anyio.CancelScope(shield=True):
                 for run in self._runs.values():
                     if run.lease is not None:
-                        await self._released(run)
+                        await self._release_lease(run)
 
     async def create(
         self,
@@ -161,7 +161,7 @@ class Engine:
         context: str | None = None,
         client_id: str | None = None,
         chain: tuple[str, ...] = (),
-    ) -> Execution:
+    ) -> ExecutionState:
         """A new execution, durable when this returns, already running.
 
         Raises:
@@ -182,43 +182,45 @@ class Engine:
         )
         events: tuple[ev.Event, ...] = (created,)
         if plan is not None:
-            events = (created, ev.PlanAccepted(plan=plan, pins=pins_of(plan, self.facts())))
+            events = (created, ev.PlanAccepted(plan=plan, pins=pins_of(plan, self.tool_facts())))
         run = self._run(new_execution(execution_id, thread_id), principal)
-        await settle(run, Command(lambda execution, now: Change(events)))
+        await settle(run, Command(lambda execution, now: EventBatch(events)))
         return run.execution
 
     async def start(
-        self, execution: Execution, principal: str, options: ev.Options, *, client_id: str | None = None
-    ) -> Execution:
+        self, execution: ExecutionState, principal: str, options: ev.Options, *, client_id: str | None = None
+    ) -> ExecutionState:
         """Run a planned execution."""
         event = ev.ExecutionStarted(options=options, client_id=client_id)
-        return await self._command(execution, principal, lambda state, now: Change((event,)))
+        return await self._command(execution, principal, lambda state, now: EventBatch((event,)))
 
-    async def cancel(self, execution: Execution, principal: str, reason: str | None) -> Execution:
+    async def cancel(self, execution: ExecutionState, principal: str, reason: str | None) -> ExecutionState:
         """Stop the execution; calls that are running are stopped too. A finished execution stays as it is."""
 
-        def build(state: Execution, now: float) -> Change:
+        def build(state: ExecutionState, now: float) -> EventBatch:
             if state.is_finished or state.cancel_requested:
-                return Change()
-            return Change((ev.CancelRequested(reason=reason),))
+                return EventBatch()
+            return EventBatch((ev.CancelRequested(reason=reason),))
 
         return await self._command(execution, principal, build)
 
-    async def withdraw(self, execution: Execution, principal: str, suspension_id: str, reason: str) -> Execution:
+    async def withdraw(
+        self, execution: ExecutionState, principal: str, suspension_id: str, reason: str
+    ) -> ExecutionState:
         """Close a question whose asker needs no answer any more, and go on; nothing happens when it is closed already."""
 
-        def build(state: Execution, now: float) -> Change:
+        def build(state: ExecutionState, now: float) -> EventBatch:
             found = state.suspensions.get(suspension_id)
             if found is None or not found.is_open or not found.question.asker:
-                return Change()
+                return EventBatch()
             guard = Guard(suspension_id=suspension_id, digest=found.question.digest, deadline="any")
-            return Change((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
+            return EventBatch((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
 
         return await self._command(execution, principal, build)
 
     async def answer(
-        self, execution: Execution, principal: str, suspension_id: str, answer: Decision, authority: Authority
-    ) -> tuple[Execution, bool]:
+        self, execution: ExecutionState, principal: str, suspension_id: str, answer: Decision, authority: Authority
+    ) -> tuple[ExecutionState, bool]:
         """The execution after the answer, and whether the answer was accepted (False: a person must decide).
 
         Raises:
@@ -226,19 +228,19 @@ class Engine:
         """
         ruling = Ruling()
 
-        def build(state: Execution, now: float) -> Change:
+        def build(state: ExecutionState, now: float) -> EventBatch:
             nonlocal ruling
             ruling = self._answers.rule(
-                state, suspension_id, answer, authority, tools=self.facts(), principal=principal, now=now
+                state, suspension_id, answer, authority, tools=self.tool_facts(), principal=principal, now=now
             )
-            return Change(ruling.events, ruling.guard)
+            return EventBatch(ruling.events, ruling.guard)
 
         answered = await self._command(execution, principal, build)
         if ruling.refusal is not None:
             raise ruling.refusal
         return answered, ruling.accepted
 
-    async def current(self, execution_id: str) -> tuple[Execution, str]:
+    async def current(self, execution_id: str) -> tuple[ExecutionState, str]:
         """The committed state of an execution and its principal.
 
         Raises:
@@ -251,16 +253,16 @@ class Engine:
         run = self._runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
             return run.execution, run.principal
-        rested = self._rested.get(execution_id)
+        rested = self._idle.get(execution_id)
         if rested is not None and rested[0].version == header.version:
             return rested
         execution = await load(self.store, execution_id, header.thread_id)
-        self._rest(execution, header.principal)
+        self._cache_idle(execution, header.principal)
         return execution, header.principal
 
-    async def holding(
+    async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
-    ) -> tuple[Execution, str]:
+    ) -> tuple[ExecutionState, str]:
         """The execution of the thread that has the suspension, possibly not its newest state, and its principal.
 
         With `principal` only that principal's are found: what belongs to somebody else costs the same one query as
@@ -269,7 +271,7 @@ class Engine:
         Raises:
             UnknownSuspension: there is none in this thread.
         """
-        rested = self._rested.get(self._threads.get(thread_id, ""))
+        rested = self._idle.get(self._threads.get(thread_id, ""))
         if rested is not None and suspension_id in rested[0].suspensions and principal in (None, rested[1]):
             return rested
         row = await self.store.find_suspension(suspension_id)
@@ -277,7 +279,7 @@ class Engine:
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return await self.current(row.execution_id)
 
-    async def wait(self, execution: Execution, seconds: float) -> Execution:
+    async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState:
         """The state when the execution stops running, or after `seconds`, whichever comes first."""
         execution = await self._latest(execution)
         if execution.status != "running":
@@ -293,7 +295,7 @@ class Engine:
             return execution
         return (await self.current(execution.execution_id))[0]
 
-    async def changed(self, execution_id: str) -> None:
+    async def wait_for_change(self, execution_id: str) -> None:
         """Returns after the next commit to the execution, by whatever process, or when there is more to hear."""
         await self._watches.setdefault(execution_id, asyncio.Event()).wait()
 
@@ -307,16 +309,16 @@ class Engine:
 
         return stop
 
-    async def look_at_grants(self) -> None:
+    async def refresh_grants(self) -> None:
         """Read which grants are open now; done at the start, by the clockwork, and after making or revoking one."""
         self.grants.fill(await self.store.grants(only_open=True))
 
-    def heard(self, execution_id: str) -> str:
+    def streamed_text(self, execution_id: str) -> str:
         """The end of the final answer while a model writes it in this process; it may still come to nothing."""
         run = self._runs.get(execution_id)
-        return run.heard if run is not None else ""
+        return run.streamed_text if run is not None else ""
 
-    def facts(self) -> dict[str, ToolFacts]:
+    def tool_facts(self) -> dict[str, ToolFacts]:
         """What a plan may name now: the available tools."""
         definitions = self.tools.definitions()
         if definitions is not self._known[0]:
@@ -326,7 +328,7 @@ class Engine:
 
     async def tick(self) -> None:
         """One turn of the clockwork: alarms, deadlines, takeovers, leases, news from other processes."""
-        await self._notice()
+        await self._check_other_processes()
         now = self.store.clock.now()
         is_time_to_renew = now - self._renewed >= RENEW_S
         if is_time_to_renew:
@@ -349,7 +351,7 @@ class Engine:
     async def _known_due(self) -> list[SuspensionRow]:
         """As `Store.due`, of the executions that this process was asked about."""
         now = self.store.clock.now()
-        states = [*(run.execution for run in self._runs.values()), *(known for known, _ in self._rested.values())]
+        states = [*(run.execution for run in self._runs.values()), *(known for known, _ in self._idle.values())]
         questions = [found.question for state in states for found in state.open_suspensions]
         due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
         rows = [await self.store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
@@ -357,9 +359,9 @@ class Engine:
 
     def _known_running(self) -> list[str]:
         """As `Store.orphans`, of the executions that this process was asked about; some may have a living owner."""
-        return [execution_id for execution_id, (known, _) in self._rested.items() if known.status == "running"]
+        return [execution_id for execution_id, (known, _) in self._idle.items() if known.status == "running"]
 
-    async def _clockwork(self) -> None:
+    async def _run_scheduler(self) -> None:
         while True:
             try:
                 await self.tick()
@@ -370,37 +372,37 @@ class Engine:
                 logger.exception("the clockwork stumbled")
             await anyio.sleep(TICK_S)
 
-    async def _notice(self) -> None:
+    async def _check_other_processes(self) -> None:
         """Wake whoever watches executions that run elsewhere; read answers to executions that run here."""
         changes = await self.store.changes()
         if changes == self._changes:
             return
         self._changes = changes
-        await self.look_at_grants()
+        await self.refresh_grants()
         for execution_id in [known for known in self._watches if known not in self._runs]:
-            self._rested.pop(execution_id, None)
+            self._idle.pop(execution_id, None)
             self._watches.pop(execution_id).set()
         for run in [found for found in self._runs.values() if found.lease is not None]:
             header = await self.store.header(run.execution.execution_id)
             if header is not None and header.version > run.execution.version:
                 run.refresh()
-        self._tell(None)
+        self._notify_listeners(None)
 
     async def _wake(self, row: SuspensionRow) -> None:
         """Let the question time out, or let its alarm fire. Whoever loses a race for it finds nothing left to do."""
 
-        def build(state: Execution, now: float) -> Change:
+        def build(state: ExecutionState, now: float) -> EventBatch:
             suspension = state.suspensions.get(row.suspension_id)
             if suspension is None or not suspension.is_open or state.is_finished:
-                return Change()
+                return EventBatch()
             question = suspension.question
             if question.expires_at is None or question.expires_at > now:
                 reminded = due_alarm(suspension, now)
                 guard = Guard(suspension_id=row.suspension_id, digest=question.digest)
-                return Change() if reminded is None else Change((reminded,), guard)
+                return EventBatch() if reminded is None else EventBatch((reminded,), guard)
             timed_out = ev.SuspensionTimedOut(suspension_id=row.suspension_id, outcome=question.on_timeout)
             guard = Guard(suspension_id=row.suspension_id, digest=question.digest, deadline="passed")
-            return Change((timed_out,), guard)
+            return EventBatch((timed_out,), guard)
 
         execution, principal = await self.current(row.execution_id)
         await self._command(execution, principal, build)
@@ -418,20 +420,20 @@ class Engine:
         if lease is None:
             return
         logger.info("taking over execution %s", execution_id)
-        assert self._around is not None
-        run = Run(self._around, execution, header.principal, lease)
+        assert self._context is not None
+        run = Run(self._context, execution, header.principal, lease)
         self._runs[execution_id] = run
         run.refresh()
 
     async def _command(
-        self, execution: Execution, principal: str, build: Callable[[Execution, float], Change]
-    ) -> Execution:
+        self, execution: ExecutionState, principal: str, build: Callable[[ExecutionState, float], EventBatch]
+    ) -> ExecutionState:
         """Settle a command on the execution's run. What a stale copy refuses is judged again on a fresh one."""
         run = self._run(execution, principal)
         try:
             await settle(run, Command(build))
         except UsageError:
-            self._rested.pop(execution.execution_id, None)
+            self._idle.pop(execution.execution_id, None)
             fresh, principal = await self.current(execution.execution_id)
             if fresh.version == execution.version:
                 raise
@@ -439,57 +441,57 @@ class Engine:
             await settle(run, Command(build))
         return run.execution
 
-    def _run(self, execution: Execution, principal: str) -> Run:
+    def _run(self, execution: ExecutionState, principal: str) -> Run:
         run = self._runs.get(execution.execution_id)
         if run is None or run.is_foreign:
-            if self._around is None or self._closing:
+            if self._context is None or self._closing:
                 raise StoreError("the engine is not running; enter it with `async with`")
-            run = Run(self._around, execution, principal)
+            run = Run(self._context, execution, principal)
             self._runs[execution.execution_id] = run
         return run
 
-    async def _latest(self, execution: Execution) -> Execution:
+    async def _latest(self, execution: ExecutionState) -> ExecutionState:
         """The newest state, without asking the store when this process was the last to commit."""
         run = self._runs.get(execution.execution_id)
         if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution
-        rested = self._rested.get(execution.execution_id)
+        rested = self._idle.get(execution.execution_id)
         if rested is not None and rested[0].version >= execution.version and rested[0].status != "running":
             return rested[0]
         return (await self.current(execution.execution_id))[0]
 
-    def _committed(self, run: Run) -> None:
+    def _after_commit(self, run: Run) -> None:
         execution_id = run.execution.execution_id
         if run.is_foreign or not (run.is_busy or run.lease is not None):
             if self._runs.get(execution_id) is run:
                 del self._runs[execution_id]
             if run.execution.version:
-                self._rest(run.execution, run.principal)
-        self._rouse(run)
+                self._cache_idle(run.execution, run.principal)
+        self._notify_watchers(run)
         if run.execution.version and self._listeners:
-            self._tell(Commit(execution=run.execution, principal=run.principal, is_foreign=run.is_foreign))
+            self._notify_listeners(Commit(execution=run.execution, principal=run.principal, is_foreign=run.is_foreign))
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 
-    def _tell(self, commit: Commit | None) -> None:
+    def _notify_listeners(self, commit: Commit | None) -> None:
         for listener in tuple(self._listeners.values()):
             listener(commit)
 
-    def _rouse(self, run: Run) -> None:
+    def _notify_watchers(self, run: Run) -> None:
         watch = self._watches.pop(run.execution.execution_id, None)
         if watch is not None:
             watch.set()
 
-    def _rest(self, execution: Execution, principal: str) -> None:
-        self._rested[execution.execution_id] = (execution, principal)
-        self._rested.move_to_end(execution.execution_id)
+    def _cache_idle(self, execution: ExecutionState, principal: str) -> None:
+        self._idle[execution.execution_id] = (execution, principal)
+        self._idle.move_to_end(execution.execution_id)
         self._threads[execution.thread_id] = execution.execution_id
-        if len(self._rested) > CACHED:
-            _, (oldest, _) = self._rested.popitem(last=False)
+        if len(self._idle) > CACHED:
+            _, (oldest, _) = self._idle.popitem(last=False)
             if self._threads.get(oldest.thread_id) == oldest.execution_id:
                 del self._threads[oldest.thread_id]
 
-    async def _released(self, run: Run) -> None:
+    async def _release_lease(self, run: Run) -> None:
         assert run.lease is not None
         try:
             await self.store.release(run.lease)

@@ -21,12 +21,12 @@ from planwarden.agent.core.decide import left
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import reply_events
-from planwarden.agent.core.state import Call, Execution
+from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.runtime.dispatch import Work
+from planwarden.agent.runtime.dispatch import CallJob
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ QUESTION_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Performed:
+class CallOutcome:
     """How a call went."""
 
     events: tuple[ev.Event, ...]
@@ -56,7 +56,9 @@ class Performer:
         self._ids = ids
         self._max_steps = max_steps
 
-    async def call(self, execution: Execution, work: Work, principal: str, scope: anyio.CancelScope) -> Performed:
+    async def call(
+        self, execution: ExecutionState, work: CallJob, principal: str, scope: anyio.CancelScope
+    ) -> CallOutcome:
         """What records how the call went. Cancelling `scope` stops it and is recorded."""
         limit_s = self.limit_s(work)
         with scope:
@@ -65,15 +67,15 @@ class Performer:
         is_late = limit_s is not None and anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
-            return _did(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
+            return _tool_result_events(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
         code = "timeout" if is_late else "cancelled"
-        return _did(ev.ToolFailed(call_id=call.call_id, code=code, message=f"{call.tool_name} {why}"))
+        return _tool_result_events(ev.ToolFailed(call_id=call.call_id, code=code, message=f"{call.tool_name} {why}"))
 
-    def limit_s(self, work: Work) -> float | None:
+    def limit_s(self, work: CallJob) -> float | None:
         """Seconds that the call may take, or None."""
         return QUESTION_TIMEOUT_S if work.definition.is_blocking else work.definition.timeout_s
 
-    async def _attempt(self, execution: Execution, work: Work, principal: str) -> Performed:
+    async def _attempt(self, execution: ExecutionState, work: CallJob, principal: str) -> CallOutcome:
         call = work.call
         context = CallContext(
             execution_id=execution.execution_id,
@@ -93,34 +95,42 @@ class Performer:
                 payload = question.question.resume_payload
                 result = await self._tools.resume(call.tool_name, payload, decision, context)
                 if isinstance(result, Suspend):
-                    return _did(self._questions.ask(execution, call, work.definition, result, arguments, principal))
+                    return _tool_result_events(
+                        self._questions.ask(execution, call, work.definition, result, arguments, principal)
+                    )
                 return _returned(call, result)
             result = await self._tools.call(call.tool_name, arguments, context)
         except StaleDefinition as error:
-            return _did(self._asked_again(execution, work, arguments, principal, error))
+            return _tool_result_events(self._asked_again(execution, work, arguments, principal, error))
         except OutcomeUnknown as error:
-            return _did(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
+            return _tool_result_events(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         # A tool may raise any of our errors, not only the one that is meant for it.
         except PlanwardenError as error:
-            return _did(ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message))
+            return _tool_result_events(ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Nobody cancelled this call: something that the tool waited for was cancelled.
-            return _did(ev.ToolFailed(call_id=call.call_id, code="tool_error", message="the tool cancelled itself"))
+            return _tool_result_events(
+                ev.ToolFailed(call_id=call.call_id, code="tool_error", message="the tool cancelled itself")
+            )
         if isinstance(result, Suspend):
-            return _did(self._questions.ask(execution, call, work.definition, result, arguments, principal))
+            return _tool_result_events(
+                self._questions.ask(execution, call, work.definition, result, arguments, principal)
+            )
         if work.definition.is_blocking and not _was_approved(execution, work):
             text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
             suspend = Suspend(message=text)
-            return _did(self._questions.ask(execution, call, work.definition, suspend, arguments, principal))
+            return _tool_result_events(
+                self._questions.ask(execution, call, work.definition, suspend, arguments, principal)
+            )
         return _returned(call, result)
 
     def _asked_again(
         self,
-        execution: Execution,
-        work: Work,
+        execution: ExecutionState,
+        work: CallJob,
         arguments: dict[str, JsonValue],
         principal: str,
         error: StaleDefinition,
@@ -148,7 +158,7 @@ class Performer:
         offered = [found for name in prompt.offered if (found := self._tools.get(name)) is not None]
         try:
             if on_text is not None and prompt.purpose == "synthesize" and isinstance(self._model, StreamingModel):
-                reply = await self._model.reply_aloud(prompt, offered, on_text)
+                reply = await self._model.reply_streaming(prompt, offered, on_text)
             else:
                 reply = await self._model.reply(prompt, offered)
         except ModelError as error:
@@ -174,18 +184,18 @@ class Performer:
         return (ev.Suspended(question=question),)
 
 
-def _did(event: ev.Event) -> Performed:
-    return Performed((event,))
+def _tool_result_events(event: ev.Event) -> CallOutcome:
+    return CallOutcome((event,))
 
 
-def _returned(call: Call, result: JsonValue | Attached) -> Performed:
+def _returned(call: Call, result: JsonValue | Attached) -> CallOutcome:
     if isinstance(result, Attached):
         event = ev.ToolReturned(call_id=call.call_id, value=result.value, artifact=result.whole)
-        return Performed((event,), result.artifacts)
-    return Performed((ev.ToolReturned(call_id=call.call_id, value=result),))
+        return CallOutcome((event,), result.artifacts)
+    return CallOutcome((ev.ToolReturned(call_id=call.call_id, value=result),))
 
 
-def _was_approved(execution: Execution, work: Work) -> bool:
+def _was_approved(execution: ExecutionState, work: CallJob) -> bool:
     """The call already waited for a person before it ran."""
     suspension = execution.suspensions.get(work.call.suspension_id or "")
     return suspension is not None and suspension.question.kind == "approval"

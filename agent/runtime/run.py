@@ -29,69 +29,71 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import fold
-from planwarden.agent.core.references import Part, PartsNeeded, Wanted
-from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.core.references import ArtifactPart, PartAddress, PartsNeeded
+from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Lease, Store
-from planwarden.agent.ports.watchers import Observer, Outbox
+from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime.artifact_reader import read_wanted
-from planwarden.agent.runtime.dispatch import Work
+from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.transaction import Change, Command, Job, Outcome, Preparation, Transaction
+from planwarden.agent.runtime.transaction import Command, EventBatch, Job, JobOutcome, Transaction, TransactionContext
 
 logger = logging.getLogger(__name__)
 
 MAX_RETRIES = 20
 RETRY_S = 1.0
-HEARD_S = 0.5
+STREAM_NOTIFY_S = 0.5
 """Watchers of a model that writes are woken no more often than this."""
-HEARD_CHARS = 2_000
+STREAM_CHARS = 2_000
 
 running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
 """Execution and thread id of the run whose task this is, for log lines that cannot know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RunContext:
     """What every run of one engine shares."""
 
     store: Store
-    preparation: Preparation
+    preparation: TransactionContext
     performer: Performer
     tasks: TaskGroup
     owner: str
     policy: str
     """Digest of the policy, for the audit."""
-    outbox: Outbox | None
+    outbox: NotificationSource | None
     """None when nobody outside is told anything."""
     observer: Observer | None
     """None when nobody looks on."""
-    refused: Callable[[str], None]
+    grant_refused: Callable[[str], None]
     """Told the id of a grant that the store would not let be used."""
     committed: Callable[["Run"], None]
     """Told after every commit and when the run comes to rest."""
     is_closing: Callable[[], bool]
-    heard: Callable[["Run"], None]
+    streamed: Callable[["Run"], None]
     """Told when there is more to show of an answer that is being written."""
 
 
 class Run:
     """Lives in one process while it has something to do there; the log is all that matters of it."""
 
-    def __init__(self, around: Surroundings, execution: Execution, principal: str, lease: Lease | None = None) -> None:
-        self._around = around
+    def __init__(
+        self, around: RunContext, execution: ExecutionState, principal: str, lease: Lease | None = None
+    ) -> None:
+        self._context = around
         self.execution = execution
         """The state as committed."""
         self.principal = principal
         self.lease = lease
-        self._waiting: list[Outcome | Command] = []
+        self._waiting: list[JobOutcome | Command] = []
         self._pumping = False
         self._inflight: dict[str, anyio.CancelScope] = {}
         """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
-        self._kept: list[Outcome] = []
+        self._kept: list[JobOutcome] = []
         """What could not be stored and is tried again."""
         self._is_retrying = False
         self._is_stale = False
-        self.heard = ""
+        self.streamed_text = ""
         """The end of the final answer while a model is writing it: progress, kept nowhere else and never a record."""
         self._woken_at = -math.inf
         self.is_foreign = False
@@ -102,21 +104,21 @@ class Run:
         """Something is running or waiting to be recorded here."""
         return bool(self._pumping or self._waiting or self._inflight)
 
-    def submit(self, fact: Outcome | Command | None) -> None:
+    def submit(self, fact: JobOutcome | Command | None) -> None:
         """Bring a fact, or None to look again. Returns at once; commands are told when they are settled."""
         if fact is not None:
             self._waiting.append(fact)
         if not self._pumping:
             self._pumping = True
-            self._around.tasks.start_soon(self._carry, None)
+            self._context.tasks.start_soon(self._work, None)
 
     def refresh(self) -> None:
         """Read what another process appended, and go on from there."""
         self._is_stale = True
         # A command, because an empty submission changes nothing while something is being committed.
-        self.submit(Command(lambda execution, now: Change()))
+        self.submit(Command(lambda execution, now: EventBatch()))
 
-    async def _carry(self, job: Job | None) -> None:
+    async def _work(self, job: Job | None) -> None:
         """Perform the job, record what came of it, go on with what follows. The outermost loop of its task."""
         running.set((self.execution.execution_id, self.execution.thread_id))
         try:
@@ -130,9 +132,9 @@ class Run:
                     if self._pumping:
                         return
                     self._pumping = True
-                jobs = await self._pump()
+                jobs = await self._commit_waiting()
                 for other in jobs[1:]:
-                    self._around.tasks.start_soon(self._carry, other)
+                    self._context.tasks.start_soon(self._work, other)
                 job = jobs[0] if jobs else None
                 if job is None:
                     return
@@ -141,35 +143,37 @@ class Run:
             logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
             await self._abandon()
 
-    async def _perform(self, job: Job) -> Outcome:
-        observer = self._around.observer
+    async def _perform(self, job: Job) -> JobOutcome:
+        observer = self._context.observer
         if observer is None:
-            return await self._performed(job)
-        prompt = None if isinstance(job, Work) else job.prompt
-        with observer.performing(self.execution, job.key, prompt, self._around.store.clock.now()):
-            return await self._performed(job)
+            return await self._perform_unobserved(job)
+        prompt = None if isinstance(job, CallJob) else job.prompt
+        with observer.performing(self.execution, job.key, prompt, self._context.store.clock.now()):
+            return await self._perform_unobserved(job)
 
-    async def _performed(self, job: Job) -> Outcome:
+    async def _perform_unobserved(self, job: Job) -> JobOutcome:
         scope = self._inflight[job.key]
-        if isinstance(job, Work):
-            done = await self._around.performer.call(self.execution, job, self.principal, scope)
-            return Outcome(job.key, done.events, done.artifacts)
+        if isinstance(job, CallJob):
+            done = await self._context.performer.call(self.execution, job, self.principal, scope)
+            return JobOutcome(job.key, done.events, done.artifacts)
         events: tuple[ev.Event, ...] = ()
         try:
             with scope:
-                events = await self._around.performer.prompt(job.prompt, self._around.preparation.facts, self._hear)
+                events = await self._context.performer.prompt(
+                    job.prompt, self._context.preparation.facts, self._take_streamed_text
+                )
         finally:
-            self.heard = ""
-        return Outcome(job.key, events)
+            self.streamed_text = ""
+        return JobOutcome(job.key, events)
 
-    def _hear(self, text: str) -> None:
-        self.heard = text[-HEARD_CHARS:]
+    def _take_streamed_text(self, text: str) -> None:
+        self.streamed_text = text[-STREAM_CHARS:]
         now = anyio.current_time()
-        if now - self._woken_at >= HEARD_S:
+        if now - self._woken_at >= STREAM_NOTIFY_S:
             self._woken_at = now
-            self._around.heard(self)
+            self._context.streamed(self)
 
-    async def _pump(self) -> list[Job]:
+    async def _commit_waiting(self) -> list[Job]:
         """Commit everything that is waiting, until nothing is; gives the jobs to perform."""
         try:
             while True:
@@ -178,19 +182,19 @@ class Run:
                 if not self._waiting:
                     return jobs
                 for job in jobs:
-                    self._around.tasks.start_soon(self._carry, job)
+                    self._context.tasks.start_soon(self._work, job)
         finally:
             self._pumping = False
-            self._around.committed(self)
+            self._context.committed(self)
 
-    async def _advance(self, facts: list[Outcome | Command]) -> list[Job]:
+    async def _advance(self, facts: list[JobOutcome | Command]) -> list[Job]:
         """One transaction: the facts and what follows from them. Gives the jobs it announced."""
         try:
             if self.is_foreign:
                 self._give_up_outcomes(facts)
             if self._is_stale:
                 await self._catch_up()
-            parts: dict[Wanted, Part] = {}
+            parts: dict[PartAddress, ArtifactPart] = {}
             for _ in range(MAX_RETRIES):
                 jobs = await self._attempt(facts, parts)
                 if jobs is not None:
@@ -204,10 +208,12 @@ class Run:
             self._refuse(facts, PlanwardenError(text))
             raise
 
-    async def _attempt(self, facts: list[Outcome | Command], parts: dict[Wanted, Part]) -> list[Job] | None:
+    async def _attempt(
+        self, facts: list[JobOutcome | Command], parts: dict[PartAddress, ArtifactPart]
+    ) -> list[Job] | None:
         """The announced jobs, or None when the state has changed under the attempt and it has to be made again."""
-        arrived = {fact.key for fact in facts if isinstance(fact, Outcome)}
-        transaction = await self._built(facts, arrived, parts)
+        arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
+        transaction = await self._build_transaction(facts, arrived, parts)
         try:
             if transaction.recorded:
                 await self._commit(transaction)
@@ -215,7 +221,7 @@ class Run:
                 await self._claim()
         except (VersionConflict, GuardFailed) as refusal:
             if isinstance(refusal, GrantSpent):
-                self._around.refused(refusal.grant_id)
+                self._context.grant_refused(refusal.grant_id)
             # Somebody else wrote or answered first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()
             return None
@@ -228,15 +234,17 @@ class Run:
             return []
         for key in arrived:
             del self._inflight[key]
-        self._adopt(transaction)
+        self._apply_commit(transaction)
         return transaction.jobs
 
-    async def _built(self, facts: list[Outcome | Command], arrived: set[str], parts: dict[Wanted, Part]) -> Transaction:
+    async def _build_transaction(
+        self, facts: list[JobOutcome | Command], arrived: set[str], parts: dict[PartAddress, ArtifactPart]
+    ) -> Transaction:
         """The transaction, thrown away and built again while its references lead to parts that are not in `parts` yet.
 
         Every turn adds parts, each no larger than the arguments that it goes into, so there is an end.
         """
-        around = self._around
+        around = self._context
         while True:
             transaction = Transaction(
                 around.preparation,
@@ -255,11 +263,11 @@ class Run:
             else:
                 return transaction
 
-    def _adopt(self, transaction: Transaction) -> None:
+    def _apply_commit(self, transaction: Transaction) -> None:
         """What was committed is the state now; its jobs are announced and its commands are told."""
         self.execution = transaction.execution
-        if self._around.observer is not None and transaction.recorded:
-            self._around.observer.committed(self.execution, transaction.recorded, owned=not self.is_foreign)
+        if self._context.observer is not None and transaction.recorded:
+            self._context.observer.committed(self.execution, transaction.recorded, owned=not self.is_foreign)
         for job in transaction.jobs:
             self._inflight[job.key] = self._scope(job)
         if self.execution.cancel_requested:
@@ -270,11 +278,11 @@ class Run:
 
     def _scope(self, job: Job) -> anyio.CancelScope:
         """What stops the job; its time runs from its announcement."""
-        limit_s = self._around.performer.limit_s(job) if isinstance(job, Work) else None
+        limit_s = self._context.performer.limit_s(job) if isinstance(job, CallJob) else None
         return anyio.CancelScope(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
 
     async def _commit(self, transaction: Transaction) -> None:
-        status, outbox = transaction.execution.status, self._around.outbox
+        status, outbox = transaction.execution.status, self._context.outbox
         append = Append(
             execution=transaction.execution,
             recorded=transaction.recorded,
@@ -283,30 +291,30 @@ class Run:
             acquire=self.lease is None and not self.is_foreign,
             release=status != "running" and not self.is_foreign,
             principal=self.principal,
-            owner=self._around.owner,
+            owner=self._context.owner,
             guards=transaction.guards,
-            policy=self._around.policy,
+            policy=self._context.policy,
             artifacts=transaction.artifacts,
-            notices=() if outbox is None else outbox.notices(transaction.recorded, transaction.execution),
+            notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
         )
-        self.lease = await self._around.store.append(append)
+        self.lease = await self._context.store.append(append)
 
     async def _claim(self) -> None:
         """Own the execution before repeating a call that needs no new event."""
-        self.lease = await self._around.store.claim(self.execution.execution_id, self._around.owner)
+        self.lease = await self._context.store.claim(self.execution.execution_id, self._context.owner)
         if self.lease is None:
             raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
 
     async def _catch_up(self) -> None:
         self._is_stale = False
         try:
-            tail = await self._around.store.read(self.execution.execution_id, self.execution.version)
+            tail = await self._context.store.read(self.execution.execution_id, self.execution.version)
         except StoreError:
             self._is_stale = True
             raise
         self.execution = fold(self.execution, tail)
 
-    async def _lose_lease(self, facts: list[Outcome | Command]) -> None:
+    async def _lose_lease(self, facts: list[JobOutcome | Command]) -> None:
         """Another process owns the execution: leave the work to it, keep only the commands among the facts."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
@@ -317,25 +325,25 @@ class Run:
         self._give_up_outcomes(facts)
         await self._catch_up()
 
-    def _give_up_outcomes(self, facts: list[Outcome | Command]) -> None:
+    def _give_up_outcomes(self, facts: list[JobOutcome | Command]) -> None:
         """The new owner has its own account of the calls; only commands may still be recorded from here."""
-        for fact in [fact for fact in facts if isinstance(fact, Outcome)]:
+        for fact in [fact for fact in facts if isinstance(fact, JobOutcome)]:
             del self._inflight[fact.key]
             facts.remove(fact)
 
-    def _not_stored(self, facts: list[Outcome | Command], error: StoreError) -> None:
+    def _not_stored(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
         """Callers are told; outcomes are kept and tried again, because nobody else knows them.
 
         What is owned is tried again also without an outcome, because nobody else will go on with it.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse(facts, error)
-        self._kept.extend(fact for fact in facts if isinstance(fact, Outcome))
+        self._kept.extend(fact for fact in facts if isinstance(fact, JobOutcome))
         if (self._kept or self.lease is not None) and not self._is_retrying:
             self._is_retrying = True
-            self._around.tasks.start_soon(self._retry)
+            self._context.tasks.start_soon(self._retry)
 
-    def _refuse(self, facts: list[Outcome | Command], error: PlanwardenError) -> None:
+    def _refuse(self, facts: list[JobOutcome | Command], error: PlanwardenError) -> None:
         for fact in facts:
             if isinstance(fact, Command):
                 fact.error = error
@@ -348,10 +356,10 @@ class Run:
             scope.cancel()
         left, self._waiting = self._waiting, []
         self._refuse(left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error"))
-        self._around.committed(self)
+        self._context.committed(self)
         if lease is not None:
             with suppress(StoreError):
-                await self._around.store.release(lease)
+                await self._context.store.release(lease)
 
     async def _retry(self) -> None:
         await anyio.sleep(RETRY_S)
@@ -369,6 +377,6 @@ async def settle(run: Run, command: Command) -> None:
         raise command.error
 
 
-async def load(store: Store, execution_id: str, thread_id: str) -> Execution:
+async def load(store: Store, execution_id: str, thread_id: str) -> ExecutionState:
     """The state of a stored execution, folded from its log."""
     return fold(new_execution(execution_id, thread_id), await store.read(execution_id))

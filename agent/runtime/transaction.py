@@ -15,18 +15,18 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.decide import Ask, Dispatch, Record, Revise, decide, spent_budget
+from planwarden.agent.core.decide import AskModel, DispatchCall, RecordEvent, RevisePlan, decide, spent_budget
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.pins import pins_of
 from planwarden.agent.core.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.core.prompts import Prompt, planning_prompt, step_prompt, synthesis_prompt
-from planwarden.agent.core.references import Part, Wanted
+from planwarden.agent.core.references import ArtifactPart, PartAddress
 from planwarden.agent.core.revision import revise
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Guard
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.runtime.dispatch import Dispatcher, Prepared, Work, running_calls
+from planwarden.agent.runtime.dispatch import CallJob, Dispatcher, PreparedCall, running_calls
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ PLANNING_TOOLS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EventBatch:
     """Events that somebody wants appended, with the conditions under which they may be."""
 
     events: tuple[ev.Event, ...] = ()
@@ -42,7 +42,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """What a performed call or prompt left behind; must not be lost."""
 
     key: str
@@ -56,14 +56,14 @@ class Outcome:
 class Command:
     """Something that a caller wants and waits for."""
 
-    build: Callable[[Execution, float], Change]
+    build: Callable[[ExecutionState, float], EventBatch]
     """What to append, given the state and the time now. Raises `PlanwardenError` to refuse."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     error: PlanwardenError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class PromptWork:
+class PromptJob:
     prompt: Prompt
 
     @property
@@ -71,11 +71,11 @@ class PromptWork:
         return f"prompt {self.prompt.purpose} {self.prompt.step_id or ''}"
 
 
-Job = Work | PromptWork
+Job = CallJob | PromptJob
 
 
 @dataclass(frozen=True, slots=True)
-class Preparation:
+class TransactionContext:
     """What decisions are turned into jobs with."""
 
     tools: Toolbox
@@ -90,14 +90,14 @@ class Transaction:
 
     def __init__(
         self,
-        preparation: Preparation,
-        execution: Execution,
+        preparation: TransactionContext,
+        execution: ExecutionState,
         principal: str,
         *,
         now: float,
         inflight: Collection[str],
         follow: bool,
-        parts: Mapping[Wanted, Part],
+        parts: Mapping[PartAddress, ArtifactPart],
     ) -> None:
         self._preparation = preparation
         self._dispatcher = preparation.dispatcher.knowing(parts) if parts else preparation.dispatcher
@@ -115,7 +115,7 @@ class Transaction:
         self.settled: list[Command] = []
         """To be told after the commit, the refused ones included."""
 
-    def build(self, facts: list[Outcome | Command]) -> None:
+    def build(self, facts: list[JobOutcome | Command]) -> None:
         for fact in facts:
             if isinstance(fact, Command):
                 self._command(fact)
@@ -140,7 +140,7 @@ class Transaction:
             command.error = error
         self.settled.append(command)
 
-    def _outcome(self, outcome: Outcome) -> None:
+    def _outcome(self, outcome: JobOutcome) -> None:
         before, length = self.execution, len(self.recorded)
         try:
             self._record(outcome.events)
@@ -162,26 +162,26 @@ class Transaction:
         moved = False
         for action in decide(self.execution):
             match action:
-                case Record(event=event):
+                case RecordEvent(event=event):
                     if isinstance(event, ev.ExecutionSuspended) and self._is_prompting():
                         continue
                     self._record((event,))
                     moved = True
-                case Dispatch(call=call):
+                case DispatchCall(call=call):
                     if spent_budget(self.execution) is None:
                         prepared = self._dispatcher.prepare(self.execution, call, self._principal)
                         self._take(prepared)
                         # Nothing more follows from a call that is on its way.
                         moved = moved or prepared.work is None
-                case Ask(purpose=purpose, step_id=step_id):
+                case AskModel(purpose=purpose, step_id=step_id):
                     self._ask(purpose, step_id)
-                case Revise(step_id=step_id, patch=patch):
+                case RevisePlan(step_id=step_id, patch=patch):
                     self._record((self._revised(step_id, patch),))
                     moved = True
         return moved
 
     def _ask(self, purpose: ev.Purpose, step_id: str | None) -> None:
-        work = PromptWork(self._prompt(purpose, step_id))
+        work = PromptJob(self._prompt(purpose, step_id))
         if work.key not in self._inflight and all(work.key != job.key for job in self.jobs):
             self.jobs.append(work)
 
@@ -208,7 +208,7 @@ class Transaction:
     def _is_prompting(self) -> bool:
         return bool(self.jobs) or any(key.startswith("prompt ") for key in self._inflight)
 
-    def _take(self, prepared: Prepared) -> None:
+    def _take(self, prepared: PreparedCall) -> None:
         self._record(prepared.events)
         if prepared.work is not None:
             self.jobs.append(prepared.work)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 
 from dev.reference.code import table
-from planwarden.server.cli.hosts import CLIENTS, Launch
+from planwarden.server.cli.hosts import CLIENTS, LaunchCommand
 
-LAUNCH = Launch("uvx", ("planwarden",))
+LAUNCH = LaunchCommand("uvx", ("planwarden",))
 _LANGUAGES = {"codex": "toml", "goose": "yaml"}
 
 

@@ -150,7 +150,7 @@ BLOCKS = {
             views.ToolCall,
             views.Error,
             views.Suspension,
-            views.Covered,
+            views.CoveredCallView,
             views.HowToAnswer,
             views.Endorsement,
             views.Usage,

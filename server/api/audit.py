@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
-from planwarden.agent.core.audit import GENESIS, AuditRow, Entry, chained
-from planwarden.agent.core.audit import entries as audited
+from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, chained
+from planwarden.agent.core.audit import audit_entries as audited
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.ports.store import Store
-from planwarden.storage.ports.keys import KeepsKeys, Key
+from planwarden.storage.ports.keys import HasKeys, SigningKey
 
 PAGE = 500
 MAX_PROBLEMS = 100
@@ -46,7 +46,7 @@ class AuditPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class AuditVerdict:
     """What verification found."""
 
     rows: int
@@ -64,7 +64,7 @@ class Verdict:
         return not self.problems
 
 
-class Audit:
+class AuditReader:
     """The audit of one store."""
 
     def __init__(self, store: Store) -> None:
@@ -102,7 +102,7 @@ class Audit:
                 yield row
             after = page[-1].sequence
 
-    async def verify(self, head: str | None = None) -> Verdict:
+    async def verify(self, head: str | None = None) -> AuditVerdict:
         """Whether the audit is whole; `head` is one that was kept from an earlier verification or export."""
         kept = _head(head)
         problems: list[str] = []
@@ -128,7 +128,7 @@ class Audit:
         problems.extend(found for found in signatures.differences(stored_keys) if found in after)
         for execution_id in sorted(known):
             problems.extend(await self._compared(execution_id))
-        return Verdict(
+        return AuditVerdict(
             rows=count,
             head=f"{last}:{before.hex()}",
             problems=tuple(problems[:MAX_PROBLEMS]),
@@ -136,8 +136,8 @@ class Audit:
             unverified=signatures.unverified,
         )
 
-    async def _stored_keys(self) -> tuple[Key, ...]:
-        return await self._store.signing_keys.keys() if isinstance(self._store, KeepsKeys) else ()
+    async def _stored_keys(self) -> tuple[SigningKey, ...]:
+        return await self._store.signing_keys.keys() if isinstance(self._store, HasKeys) else ()
 
     async def _compared(self, execution_id: str) -> list[str]:
         """What the log of an execution says otherwise; nothing when it was pruned."""
@@ -178,7 +178,7 @@ _FROM_LOGS = frozenset(
 )
 
 
-def _comparable(entry: Entry) -> Comparable:
+def _comparable(entry: AuditEntry) -> Comparable:
     facts = tuple(sorted((key, repr(value)) for key, value in entry.facts.items() if key != "policy"))
     return entry.kind, entry.suspension_id, facts
 

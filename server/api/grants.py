@@ -14,7 +14,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import MAKERS, MAX_LIFE_S, MAX_USES, is_open
 from planwarden.agent.common.canonical import check_depth, digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments, UnknownGrant, UnknownTool
-from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Grant
 
@@ -63,7 +63,7 @@ class GrantView:
     """The tool is no longer the one that it was made for."""
 
 
-class Grants:
+class GrantService:
     """The verbs about standing grants of one engine."""
 
     def __init__(self, engine: "Engine") -> None:
@@ -111,8 +111,8 @@ class Grants:
             "channel": grant.channel,
             "principal": grant.created_by,
         }
-        await self._engine.store.add_grant(grant, Entry(kind="grant_made", facts=facts))
-        await self._engine.look_at_grants()
+        await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=facts))
+        await self._engine.refresh_grants()
         return self._view(grant)
 
     async def revoke(self, grant_id: str, authority: Authority) -> None:
@@ -126,8 +126,8 @@ class Grants:
             "channel": authority.channel,
             "principal": authority.principal,
         }
-        is_revoked = await self._engine.store.revoke_grant(grant_id, Entry(kind="grant_revoked", facts=facts))
-        await self._engine.look_at_grants()
+        is_revoked = await self._engine.store.revoke_grant(grant_id, AuditEntry(kind="grant_revoked", facts=facts))
+        await self._engine.refresh_grants()
         if not is_revoked and all(g.grant_id != grant_id for g in await self._engine.store.grants(only_open=False)):
             raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
 

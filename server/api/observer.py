@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.telemetry.settings import Observation
+from planwarden.server.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def observer_of(
-    observation: Observation,
+    observation: TelemetrySettings,
     model: str,
     *,
     tracer_provider: "TracerProvider | None" = None,
@@ -64,14 +64,14 @@ def _is_of_others(error: ImportError) -> bool:
     return (error.name or "").partition(".")[0] != "planwarden"
 
 
-def _why(error: ImportError, observation: Observation) -> str:
+def _why(error: ImportError, observation: TelemetrySettings) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_EXTRAS:
         return f"needs an extra: pip install 'planwarden[{_extra(observation)}]'"
     extra = _extra(observation)
     return f"fails because OpenTelemetry cannot be imported ({error}): pip install --upgrade 'planwarden[{extra}]'"
 
 
-def _extra(observation: Observation) -> str:
+def _extra(observation: TelemetrySettings) -> str:
     targets = (observation.traces, observation.metrics)
     return "otel-grpc" if any(found is not None and found.protocol == "grpc" for found in targets) else "otel"
 

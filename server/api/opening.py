@@ -16,11 +16,11 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.observer import closing
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import outbox
-from planwarden.server.notifications.sender import Courier
+from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.ports.notifications import KeepsNotices
+from planwarden.storage.ports.notifications import HasNotifications
 from planwarden.storage.sqlite.store import SqliteStore
-from planwarden.tools.downstream.servers import Downstream
+from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def open_service(
     *,
     store: Store,
     tools: Registry,
-    downstream: Downstream,
+    downstream: DownstreamServers,
     model: Model,
     observer: "Telemetry | None",
 ) -> Service:
@@ -76,8 +76,8 @@ async def open_service(
         caller_thinks=isinstance(model, CallerModel),
         retention_days=settings.retention_days,
     )
-    if settings.channels and isinstance(store, KeepsNotices):
-        courier = Courier(store, store.notices, settings.channels, inbox=lambda: service.inbox)
+    if settings.channels and isinstance(store, HasNotifications):
+        courier = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox)
         await stack.enter_async_context(courier)
     return service
 

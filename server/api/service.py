@@ -23,14 +23,14 @@ from planwarden.agent.common.errors import (
     UnknownThread,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.pins import named_tools
 from planwarden.agent.core.plan import parse_plan, tool_names
 from planwarden.agent.core.prompts import summary
-from planwarden.agent.core.state import FINISHED, Execution, SuspensionState, evolve
+from planwarden.agent.core.state import FINISHED, ExecutionState, SuspensionState, evolve
 from planwarden.agent.ports.store import Header
-from planwarden.server.api.grants import Grants
-from planwarden.server.auth.proof import weighed
+from planwarden.server.api.grants import GrantService
+from planwarden.server.auth.proof import authority_for
 from planwarden.server.settings.configuration import RETENTION_DAYS
 from planwarden.server.settings.options import combine, parse_options
 from planwarden.server.views import execution as views
@@ -40,7 +40,7 @@ from planwarden.tools.delegate.chain import MAX_DEPTH
 # Edges know the verbs before there is an engine, and answer their first request without importing one.
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
-    from planwarden.tools.downstream.servers import Downstream
+    from planwarden.tools.downstream.servers import DownstreamServers
 
 MAX_GOAL_CHARS = 20_000
 MAX_REASON_CHARS = 2_000
@@ -50,7 +50,7 @@ ATTEMPTS, ATTEMPTS_S = 5, 600.0
 """Approvals without authority that one suspension takes before the caller is told to stop."""
 
 
-class Door(Protocol):
+class InboxOpener(Protocol):
     """An inbox that is opened when somebody is needed."""
 
     def address(self) -> str | None:
@@ -71,12 +71,12 @@ class Service:
         options: ev.Options,
         *,
         max_steps: int,
-        downstream: "Downstream | None" = None,
+        downstream: "DownstreamServers | None" = None,
         caller_thinks: bool = False,
         retention_days: int = RETENTION_DAYS,
     ) -> None:
         # As the engine: needed now, and not before.
-        from planwarden.server.api.audit import Audit
+        from planwarden.server.api.audit import AuditReader
 
         self.engine = engine
         self.downstream = downstream
@@ -90,11 +90,11 @@ class Service:
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
-        self.grants = Grants(engine)
-        self.audit = Audit(engine.store)
+        self.grants = GrantService(engine)
+        self.audit = AuditReader(engine.store)
         self.inbox: str | None = None
         """Address of the inbox page while one runs."""
-        self.door: Door | None = None
+        self.door: InboxOpener | None = None
         """Opens an inbox when a question to a person is first shown."""
 
     async def run_goal(
@@ -150,7 +150,7 @@ class Service:
         await self._check_chain(chain)
         await self.tools_known(tool_names(plan))
         self._check_servers(tool_names(plan))
-        parsed, _ = parse_plan(plan, author="caller", tools=self.engine.facts(), max_steps=self._max_steps)
+        parsed, _ = parse_plan(plan, author="caller", tools=self.engine.tool_facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._thread_for(thread_id, principal, call)
         execution = await self.engine.create(
             thread_id=thread,
@@ -240,9 +240,9 @@ class Service:
 
         `principal` is the owner whose executions the door may see; None for the operator's doors, which see all.
         """
-        execution, owner = await self.engine.holding(thread_id, suspension_id, principal=principal)
+        execution, owner = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         asked = execution.suspensions.get(suspension_id)
-        authority = weighed(authority, execution)
+        authority = authority_for(authority, execution)
         if caller_only and asked is not None and asked.question.addressee != "caller":
             raise InvalidArguments(
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "
@@ -259,14 +259,16 @@ class Service:
             await self._note_claim(execution, suspension_id, authority)
         return self._awaiting(execution, suspension_id)
 
-    async def _note_claim(self, execution: Execution, suspension_id: str, authority: Authority) -> None:
+    async def _note_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
         """The calling model tried to approve for a person: that stands in the audit too."""
         facts: dict[str, JsonValue] = {
             "assurance": authority.assurance,
             "channel": authority.channel,
             "principal": authority.principal,
         }
-        entry = Entry(kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id)
+        entry = AuditEntry(
+            kind="refused", facts=facts, execution_id=execution.execution_id, suspension_id=suspension_id
+        )
         await self.engine.store.audit((entry,))
 
     async def question(
@@ -354,10 +356,10 @@ class Service:
         if self.downstream is not None:
             await self.downstream.settle_all()
 
-    def view(self, execution: Execution) -> views.Execution:
+    def view(self, execution: ExecutionState) -> views.Execution:
         return views.execution_view(execution, self.engine.tools, inbox=self.address(execution))
 
-    def address(self, execution: Execution) -> str | None:
+    def address(self, execution: ExecutionState) -> str | None:
         """Where the inbox is; when the execution waits for a person and there is a door, it is opened now."""
         if self.inbox is None and self.door is not None and any(map(_waits_for_a_person, execution.open_suspensions)):
             self.inbox = self.door.address()
@@ -368,21 +370,21 @@ class Service:
         if self.door is not None:
             self.door.call_person(suspension_id)
 
-    async def newest(self, thread_id: str, principal: str) -> Execution:
+    async def newest(self, thread_id: str, principal: str) -> ExecutionState:
         """The folded state of the thread's newest execution."""
         return await self._newest(thread_id, principal)
 
     async def _question(
         self, thread_id: str, suspension_id: str, principal: str | None
-    ) -> tuple[Execution, SuspensionState]:
-        held, _ = await self.engine.holding(thread_id, suspension_id, principal=principal)
+    ) -> tuple[ExecutionState, SuspensionState]:
+        held, _ = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         execution, _ = await self.engine.current(held.execution_id)
         found = execution.suspensions.get(suspension_id)
         if found is None or found.question.addressee == "clock":
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return execution, found
 
-    def _awaiting(self, execution: Execution, suspension_id: str) -> views.Execution:
+    def _awaiting(self, execution: ExecutionState, suspension_id: str) -> views.Execution:
         view = self.view(execution)
         found = next((asked for asked in view.suspensions if asked.suspension_id == suspension_id), None)
         where = [f"to run `planwarden approve {suspension_id}`"]
@@ -452,7 +454,7 @@ class Service:
             parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
         return "\n\n".join(parts)
 
-    async def _newest(self, thread_id: str, principal: str) -> Execution:
+    async def _newest(self, thread_id: str, principal: str) -> ExecutionState:
         headers = await self._headers(thread_id, principal)
         execution, _ = await self.engine.current(headers[-1].execution_id)
         return execution
@@ -463,7 +465,7 @@ class Service:
             raise UnknownThread(f"there is no thread {thread_id[:64]!r}; leave threadId out to start one")
         return headers
 
-    async def _waited(self, execution: Execution, wait_seconds: float | None) -> views.Execution:
+    async def _waited(self, execution: ExecutionState, wait_seconds: float | None) -> views.Execution:
         seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
         if not 0 <= seconds <= MAX_WAIT_S:
             raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
@@ -504,7 +506,7 @@ def _instant(question: views.Suspension) -> str:
     return question.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _busy(thread_id: str, execution: Execution) -> ThreadBusy:
+def _busy(thread_id: str, execution: ExecutionState) -> ThreadBusy:
     pending: list[JsonValue] = [
         {
             "suspensionId": found.question.suspension_id,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from planwarden.server.telemetry.telemetry import Telemetry
-    from planwarden.tools.downstream.servers import Downstream
+    from planwarden.tools.downstream.servers import DownstreamServers
 
 
 class Warden:
@@ -83,7 +83,7 @@ class Warden:
         self._service: Service | None = None
 
     @cached_property
-    def downstream(self) -> "Downstream":
+    def downstream(self) -> "DownstreamServers":
         """The downstream servers."""
         return build_downstream(self.settings, self.tools)
 

@@ -25,7 +25,7 @@ class Caller:
     """The OAuth client that presented the token; None for other tokens, or when the issuer does not say."""
 
 
-class Access(AccessToken):
+class VerifiedToken(AccessToken):
     """What a verifier found out about a token; the secret itself is not kept."""
 
     principal: str
@@ -41,7 +41,7 @@ class Access(AccessToken):
         issuer: str | None = None,
         subject: str | None = None,
         client_id: str | None = None,
-    ) -> "Access":
+    ) -> "VerifiedToken":
         """Sessions and questions in flight are bound by the SDK to client, issuer and subject, so all three are set."""
         return cls(
             token="",
@@ -71,6 +71,6 @@ def bearer() -> Caller:
         StoreError: there is none, which the middleware before should have refused; nothing is served then.
     """
     token = get_access_token()
-    if not isinstance(token, Access):
+    if not isinstance(token, VerifiedToken):
         raise StoreError("the request carries no verified token; nothing was done")
     return Caller(token.principal, token.oauth_client)

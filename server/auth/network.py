@@ -18,14 +18,14 @@ METADATA = "/.well-known/"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class AllowedNames:
     """The `Host` and `Origin` values that are this server's own."""
 
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
 
     @classmethod
-    def of(cls, settings: HttpSettings, host: str, port: int) -> "Names":
+    def of(cls, settings: HttpSettings, host: str, port: int) -> "AllowedNames":
         own = [f"{name}:{port}" for name in dict.fromkeys(("127.0.0.1", "localhost", "[::1]", in_url(host)))]
         hosts, origins = [*own], [f"http://{name}" for name in own]
         for name in settings.names:
@@ -35,10 +35,10 @@ class Names:
         return cls(tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(origins)))
 
 
-class NamesCheck:
+class AllowedNamesMiddleware:
     """ASGI middleware before everything else: 421 for another `Host`, 403 for another `Origin`."""
 
-    def __init__(self, app: ASGIApp, names: Names) -> None:
+    def __init__(self, app: ASGIApp, names: AllowedNames) -> None:
         self._app = app
         self._names = names
 

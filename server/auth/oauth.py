@@ -17,7 +17,7 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.ports.environment import Clock
-from planwarden.server.auth.caller import Access
+from planwarden.server.auth.caller import VerifiedToken
 from planwarden.server.auth.secrets import MAX_TOKEN_CHARS
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 
@@ -169,12 +169,12 @@ class IssuerCheck(TokenVerifier):
             return None
         return self._access(claims)
 
-    def _access(self, claims: Mapping[str, JsonValue]) -> Access | None:
+    def _access(self, claims: Mapping[str, JsonValue]) -> VerifiedToken | None:
         subject = claims["sub"]
         if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= MAX_SUBJECT_CHARS:
             return None
         client_id = claims.get("client_id", claims.get("azp"))
-        return Access.granted(
+        return VerifiedToken.granted(
             f"{self._issuer}#{subject}",
             scopes=_scopes(claims),
             # Checked above, with the leeway that the SDK would not grant.

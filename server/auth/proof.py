@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 
 BY_OAUTH = "oauth"
 """Channel of decisions whose only proof of a person is an OAuth login."""
 
 
-def weighed(authority: Authority, execution: Execution) -> Authority:
+def authority_for(authority: Authority, execution: ExecutionState) -> Authority:
     """The authority with the assurance that its channel really gives for this execution.
 
     An OAuth login shows a person only when it was not made by a client that drives the execution: that client holds a

@@ -6,7 +6,7 @@ import secrets
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.ports.environment import Clock
-from planwarden.storage.ports.tokens import Role, TokenRow, Tokens
+from planwarden.storage.ports.tokens import Role, TokenRow, TokenStore
 
 PREFIX = "pwt_"
 """Lets people and secret scanners recognise a token."""
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 async def make_token(
-    tokens: Tokens, clock: Clock, principal: str, *, role: Role = "caller", days: int | None = None
+    tokens: TokenStore, clock: Clock, principal: str, *, role: Role = "caller", days: int | None = None
 ) -> tuple[str, TokenRow]:
     """A new token and its row; the token itself is stored nowhere.
 
@@ -44,7 +44,7 @@ async def make_token(
     return token, row
 
 
-async def token_row(tokens: Tokens, clock: Clock, token: str, *, role: Role) -> TokenRow | None:
+async def token_row(tokens: TokenStore, clock: Clock, token: str, *, role: Role) -> TokenRow | None:
     """The row of a token that is valid now and made for that role; None for any other text."""
     if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_CHARS:
         return None

@@ -3,16 +3,16 @@
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from planwarden.agent.ports.environment import Clock
-from planwarden.server.auth.caller import Access
+from planwarden.server.auth.caller import VerifiedToken
 from planwarden.server.auth.secrets import PREFIX, token_row
-from planwarden.storage.ports.tokens import Tokens
+from planwarden.storage.ports.tokens import TokenStore
 
 
 class TokenCheck(TokenVerifier):
     """Verifies tokens of planwarden's own, and hands those of other shapes to `others`."""
 
     def __init__(
-        self, tokens: Tokens, clock: Clock, *, scopes: tuple[str, ...] = (), others: TokenVerifier | None = None
+        self, tokens: TokenStore, clock: Clock, *, scopes: tuple[str, ...] = (), others: TokenVerifier | None = None
     ) -> None:
         """`scopes` are what OAuth tokens must carry; the operator's own tokens are not asked for any."""
         self._tokens = tokens
@@ -26,4 +26,4 @@ class TokenCheck(TokenVerifier):
         row = await token_row(self._tokens, self._clock, token, role="caller")
         if row is None:
             return None
-        return Access.granted(row.principal, scopes=self._scopes, expires_at=row.expires_at)
+        return VerifiedToken.granted(row.principal, scopes=self._scopes, expires_at=row.expires_at)

@@ -12,8 +12,8 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.state import Execution
-from planwarden.server.cli.home import DONE, FAILED, Home, exit_code
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.cli.home import DONE, FAILED, CliHome, exit_code
 from planwarden.server.cli.hosts import CLIENTS, launch
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.execution import execution_view, to_json
@@ -21,7 +21,7 @@ from planwarden.server.views.facts import escape_text
 
 # A server does not wait for what only terminals need.
 if TYPE_CHECKING:
-    from planwarden.server.cli.commands.run import Desk
+    from planwarden.server.cli.commands.run import CliSession
     from planwarden.server.cli.terminal.terminal import Terminal
 
 PATIENCE_S = 60.0
@@ -399,7 +399,7 @@ def print_json(document: Mapping[str, JsonValue]) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _concluded(arguments: Namespace, desk: "Desk", execution: Execution) -> int:
+def _concluded(arguments: Namespace, desk: "CliSession", execution: ExecutionState) -> int:
     from planwarden.server.cli.commands.run import conclude
 
     conclude(desk, execution)
@@ -408,14 +408,14 @@ def _concluded(arguments: Namespace, desk: "Desk", execution: Execution) -> int:
     return exit_code(execution)
 
 
-def _desk(arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf) -> "Desk":
-    from planwarden.server.cli.commands.run import Desk
+def _desk(arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf) -> "CliSession":
+    from planwarden.server.cli.commands.run import CliSession
 
-    return Desk(_load(arguments), _terminal(arguments), says_yes=says_yes, patience_s=patience_s)
+    return CliSession(_load(arguments), _terminal(arguments), says_yes=says_yes, patience_s=patience_s)
 
 
-def _load(arguments: Namespace) -> Home:
-    return Home.load(_home(arguments), _model(arguments), mcp_config=_mcp_config(arguments))
+def _load(arguments: Namespace) -> CliHome:
+    return CliHome.load(_home(arguments), _model(arguments), mcp_config=_mcp_config(arguments))
 
 
 def _terminal(arguments: Namespace) -> "Terminal":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import anyio.to_thread
 
 from planwarden.agent.common.errors import UnknownSuspension
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.ports.watchers import Observer
@@ -30,9 +30,9 @@ from planwarden.tools.registry import Registry
 # A server does not wait for what only terminals need, nor for what it opens after its first answer.
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
-    from planwarden.server.cli.terminal.screen import Update
+    from planwarden.server.cli.terminal.screen import ScreenUpdate
     from planwarden.storage.sqlite.store import SqliteStore
-    from planwarden.tools.downstream.servers import Downstream, ServerHealth
+    from planwarden.tools.downstream.servers import DownstreamServers, ServerHealth
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 """What a command's exit code says."""
@@ -40,19 +40,19 @@ DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 Given = TypeVar("Given")
 
 
-class Loop(Protocol):
+class RunLoop(Protocol):
     """Runs a coroutine to its end."""
 
     def __call__(self, work: Coroutine[Any, Any, Given], /) -> Given: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class CliHome:
     """Settings, tools and model of one process."""
 
     settings: Settings
     tools: Registry
-    downstream: "Downstream"
+    downstream: "DownstreamServers"
     model: Model
     is_named: bool = False
     """The command was told which home; so must be the next one."""
@@ -66,7 +66,7 @@ class Home:
         model: str | None,
         environment: Mapping[str, str] | None = None,
         mcp_config: Path | None = None,
-    ) -> "Home":
+    ) -> "CliHome":
         """Raises `UsageError` when the settings, a tool or the model are not usable."""
         settings = load_settings(home=home, model=model, environment=environment, mcp_config=mcp_config)
         tools = build_registry(settings)
@@ -120,7 +120,7 @@ class Home:
             yield self._service(engine)
 
     @contextmanager
-    def kept(self) -> Generator["Loop"]:
+    def kept(self) -> Generator["RunLoop"]:
         """One loop for several runs, and downstream servers that go on between them.
 
         A server that was started in one run is there in the next, with what it remembers. The loop stands still in between.
@@ -185,7 +185,7 @@ class Home:
         return Service(engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream)
 
 
-async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, Execution]:
+async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, ExecutionState]:
     """Where a question is and the execution that asked it, whoever owns it: the operator's terminal sees them all.
 
     Raises:
@@ -198,22 +198,24 @@ async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, Exe
     return row, execution
 
 
-async def watch(service: Service, execution: Execution, update: "Update", *, patience_s: float = math.inf) -> Execution:
+async def watch(
+    service: Service, execution: ExecutionState, update: "ScreenUpdate", *, patience_s: float = math.inf
+) -> ExecutionState:
     """Show every change until the execution is over or waits for somebody; gives its last state.
 
     When nobody but the clock can go on, it is waited for, unless that would take longer than `patience_s`.
     """
     engine = service.engine
     while True:
-        update(execution, engine.heard(execution.execution_id))
+        update(execution, engine.streamed_text(execution.execution_id))
         left = _seconds_left(execution, engine.store.clock.now())
         if execution.status != "running" and (left is None or left > patience_s):
             return execution
-        await engine.changed(execution.execution_id)
+        await engine.wait_for_change(execution.execution_id)
         execution, _ = await engine.current(execution.execution_id)
 
 
-def _seconds_left(execution: Execution, now: float) -> float | None:
+def _seconds_left(execution: ExecutionState, now: float) -> float | None:
     """Until the clock goes on with a suspended execution that waits for nobody else; None for any other."""
     waiting = [found.question for found in execution.open_suspensions]
     if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
@@ -221,7 +223,7 @@ def _seconds_left(execution: Execution, now: float) -> float | None:
     return min((question.expires_at for question in waiting if question.expires_at is not None), default=now) - now
 
 
-def exit_code(execution: Execution) -> int:
+def exit_code(execution: ExecutionState) -> int:
     """What became of it, as the exit code of the command that ran it."""
     if execution.status in ("completed", "planned"):
         return DONE

@@ -25,7 +25,7 @@ STARTUP_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchCommand:
     """How a host starts the server."""
 
     command: str
@@ -34,24 +34,24 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class HostGuide:
     """One host."""
 
     where: str
     """The file, or the place in its settings."""
-    write: Callable[[Launch], str]
+    write: Callable[[LaunchCommand], str]
 
 
-def launch(env: Mapping[str, str]) -> Launch:
+def launch(env: Mapping[str, str]) -> LaunchCommand:
     """`uvx planwarden`, or this very installation when it runs from an environment that will still be there."""
     prefix = Path(sys.prefix)
     if sys.prefix == sys.base_prefix or _is_passing(prefix):
-        return Launch("uvx", (NAME,), env)
+        return LaunchCommand("uvx", (NAME,), env)
     suffix = ".exe" if sys.platform == "win32" else ""
     script = Path(sysconfig.get_path("scripts")) / f"{NAME}{suffix}"
     if script.exists():
-        return Launch(str(script), (), env)
-    return Launch(sys.executable, ("-m", "planwarden.server.main"), env)
+        return LaunchCommand(str(script), (), env)
+    return LaunchCommand(sys.executable, ("-m", "planwarden.server.main"), env)
 
 
 def _is_passing(prefix: Path) -> bool:
@@ -59,30 +59,30 @@ def _is_passing(prefix: Path) -> bool:
     return re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{prefix}/") is not None
 
 
-def _mcp_servers(launch: Launch) -> str:
+def _mcp_servers(launch: LaunchCommand) -> str:
     return _json({"mcpServers": {NAME: _stdio(launch)}})
 
 
-def _typed_mcp_servers(launch: Launch) -> str:
+def _typed_mcp_servers(launch: LaunchCommand) -> str:
     return _json({"mcpServers": {NAME: {"type": "stdio", **_stdio(launch)}}})
 
 
-def _vscode(launch: Launch) -> str:
+def _vscode(launch: LaunchCommand) -> str:
     return _json({"servers": {NAME: {"type": "stdio", **_stdio(launch)}}})
 
 
-def _zed(launch: Launch) -> str:
+def _zed(launch: LaunchCommand) -> str:
     return _json({"context_servers": {NAME: {**_stdio(launch), "env": dict(launch.env)}}})
 
 
-def _opencode(launch: Launch) -> str:
+def _opencode(launch: LaunchCommand) -> str:
     server: dict[str, JsonValue] = {"type": "local", "command": [launch.command, *launch.args], "enabled": True}
     if launch.env:
         server["environment"] = dict(launch.env)
     return _json({"$schema": "https://opencode.ai/config.json", "mcp": {NAME: server}})
 
 
-def _codex(launch: Launch) -> str:
+def _codex(launch: LaunchCommand) -> str:
     lines = [
         f"[mcp_servers.{NAME}]",
         f"command = {_quoted(launch.command)}",
@@ -94,7 +94,7 @@ def _codex(launch: Launch) -> str:
     return "\n".join(lines)
 
 
-def _goose(launch: Launch) -> str:
+def _goose(launch: LaunchCommand) -> str:
     args = ", ".join(map(_quoted, launch.args))
     env = ", ".join(f"{name}: {_quoted(text)}" for name, text in launch.env.items())
     return "\n".join(
@@ -113,7 +113,7 @@ def _goose(launch: Launch) -> str:
     )
 
 
-def _stdio(launch: Launch) -> dict[str, JsonValue]:
+def _stdio(launch: LaunchCommand) -> dict[str, JsonValue]:
     server: dict[str, JsonValue] = {"command": launch.command, "args": list(launch.args)}
     if launch.env:
         server["env"] = dict(launch.env)
@@ -129,15 +129,19 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-CLIENTS: dict[str, Client] = {
-    "claude-desktop": Client("claude_desktop_config.json (Settings > Developer > Edit Config)", _mcp_servers),
-    "claude-code": Client(".mcp.json in the project", _typed_mcp_servers),
-    "vscode": Client(".vscode/mcp.json in the project, or `MCP: Open User Configuration`", _vscode),
-    "cursor": Client("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _typed_mcp_servers),
-    "zed": Client("settings.json (`zed: open settings file`)", _zed),
-    "codex": Client("~/.codex/config.toml, or .codex/config.toml in a trusted project", _codex),
-    "gemini": Client("~/.gemini/settings.json, or .gemini/settings.json in the project", _mcp_servers),
-    "goose": Client("~/.config/goose/config.yaml, or %APPDATA%\\Block\\goose\\config\\config.yaml on Windows", _goose),
-    "opencode": Client("opencode.json in the project, or ~/.config/opencode/opencode.json", _opencode),
-    "jetbrains": Client("Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _mcp_servers),
+CLIENTS: dict[str, HostGuide] = {
+    "claude-desktop": HostGuide("claude_desktop_config.json (Settings > Developer > Edit Config)", _mcp_servers),
+    "claude-code": HostGuide(".mcp.json in the project", _typed_mcp_servers),
+    "vscode": HostGuide(".vscode/mcp.json in the project, or `MCP: Open User Configuration`", _vscode),
+    "cursor": HostGuide("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _typed_mcp_servers),
+    "zed": HostGuide("settings.json (`zed: open settings file`)", _zed),
+    "codex": HostGuide("~/.codex/config.toml, or .codex/config.toml in a trusted project", _codex),
+    "gemini": HostGuide("~/.gemini/settings.json, or .gemini/settings.json in the project", _mcp_servers),
+    "goose": HostGuide(
+        "~/.config/goose/config.yaml, or %APPDATA%\\Block\\goose\\config\\config.yaml on Windows", _goose
+    ),
+    "opencode": HostGuide("opencode.json in the project, or ~/.config/opencode/opencode.json", _opencode),
+    "jetbrains": HostGuide(
+        "Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _mcp_servers
+    ),
 }

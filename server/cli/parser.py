@@ -205,7 +205,7 @@ def _notify(commands: "Subparsers", shared: Parser) -> None:
     group = commands.add_parser("notify", help=text, description=text).add_subparsers(
         metavar="test", required=True, parser_class=Parser
     )
-    test = _verb(group, "test", "Send a test notice now.", shared)
+    test = _verb(group, "test", "Send a test notification now.", shared)
     test.add_argument("--channel", metavar="NAME", help="only to this channel; default: to every one")
     test.add_argument("--json", action="store_true", help=_JSON)
     test.set_defaults(run=handlers.notify_test)

@@ -20,7 +20,7 @@ _ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class InboxSockets:
     """Loopback sockets of one port."""
 
     sockets: tuple[socket.socket, ...]
@@ -51,7 +51,7 @@ class Listening:
             listener.close()
 
 
-def listen() -> Listening:
+def listen() -> InboxSockets:
     """A free port, if possible one that is ours at every address. Raises `OSError` when there is none."""
     for _ in range(ATTEMPTS):
         found = joined(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
@@ -61,16 +61,16 @@ def listen() -> Listening:
     return joined(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
 
 
-def joined(listener: socket.socket) -> Listening:
+def joined(listener: socket.socket) -> InboxSockets:
     """The socket together with one on the other loopback address, if that can be had at the same port."""
     address, port = listener.getsockname()[:2]
     other = _OTHERS.get(address)
     if other is None:
-        return Listening(sockets=(listener,), is_whole=False)
+        return InboxSockets(sockets=(listener,), is_whole=False)
     try:
         family = socket.AF_INET6 if ":" in other else socket.AF_INET
-        return Listening(
+        return InboxSockets(
             sockets=(listener, socket.create_server((other, port), family=family, backlog=BACKLOG)), is_whole=True
         )
     except OSError as error:
-        return Listening(sockets=(listener,), is_whole=error.errno in _ABSENT)
+        return InboxSockets(sockets=(listener,), is_whole=error.errno in _ABSENT)

@@ -8,19 +8,25 @@ from collections.abc import Iterator
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import STEP_TERMINAL, Execution
+from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.lookup import Asked
-from planwarden.server.inbox.request import Visit
+from planwarden.server.inbox.lookup import FoundQuestion
+from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.views import execution as views
 
 CHANNEL = "inbox"
 
 
 async def answer(
-    visit: Visit, asked: Asked, decision: Decision, digest: str, *, wait_s: float, assurance: ev.Assurance = "human"
+    visit: InboxRequest,
+    asked: FoundQuestion,
+    decision: Decision,
+    digest: str,
+    *,
+    wait_s: float,
+    assurance: ev.Assurance = "human",
 ) -> views.Execution:
     """The execution after the decision about the revision with that digest. Raises as `Service.answer`."""
     rendered = asked.shown.rendered if digest == asked.shown.digest else ""
@@ -38,7 +44,7 @@ async def answer(
         return await _recorded(service, asked, decision, authority, 0)
 
 
-def missing_tools(service: Service, execution: Execution) -> tuple[str, ...]:
+def missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
     """Tools of steps that are not over and that this process does not have."""
     tools = service.engine.tools
     names = dict.fromkeys(_tools(execution))
@@ -46,7 +52,7 @@ def missing_tools(service: Service, execution: Execution) -> tuple[str, ...]:
 
 
 async def _recorded(
-    service: Service, asked: Asked, decision: Decision, authority: Authority, wait_s: float
+    service: Service, asked: FoundQuestion, decision: Decision, authority: Authority, wait_s: float
 ) -> views.Execution:
     return await service.answer(
         asked.row.thread_id,
@@ -58,7 +64,7 @@ async def _recorded(
     )
 
 
-def _tools(execution: Execution) -> Iterator[str]:
+def _tools(execution: ExecutionState) -> Iterator[str]:
     for state in execution.steps.values():
         if state.status in STEP_TERMINAL:
             continue

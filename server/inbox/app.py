@@ -17,12 +17,12 @@ from planwarden.server.inbox.pages.grants import grant_routes
 from planwarden.server.inbox.pages.lists import list_routes
 from planwarden.server.inbox.pages.pairing import pairing_routes
 from planwarden.server.inbox.pages.question import question_routes
-from planwarden.server.inbox.request import NotFound, trouble
-from planwarden.server.inbox.security import Hosts, Shield
-from planwarden.server.inbox.site import Site, assets
+from planwarden.server.inbox.request import NotFound, error_page
+from planwarden.server.inbox.security import Hosts, InboxSecurity
+from planwarden.server.inbox.site import InboxSite, assets
 
 
-def inbox_app(site: Site, hosts: Hosts) -> Starlette:
+def inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
     """The inbox of one home; it answers only to the given `Host` headers."""
     return Starlette(
         routes=[
@@ -34,7 +34,7 @@ def inbox_app(site: Site, hosts: Hosts) -> Starlette:
             *grant_routes(site),
             *key_routes(site),
         ],
-        middleware=[Middleware(Shield, hosts=hosts, origin=site.origin)],
+        middleware=[Middleware(InboxSecurity, hosts=hosts, origin=site.origin)],
         exception_handlers={404: _missing, 405: _missing},
     )
 
@@ -42,7 +42,7 @@ def inbox_app(site: Site, hosts: Hosts) -> Starlette:
 async def _asset(request: Request) -> Response:
     found = assets().get(request.path_params["name"])
     if found is None:
-        return trouble(NotFound())
+        return error_page(NotFound())
     # The address holds the hash of the content, so it may be kept for as long as anybody likes.
     is_named = request.query_params.get("v") == found.version
     caching = "public, max-age=31536000, immutable" if is_named else "no-cache"
@@ -50,4 +50,4 @@ async def _asset(request: Request) -> Response:
 
 
 async def _missing(request: Request, error: Exception) -> Response:
-    return trouble(NotFound())
+    return error_page(NotFound())

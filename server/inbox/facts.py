@@ -16,7 +16,7 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import references
-from planwarden.agent.core.state import Call, Execution, SuspensionState
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views import execution as views
 from planwarden.server.views.facts import (
@@ -45,7 +45,7 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class ShownValue:
     """A JSON value for display."""
 
     short: str
@@ -59,9 +59,9 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class ShownArgument:
     label: str
-    value: Value
+    value: ShownValue
     origins: tuple[str, ...]
     """Where it came from, as far as the log proves it."""
     stands_below: str = ""
@@ -75,20 +75,20 @@ class ShownCall:
     tool: str
     source: str
     step: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[ShownArgument, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ArgumentChange:
     """One argument before and after; None for an argument that is not there."""
 
     label: str
-    was: Value | None
-    becomes: Value | None
+    was: ShownValue | None
+    becomes: ShownValue | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownQuestion:
     """One question."""
 
     suspension_id: str
@@ -111,19 +111,19 @@ class Shown:
     agent: str
     hidden: int
     """Characters of the agent's words that had to be escaped."""
-    changes: tuple[Change, ...]
+    changes: tuple[ArgumentChange, ...]
     """What is different from the revision that was asked first."""
     reasons: tuple[str, ...]
     """Why it was revised, oldest first."""
     risk_before: str | None
     """When the risk is not what it was at first."""
     quorum: int
-    votes: "tuple[Vote, ...]"
+    votes: "tuple[ShownVote, ...]"
     """Who has approved so far, while more have to."""
     rendered: str
     """Hex SHA-256 of the facts as text."""
     is_open: bool
-    decided: "Decided | None"
+    decided: "ShownDecision | None"
 
     @property
     def is_plain(self) -> bool:
@@ -137,7 +137,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
+class ShownVote:
     """One person's approval of a question that needs several."""
 
     principal: str
@@ -147,7 +147,7 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revised:
+class RevisionHistory:
     """A question's first revision, and the reason of each later one."""
 
     first: ev.Question
@@ -155,7 +155,7 @@ class Revised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class ShownDecision:
     """How a question ended."""
 
     verdict: str
@@ -168,18 +168,18 @@ class Decided:
     is_edited: bool
 
 
-def shown(
-    execution: Execution,
+def shown_question(
+    execution: ExecutionState,
     found: SuspensionState,
     tools: Toolbox,
     owner: str,
-    history: Revised | None = None,
-) -> Shown:
+    history: RevisionHistory | None = None,
+) -> ShownQuestion:
     """The question of an execution, with what is different from its first revision."""
     view = views.suspension_view(execution, found, tools)
     question = found.question
     first = None if history is None else history.first.arguments or {}
-    return Shown(
+    return ShownQuestion(
         suspension_id=view.suspension_id,
         execution_id=view.execution_id,
         thread_id=view.thread_id,
@@ -203,19 +203,19 @@ def shown(
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         agent=agent_lines(view)[0].partition(": ")[2],
         hidden=count_hidden(view.message),
-        changes=() if first is None else changes(first, question.arguments or {}),
+        changes=() if first is None else argument_changes(first, question.arguments or {}),
         reasons=() if history is None else history.reasons,
         risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
         quorum=view.quorum,
         votes=tuple(map(_vote, view.endorsements)),
         rendered=shown_digest(view),
         is_open=found.is_open and not execution.is_finished,
-        decided=decided(found),
+        decided=shown_decision(found),
     )
 
 
-def _vote(found: views.Endorsement) -> Vote:
-    return Vote(
+def _vote(found: views.Endorsement) -> ShownVote:
+    return ShownVote(
         principal=escape_text(found.principal),
         assurance=found.assurance,
         channel=escape_text(found.channel),
@@ -223,7 +223,7 @@ def _vote(found: views.Endorsement) -> Vote:
     )
 
 
-def revised(log: Iterable[ev.Recorded], suspension_id: str) -> Revised | None:
+def revision_history(log: Iterable[ev.Recorded], suspension_id: str) -> RevisionHistory | None:
     """How a question began and why it is not the same any more; None for one that was never revised."""
     first: ev.Question | None = None
     reasons: list[str] = []
@@ -233,22 +233,22 @@ def revised(log: Iterable[ev.Recorded], suspension_id: str) -> Revised | None:
             first = event.question
         elif isinstance(event, ev.SuspensionRevised) and event.question.suspension_id == suspension_id:
             reasons.append(escape_text(event.reason))
-    return None if first is None or not reasons else Revised(first=first, reasons=tuple(reasons))
+    return None if first is None or not reasons else RevisionHistory(first=first, reasons=tuple(reasons))
 
 
-def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[Change, ...]:
+def argument_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[ArgumentChange, ...]:
     """The arguments that are not the same, in the order of the tool."""
-    found: list[Change] = []
+    found: list[ArgumentChange] = []
     for name in dict.fromkeys([*before, *after]):
         was = shown_value(before[name]) if name in before else None
         becomes = shown_value(after[name]) if name in after else None
         if name in before and name in after and canonical_json(before[name]) == canonical_json(after[name]):
             continue
-        found.append(Change(label=_label(name), was=was, becomes=becomes))
+        found.append(ArgumentChange(label=_label(name), was=was, becomes=becomes))
     return tuple(found)
 
 
-def shown_value(value: JsonValue) -> Value:
+def shown_value(value: JsonValue) -> ShownValue:
     """A text of several lines as these lines, anything else as JSON, so that a text is never taken for a number."""
     is_text = isinstance(value, str) and "\n" in value
     whole = str(value) if is_text else json.dumps(value, ensure_ascii=False)
@@ -256,7 +256,7 @@ def shown_value(value: JsonValue) -> Value:
         whole = json.dumps(value, ensure_ascii=False, indent=2)
     parts = whole.split("\n")
     lines = tuple(map(escape_text, parts))
-    return Value(
+    return ShownValue(
         short=value_text(value),
         lines=lines,
         is_text=is_text,
@@ -265,7 +265,7 @@ def shown_value(value: JsonValue) -> Value:
     )
 
 
-def decided(found: SuspensionState) -> Decided | None:
+def shown_decision(found: SuspensionState) -> ShownDecision | None:
     """How it ended; None while it is open."""
     if found.is_open:
         return None
@@ -273,7 +273,7 @@ def decided(found: SuspensionState) -> Decided | None:
     verdict = found.status.replace("_", " ")
     if found.status == "decided" and decision is not None:
         verdict = "approved" if decision.approved else "rejected"
-    return Decided(
+    return ShownDecision(
         verdict=verdict,
         principal=escape_text(found.principal or "nobody"),
         assurance=found.assurance or "",
@@ -285,7 +285,7 @@ def decided(found: SuspensionState) -> Decided | None:
 
 
 def _asked_call(
-    execution: Execution,
+    execution: ExecutionState,
     view: views.Suspension,
     question: ev.Question,
     tools: Toolbox,
@@ -314,7 +314,7 @@ def _shown_call(
         source=escape_text(definition.source) if definition is not None else "not registered any more",
         step=step,
         arguments=tuple(
-            Argument(
+            ShownArgument(
                 label=_label(name),
                 value=shown_value(value),
                 origins=_origins(name, value, call, first),
@@ -350,7 +350,7 @@ def _elsewhere(view: views.Suspension, question: ev.Question) -> dict[str, str]:
     return found
 
 
-def _call(execution: Execution, call_id: str) -> Call | None:
+def _call(execution: ExecutionState, call_id: str) -> Call | None:
     try:
         return execution.call(call_id)
     except IllegalTransition:

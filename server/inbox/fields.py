@@ -28,7 +28,7 @@ WHOLE = "content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class InputField:
     """One input."""
 
     key: str
@@ -57,7 +57,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
+class FilledForm:
     """What came back."""
 
     values: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
@@ -67,26 +67,26 @@ class Filled:
     """What is wrong with an input, by key."""
 
 
-def argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> tuple[Field, ...]:
+def argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
     """One field for every property of the schema and every argument beside it, at most `MAX_FIELDS`."""
     properties, required = _properties(schema), _required(schema)
     names = list(dict.fromkeys([*properties, *arguments]))[:MAX_FIELDS]
     return tuple(_field(name, properties.get(name), arguments, is_required=name in required) for name in names)
 
 
-def form_fields(form: Mapping[str, JsonValue]) -> tuple[Field, ...]:
+def form_fields(form: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
     """The fields of a question's own form, filled with its defaults; one JSON field when it is not a flat object."""
     properties = _properties(form)
     if not properties or len(properties) > MAX_FIELDS or form.get("type", "object") != "object":
         label = escape_text(str(form.get("title") or "Answer"))[:HINT_CHARS]
-        return (Field(key=WHOLE, name="", label=label, kind="json", text="", is_required=True, hint=_hint(form)),)
+        return (InputField(key=WHOLE, name="", label=label, kind="json", text="", is_required=True, hint=_hint(form)),)
     defaults = {
         name: entry["default"] for name, entry in properties.items() if isinstance(entry, dict) and "default" in entry
     }
     return argument_fields(form, defaults)
 
 
-def fill(fields: Sequence[Field], given: Mapping[str, str]) -> Filled:
+def fill(fields: Sequence[InputField], given: Mapping[str, str]) -> FilledForm:
     """The values of all fields. A field that was not sent keeps its value."""
     values: dict[str, JsonValue] = {}
     texts: dict[str, str] = {}
@@ -109,10 +109,10 @@ def fill(fields: Sequence[Field], given: Mapping[str, str]) -> Filled:
             faults[found.key] = escape_text(error.message)
         except ValueError as error:
             faults[found.key] = str(error)
-    return Filled(values=values, texts=texts, faults=faults)
+    return FilledForm(values=values, texts=texts, faults=faults)
 
 
-def answer_of(fields: Sequence[Field], filled: Filled) -> JsonValue:
+def answer_of(fields: Sequence[InputField], filled: FilledForm) -> JsonValue:
     """The `content` that the fields of a form make up."""
     if len(fields) == 1 and fields[0].key == WHOLE:
         return filled.values.get("")
@@ -124,7 +124,7 @@ def key_of(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
-def texts_of(fields: Sequence[Field], values: Mapping[str, JsonValue]) -> dict[str, str]:
+def texts_of(fields: Sequence[InputField], values: Mapping[str, JsonValue]) -> dict[str, str]:
     """What the inputs hold for other values than those that the fields were made with, by key."""
     return {found.key: _text(found.kind, values[found.name]) if found.name in values else "" for found in fields}
 
@@ -139,13 +139,13 @@ def editable_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=True, indent=2) if count_hidden(text.replace("\n", "")) else text
 
 
-def _field(name: str, schema: JsonValue, values: Mapping[str, JsonValue], *, is_required: bool) -> Field:
+def _field(name: str, schema: JsonValue, values: Mapping[str, JsonValue], *, is_required: bool) -> InputField:
     entry = schema if isinstance(schema, dict) else {}
     is_present = name in values
     value = values.get(name)
     options = _options(entry, value, is_present=is_present)
     kind = "choice" if options else _kind(entry, value, is_present=is_present)
-    return Field(
+    return InputField(
         key=f"arg.{key_of(name)}",
         name=name,
         label=escape_text(name)[:HINT_CHARS] or '""',
@@ -210,7 +210,7 @@ def _is_compound(value: JsonValue) -> bool:
     return isinstance(value, list | dict) or (isinstance(value, str) and bool(count_hidden(value)))
 
 
-def _parsed(found: Field, text: str) -> JsonValue:
+def _parsed(found: InputField, text: str) -> JsonValue:
     """Raises `ValueError` with what to write instead, or `InvalidArguments`."""
     if found.kind in ("text", "lines"):
         return text

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.address import BASE, Listening, listen
+from planwarden.server.inbox.address import BASE, InboxSockets, listen
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.serving import until_cancelled
 from planwarden.server.settings.configuration import Settings, operator
@@ -32,8 +32,8 @@ QUIET_S = 60.0
 Opener = Callable[[str], bool]
 
 
-class InboxDoor:
-    """Opens the inbox of one service; implements `Door`."""
+class InboxLauncher:
+    """Opens the inbox of one service; implements `InboxOpener`."""
 
     def __init__(self, settings: Settings, service: Service, tasks: TaskGroup, *, opener: Opener = open_page) -> None:
         self._settings = settings
@@ -56,7 +56,7 @@ class InboxDoor:
             self._tasks.start_soon(self._serve, listening, self._url)
         return self._url
 
-    def heard(self, commit: Commit | None) -> None:
+    def on_commit(self, commit: Commit | None) -> None:
         """While an execution of this process waits for a person, the inbox is open."""
         if commit is None or commit.is_foreign:
             return
@@ -86,10 +86,10 @@ class InboxDoor:
 
     async def _call(self, opener: Opener, url: str, suspension_id: str) -> None:
         """The code goes from here to the browser; it never passes through MCP."""
-        from planwarden.server.inbox.sessions import Access
+        from planwarden.server.inbox.sessions import InboxAccess
 
         try:
-            codes = await Access(self._service.engine.store).make_codes(operator(), "browser")
+            codes = await InboxAccess(self._service.engine.store).make_codes(operator(), "browser")
         except PlanwardenError as error:
             logger.warning("cannot open the inbox in a browser: %s", error.message)
             return
@@ -97,12 +97,12 @@ class InboxDoor:
         if not await anyio.to_thread.run_sync(opener, page):
             logger.warning("no browser could be opened; the inbox is at %s, `planwarden inbox` lets you in", url)
 
-    async def _serve(self, listening: Listening, url: str) -> None:
+    async def _serve(self, listening: InboxSockets, url: str) -> None:
         # Only now: a server that never asks anybody does without the web.
         from planwarden.server.inbox.app import inbox_app
-        from planwarden.server.inbox.site import Site
+        from planwarden.server.inbox.site import InboxSite
 
-        site = Site(
+        site = InboxSite(
             service=lambda: self._service,
             home=self._settings.home,
             passphrase_file=self._settings.passphrase_file,
@@ -110,7 +110,7 @@ class InboxDoor:
             origin=listening.origin,
         )
         try:
-            async with announced(self._service, url):
+            async with announce_inbox(self._service, url):
                 await serve_app(inbox_app(site, lambda: listening.hosts), *listening.sockets)
         except PlanwardenError as error:
             # The server goes on without an inbox; the next question tries again.
@@ -126,12 +126,14 @@ def pairing_url(url: str, code: str, target: str = BASE) -> str:
 
 
 @asynccontextmanager
-async def with_door(settings: Settings, service: Service, *, opener: Opener = open_page) -> AsyncGenerator[InboxDoor]:
+async def with_launcher(
+    settings: Settings, service: Service, *, opener: Opener = open_page
+) -> AsyncGenerator[InboxLauncher]:
     """The service opens an inbox when it needs one, for as long as the block lasts."""
     async with anyio.create_task_group() as tasks:
-        door = InboxDoor(settings, service, tasks, opener=opener)
+        door = InboxLauncher(settings, service, tasks, opener=opener)
         service.door = door
-        stop = service.engine.listen(door.heard)
+        stop = service.engine.listen(door.on_commit)
         try:
             yield door
         finally:
@@ -141,7 +143,7 @@ async def with_door(settings: Settings, service: Service, *, opener: Opener = op
 
 
 @asynccontextmanager
-async def announced(service: Service, url: str) -> AsyncGenerator[None]:
+async def announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
     """Other processes of the home find the inbox at `url` while the block lasts."""
     store, owner = service.engine.store, service.engine.ids.new()
     sessions = sessions_of(store)

@@ -9,34 +9,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
-from planwarden.agent.core.state import Execution, SuspensionState
-from planwarden.agent.ports.store import Page, SuspensionRow
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.facts import Shown, revised, shown
+from planwarden.server.inbox.facts import ShownQuestion, revision_history, shown_question
 
 PAGE = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FoundQuestion:
     """A question where it stands now."""
 
     row: SuspensionRow
-    execution: Execution
+    execution: ExecutionState
     found: SuspensionState
-    shown: Shown
+    shown: ShownQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class QuestionPage:
     """A page of questions."""
 
-    questions: tuple[Shown, ...]
+    questions: tuple[ShownQuestion, ...]
     total: int
     next_cursor: str | None
 
 
-async def find_asked(service: Service, suspension_id: str) -> Asked:
+async def find_question(service: Service, suspension_id: str) -> FoundQuestion:
     """The question with that id.
 
     Raises:
@@ -49,16 +49,18 @@ async def find_asked(service: Service, suspension_id: str) -> Asked:
     found = execution.suspensions.get(suspension_id)
     if found is None:
         raise UnknownSuspension("there is no question with that id, or it is not for a person")
-    return Asked(row=row, execution=execution, found=found, shown=await _shown(service, execution, found, owner))
+    return FoundQuestion(
+        row=row, execution=execution, found=found, shown=await _shown(service, execution, found, owner)
+    )
 
 
-async def waiting(service: Service, cursor: str | None, limit: int = PAGE) -> Listed:
+async def waiting(service: Service, cursor: str | None, limit: int = PAGE) -> QuestionPage:
     """Open questions to people, oldest first. Raises `InvalidArguments` for a foreign cursor."""
     page = await service.engine.store.suspensions(addressee="human", limit=limit, cursor=cursor)
     return await _listed(service, page, page.total)
 
 
-async def decided(service: Service, cursor: str | None) -> Listed:
+async def decided(service: Service, cursor: str | None) -> QuestionPage:
     """Questions to people that are over, the newest first. Raises `InvalidArguments` for a foreign cursor."""
     page = await service.engine.store.decided(limit=PAGE, cursor=cursor)
     return await _listed(service, page, page.total)
@@ -71,8 +73,8 @@ async def next_waiting(service: Service, besides: str) -> tuple[str | None, int]
     return (others[0] if others else None), page.total - (len(page.rows) - len(others))
 
 
-async def _listed(service: Service, page: Page, total: int) -> Listed:
-    found: list[Shown] = []
+async def _listed(service: Service, page: SuspensionRowPage, total: int) -> QuestionPage:
+    found: list[ShownQuestion] = []
     for row in page.rows:
         # One damaged execution does not hide the questions of all others.
         try:
@@ -82,25 +84,25 @@ async def _listed(service: Service, page: Page, total: int) -> Listed:
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None:
             found.append(await _shown(service, execution, suspension, owner))
-    return Listed(questions=tuple(found), total=total, next_cursor=page.next_cursor)
+    return QuestionPage(questions=tuple(found), total=total, next_cursor=page.next_cursor)
 
 
-async def _shown(service: Service, execution: Execution, found: SuspensionState, owner: str) -> Shown:
+async def _shown(service: Service, execution: ExecutionState, found: SuspensionState, owner: str) -> ShownQuestion:
     history = None
     if found.question.revision > 1:
         log = await service.engine.store.read(execution.execution_id)
-        history = revised(log, found.question.suspension_id)
-    return shown(execution, found, service.engine.tools, owner, history)
+        history = revision_history(log, found.question.suspension_id)
+    return shown_question(execution, found, service.engine.tools, owner, history)
 
 
-def waiting_token(listed: Listed) -> str:
+def waiting_token(listed: QuestionPage) -> str:
     """Changes whenever the page of questions would look different."""
     return _token(
         [str(listed.total), *(f"{q.suspension_id}{q.digest}{q.is_open}{len(q.votes)}" for q in listed.questions)]
     )
 
 
-def standing_token(asked: Asked) -> str:
+def standing_token(asked: FoundQuestion) -> str:
     """Changes whenever the question or its execution does."""
     return _token([asked.shown.digest, str(asked.shown.is_open), asked.execution.status, str(asked.execution.version)])
 

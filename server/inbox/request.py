@@ -30,8 +30,8 @@ from planwarden.agent.common.errors import (
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.sessions import csrf_token
-from planwarden.server.inbox.site import Site, render
-from planwarden.storage.ports.sessions import Session
+from planwarden.server.inbox.site import InboxSite, render
+from planwarden.storage.ports.sessions import InboxSession
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +71,12 @@ class NotFound(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class InboxRequest:
     """One request with its session."""
 
-    site: Site
+    site: InboxSite
     request: Request
-    session: Session
+    session: InboxSession
     token: str
     form: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
@@ -115,15 +115,15 @@ class Visit:
         return RedirectResponse(f"{BASE}{path}", status_code=303)
 
 
-Handler = Callable[[Visit], Awaitable[Response]]
+Handler = Callable[[InboxRequest], Awaitable[Response]]
 
 
-def page(site: Site, path: str, handler: Handler, *, name: str | None = None) -> Route:
+def page(site: InboxSite, path: str, handler: Handler, *, name: str | None = None) -> Route:
     """A route that only shows."""
 
     async def endpoint(request: Request) -> Response:
         async def run() -> Response:
-            visit = await _visit(site, request)
+            visit = await _inbox_request(site, request)
             return await handler(visit) if visit is not None else _to_pairing(request)
 
         return await answered(request, run)
@@ -131,7 +131,7 @@ def page(site: Site, path: str, handler: Handler, *, name: str | None = None) ->
     return Route(path, endpoint, methods=["GET"], name=name)
 
 
-def change(site: Site, path: str, handler: Handler) -> Route:
+def change(site: InboxSite, path: str, handler: Handler) -> Route:
     """A route that changes something; looking at it is refused."""
 
     async def endpoint(request: Request) -> Response:
@@ -139,7 +139,7 @@ def change(site: Site, path: str, handler: Handler) -> Route:
             if request.method != "POST":
                 raise Forbidden("looking at a page changes nothing; decide with the buttons on the question's own page")
             form = await read_form(request)
-            visit = await _visit(site, request, form)
+            visit = await _inbox_request(site, request, form)
             if visit is None:
                 raise Forbidden("this browser is not let in, or its session has ended; nothing was changed")
             if not compare_digest(visit.given("csrf").encode(), csrf_token(visit.token).encode()):
@@ -156,14 +156,14 @@ async def answered(request: Request, run: Callable[[], Awaitable[Response]]) -> 
     try:
         return await run()
     except PlanwardenError as error:
-        return trouble(error)
+        return error_page(error)
     # The outermost place of a request: the person learns that it failed, the log learns why.
     except Exception:
         logger.exception("the inbox stumbled over %s", request.url.path)
-        return trouble(PlanwardenError("something went wrong inside planwarden; its log says what"))
+        return error_page(PlanwardenError("something went wrong inside planwarden; its log says what"))
 
 
-def trouble(error: PlanwardenError) -> Response:
+def error_page(error: PlanwardenError) -> Response:
     """The page of an error."""
     status = status_of(error)
     return HTMLResponse(render("trouble.html", status=status, message=error.message), status_code=status)
@@ -194,7 +194,9 @@ async def read_form(request: Request) -> dict[str, tuple[str, ...]]:
     return found
 
 
-async def _visit(site: Site, request: Request, form: Mapping[str, tuple[str, ...]] | None = None) -> Visit | None:
+async def _inbox_request(
+    site: InboxSite, request: Request, form: Mapping[str, tuple[str, ...]] | None = None
+) -> InboxRequest | None:
     """None when the browser has no open session."""
     token = request.cookies.get(site.cookie)
     session = await site.access().session(token)
@@ -202,7 +204,7 @@ async def _visit(site: Site, request: Request, form: Mapping[str, tuple[str, ...
         return None
     if site.visited is not None:
         site.visited()
-    return Visit(site=site, request=request, session=session, token=token, form=form or {})
+    return InboxRequest(site=site, request=request, session=session, token=token, form=form or {})
 
 
 def _to_pairing(request: Request) -> Response:

@@ -34,7 +34,7 @@ HEADERS = {
 Hosts = Callable[[], Collection[str]]
 
 
-class Shield:
+class InboxSecurity:
     """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`.
 
     `origin` is where browsers see the inbox; behind a proxy that has TLS it is not what the request here says.
@@ -121,7 +121,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _shielded(send: Send) -> Send:
-    async def shielded(message: Message) -> None:
+    async def add_security_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
@@ -129,7 +129,7 @@ def _shielded(send: Send) -> Send:
             headers.setdefault("Cache-Control", "no-store")
         await send(message)
 
-    return shielded
+    return add_security_headers
 
 
 def _plain(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import anyio.to_thread
 
 from planwarden.agent.common.errors import RateLimited, UsageError
-from planwarden.agent.core.audit import Entry, Kind
+from planwarden.agent.core.audit import AuditEntry, Kind
 from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.passphrase import Passphrase
-from planwarden.storage.ports.sessions import NAMED_DIGITS, Code, Session, sessions_of
+from planwarden.storage.ports.sessions import NAMED_DIGITS, InboxSession, PairingCode, sessions_of
 
 CODE_S = 600.0
 """How long a code can be used."""
@@ -47,7 +47,7 @@ class PassphraseRefused(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Codes:
+class PairingCodes:
     """One pairing: use either, once."""
 
     link: str
@@ -57,14 +57,14 @@ class Codes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedSession:
     """A new session; the token goes into the cookie and is kept nowhere else."""
 
     token: str
-    session: Session
+    session: InboxSession
 
 
-class Access:
+class InboxAccess:
     """Makes codes, takes codes, knows sessions."""
 
     def __init__(self, store: Store, passphrase: Passphrase | None = None) -> None:
@@ -77,7 +77,7 @@ class Access:
     def asks_passphrase(self) -> bool:
         return self._passphrase is not None
 
-    async def make_codes(self, principal: str, channel: str) -> Codes:
+    async def make_codes(self, principal: str, channel: str) -> PairingCodes:
         """Codes that open a session as `principal`; `channel` says who asked for them.
 
         Raises:
@@ -91,8 +91,8 @@ class Access:
         typed = "".join(secrets.choice(_ALPHABET) for _ in range(TYPED_CHARS))
         pairing = secrets.token_hex(16)
 
-        def kept(text: str, *, is_typed: bool) -> Code:
-            return Code(
+        def kept(text: str, *, is_typed: bool) -> PairingCode:
+            return PairingCode(
                 hash=_hash("code", text),
                 pairing=pairing,
                 principal=name,
@@ -103,9 +103,9 @@ class Access:
 
         entry = _entry("code_made", principal=name, channel=channel)
         await self._sessions.add_codes((kept(link, is_typed=False), kept(typed, is_typed=True)), entry)
-        return Codes(link=link, typed=_dashed(typed), expires_at=now + CODE_S)
+        return PairingCodes(link=link, typed=_dashed(typed), expires_at=now + CODE_S)
 
-    async def redeem(self, text: str, passphrase: str = "") -> Opened:
+    async def redeem(self, text: str, passphrase: str = "") -> OpenedSession:
         """A new session for a code that nobody used before.
 
         Raises:
@@ -125,16 +125,16 @@ class Access:
             raise CodeRefused
         if self._passphrase is not None and not await anyio.to_thread.run_sync(self._passphrase.matches, passphrase):
             entry = _entry("code_refused", why="passphrase", principal=found.principal)
-            await self._sessions.spoil(found.hash, PASSPHRASE_ATTEMPTS, now, entry)
+            await self._sessions.record_failed_attempt(found.hash, PASSPHRASE_ATTEMPTS, now, entry)
             raise PassphraseRefused
         token = secrets.token_urlsafe(32)
-        session = Session(
+        session = InboxSession(
             hash=_hash("session", token), principal=found.principal, created_at=now, expires_at=now + SESSION_S
         )
         entry = _entry("session_opened", principal=found.principal, session=session.hash[:NAMED_DIGITS])
         if not await self._sessions.redeem(found.hash, session, entry):
             raise CodeRefused
-        return Opened(token=token, session=session)
+        return OpenedSession(token=token, session=session)
 
     async def _check_lockout(self, now: float) -> None:
         """Guesses cost: after a few wrong codes no typed code is even looked at."""
@@ -144,7 +144,7 @@ class Access:
                 "that `planwarden inbox` prints instead"
             )
 
-    async def session(self, token: str | None) -> Session | None:
+    async def session(self, token: str | None) -> InboxSession | None:
         """The open session of a cookie."""
         if not token or len(token) > 128:
             return None
@@ -169,8 +169,8 @@ def csrf_token(token: str) -> str:
     return hmac.new(token.encode(), b"planwarden csrf/v1", hashlib.sha256).hexdigest()
 
 
-def _entry(kind: Kind, **facts: str) -> Entry:
-    return Entry(kind=kind, facts={**facts, "channel": facts.get("channel", "inbox")})
+def _entry(kind: Kind, **facts: str) -> AuditEntry:
+    return AuditEntry(kind=kind, facts={**facts, "channel": facts.get("channel", "inbox")})
 
 
 def _hash(use: str, text: str) -> str:

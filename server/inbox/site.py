@@ -12,14 +12,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.passphrase import Passphrase
-from planwarden.server.inbox.sessions import Access
+from planwarden.server.inbox.sessions import InboxAccess
 
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class InboxSite:
     """One inbox."""
 
     service: Callable[[], Service]
@@ -36,13 +36,13 @@ class Site:
     def cookie(self) -> str:
         return f"planwarden_inbox_{hashlib.sha256(str(self.home).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
-    def access(self, *, pairing: bool = False) -> Access:
+    def access(self, *, pairing: bool = False) -> InboxAccess:
         """Codes and sessions. For `pairing` the passphrase is read; raises `UsageError` when it cannot be."""
         store = self.service().engine.store
         passphrase = None
         if pairing and self.passphrase_file is not None:
             passphrase = Passphrase.read(self.passphrase_file)
-        return Access(store, passphrase)
+        return InboxAccess(store, passphrase)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from mcp.types import CallToolResult
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.mcp.forms import decision_from
-from planwarden.server.mcp.handlers import Request, answer, shown_when_settled
+from planwarden.server.mcp.handlers import ToolRequest, answer, shown_when_settled
 from planwarden.server.views.facts import shown_digest
 
 
-async def app_decide(request: Request) -> CallToolResult:
+async def app_decide(request: ToolRequest) -> CallToolResult:
     """The execution after the decision.
 
     Raises:
@@ -39,7 +39,7 @@ async def app_decide(request: Request) -> CallToolResult:
     return await shown_when_settled(request, await answer(request, decision, authority))
 
 
-async def _claimed(request: Request, decision: Decision, *, is_open: bool) -> CallToolResult:
+async def _claimed(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
     """Without the nonce an approval is anybody's claim, recorded and counted as one; nothing else is done at all.
 
     A question that was decided before gives its recorded outcome, as everywhere.

@@ -10,7 +10,7 @@ bar, so that nothing which came from outside ever begins a line. The same questi
 import unicodedata
 from itertools import accumulate, takewhile
 
-from planwarden.server.views.execution import Covered, Suspension
+from planwarden.server.views.execution import CoveredCallView, Suspension
 from planwarden.server.views.facts import (
     agent_lines,
     argument_name,
@@ -36,7 +36,7 @@ _HEADINGS = {
 }
 
 
-def brief(suspension: Suspension) -> str | None:
+def compact_message(suspension: Suspension) -> str | None:
     """Facts and the agent's words on at most `LINES` lines; None when the facts do not fit.
 
     The words of another asker are what is decided about, so they have to fit too; the agent's own, which prove nothing,
@@ -56,7 +56,7 @@ def brief(suspension: Suspension) -> str | None:
     return "\n".join([*facts, *_wrapped(counted, most=LINES - len(facts))])
 
 
-def brief_facts(suspension: Suspension) -> list[str] | None:
+def compact_facts(suspension: Suspension) -> list[str] | None:
     """The facts on at most `FACT_LINES` lines of at most `LINE_CELLS` columns; None when they do not fit whole."""
     return next(iter(_layouts(suspension)), None)
 
@@ -121,7 +121,7 @@ def _covers(suspension: Suspension) -> list[str]:
     return [f"covers {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
 
 
-def _covered(call: Covered) -> str:
+def _covered(call: CoveredCallView) -> str:
     given = ", ".join(f"{argument_name(name)}={value_text(value)}" for name, value in call.arguments.items())
     return f"{_label(call.tool_name)}({given})"
 

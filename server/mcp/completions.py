@@ -15,7 +15,7 @@ from mcp.types import INTERNAL_ERROR, CompleteRequestParams, CompleteResult, Com
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import MAX_PAGE, Service
-from planwarden.server.mcp.lazy_service import Desk
+from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.resources import TEMPLATES
 
@@ -27,7 +27,7 @@ LOOKED_AT = 1_000
 Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 
 
-async def complete(context: ServerRequestContext[Desk, Any], params: CompleteRequestParams) -> CompleteResult:
+async def complete(context: ServerRequestContext[LazyService, Any], params: CompleteRequestParams) -> CompleteResult:
     """Serves `completion/complete`."""
     source = _source(params)
     if source is None:

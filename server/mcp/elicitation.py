@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.forms import Form, Link
+from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink
 from planwarden.server.mcp.waiting import AnyContext, until_decided
 from planwarden.server.views.execution import Suspension
 
@@ -41,7 +41,7 @@ Mode = Literal["form", "url"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class ElicitationAnswer:
     """What came back for a question that was shown."""
 
     suspension_id: str
@@ -79,7 +79,7 @@ def can_open_links(context: AnyContext) -> bool:
     return _returns_questions(context) or context.session.can_send_request
 
 
-def answered_before(context: AnyContext) -> Answered | None:
+def answered_before(context: AnyContext) -> ElicitationAnswer | None:
     """The answer that came with this call to the question that an earlier call returned.
 
     None also from a client that does not declare what it claims to have shown, whosever state it sends.
@@ -96,10 +96,10 @@ def answered_before(context: AnyContext) -> Answered | None:
 
 
 async def ask(
-    service: Service, suspension: Suspension, question: Form | Link, context: AnyContext
-) -> Answered | InputRequiredResult | None:
+    service: Service, suspension: Suspension, question: ElicitationForm | ElicitationLink, context: AnyContext
+) -> ElicitationAnswer | InputRequiredResult | None:
     """The answer, or the question to return from the call; None when the client failed or somebody else decided."""
-    mode: Mode = "form" if isinstance(question, Form) else "url"
+    mode: Mode = "form" if isinstance(question, ElicitationForm) else "url"
     if _returns_questions(context):
         ids = {"suspensionId": suspension.suspension_id, "digest": suspension.digest, "mode": mode}
         return InputRequiredResult(input_requests={KEY: elicit_request(question)}, request_state=json.dumps(ids))
@@ -107,21 +107,21 @@ async def ask(
     return None if answer is None else _answered(suspension.suspension_id, suspension.digest, mode, answer)
 
 
-def elicit_request(question: Form | Link) -> ElicitRequest:
+def elicit_request(question: ElicitationForm | ElicitationLink) -> ElicitRequest:
     """The question as the request that the client's person is asked with."""
-    if isinstance(question, Form):
+    if isinstance(question, ElicitationForm):
         return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=question.schema))
     return ElicitRequest(params=ElicitRequestURLParams(message=question.message, url=question.url))
 
 
-async def told_decided(suspension_id: str, context: AnyContext) -> None:
+async def notify_decided(suspension_id: str, context: AnyContext) -> None:
     """Lets a client of the older era close its "waiting for the page" once the person has decided there."""
     if not _returns_questions(context):
         await context.session.send_elicit_complete(suspension_id, context.request_id)
 
 
 async def _pushed(
-    service: Service, suspension: Suspension, question: Form | Link, context: AnyContext
+    service: Service, suspension: Suspension, question: ElicitationForm | ElicitationLink, context: AnyContext
 ) -> ElicitResult | None:
     """The client's answer; None when it failed, or when the question was decided elsewhere first."""
     answer: ElicitResult | None = None
@@ -142,16 +142,18 @@ async def _pushed(
     return answer
 
 
-async def _push(suspension: Suspension, question: Form | Link, context: AnyContext) -> ElicitResult:
-    if isinstance(question, Form):
+async def _push(
+    suspension: Suspension, question: ElicitationForm | ElicitationLink, context: AnyContext
+) -> ElicitResult:
+    if isinstance(question, ElicitationForm):
         return await context.session.elicit_form(question.message, question.schema, context.request_id)
     return await context.session.elicit_url(
         question.message, question.url, suspension.suspension_id, context.request_id
     )
 
 
-def _answered(suspension_id: str, digest: str, mode: Mode, answer: ElicitResult) -> Answered:
-    return Answered(
+def _answered(suspension_id: str, digest: str, mode: Mode, answer: ElicitResult) -> ElicitationAnswer:
+    return ElicitationAnswer(
         suspension_id=suspension_id,
         digest=digest,
         mode=mode,

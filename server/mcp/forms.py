@@ -18,7 +18,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
-from planwarden.server.mcp.compact_message import brief, brief_facts, heading
+from planwarden.server.mcp.compact_message import compact_facts, compact_message, heading
 from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
 
@@ -43,7 +43,7 @@ _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optio
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ElicitationForm:
     """What is sent to the client."""
 
     message: str
@@ -51,30 +51,30 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ElicitationLink:
     """An address that the client is asked to open."""
 
     message: str
     url: str
 
 
-def link_for(suspension: Suspension) -> Link | None:
+def link_for(suspension: Suspension) -> ElicitationLink | None:
     """The address where a person decides this question; None while no inbox runs. It holds the id and no secret."""
     url = suspension.how_to_answer.inbox_url
     if url is None:
         return None
-    shown = brief_facts(suspension) or [*heading(suspension), "It does not fit here; all of it is on the page."]
-    return Link("\n".join([*shown, "A person decides on the page; accepting here only opens it."]), url)
+    shown = compact_facts(suspension) or [*heading(suspension), "It does not fit here; all of it is on the page."]
+    return ElicitationLink("\n".join([*shown, "A person decides on the page; accepting here only opens it."]), url)
 
 
-def form_for(suspension: Suspension) -> Form | None:
+def form_for(suspension: Suspension) -> ElicitationForm | None:
     """The question as a form; None when it needs more than an accepted form, or does not fit into one."""
-    message, schema = brief(suspension), form_schema(suspension)
+    message, schema = compact_message(suspension), form_schema(suspension)
     if message is None or schema is None:
         return None
     if suspension.answer_schema is None:
         schema["properties"] = {name: _as_text(field) for name, field in schema["properties"].items()}
-    return Form(message, schema)
+    return ElicitationForm(message, schema)
 
 
 def form_schema(suspension: Suspension) -> dict[str, Any] | None:
@@ -93,7 +93,7 @@ def form_schema(suspension: Suspension) -> dict[str, Any] | None:
 
 def form_digest(suspension: Suspension) -> str:
     """SHA-256 of what the form of this question says, to be recorded with the decision."""
-    message = brief(suspension)
+    message = compact_message(suspension)
     return shown_digest(suspension) if message is None else text_digest(message)
 
 

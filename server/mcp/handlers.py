@@ -17,17 +17,17 @@ from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.app.view import META_KEY, Nonces, questions
 from planwarden.server.mcp.elicitation import (
-    Answered,
+    ElicitationAnswer,
     answered_before,
     ask,
     can_open_links,
     can_show_forms,
-    told_decided,
+    notify_decided,
 )
-from planwarden.server.mcp.forms import Form, Link, decision_from, form_digest, form_for, link_for
+from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink, decision_from, form_digest, form_for, link_for
 from planwarden.server.mcp.results import view_result
 from planwarden.server.mcp.text import execution_text, schemas_text, suspensions_text, tools_text
-from planwarden.server.mcp.waiting import AnyContext, decided_within, watched
+from planwarden.server.mcp.waiting import AnyContext, decided_within, wait_with_progress
 from planwarden.server.views import execution as views
 from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 
@@ -37,7 +37,7 @@ _CHAIN = TypeAdapter[list[str]](
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ToolRequest:
     """One call of a tool."""
 
     service: Service
@@ -71,7 +71,7 @@ class Request:
         return tuple(chain)
 
 
-async def search_tools(request: Request) -> CallToolResult:
+async def search_tools(request: ToolRequest) -> CallToolResult:
     given = request.arguments
     await request.service.catalogue_known()
     page = request.service.search_tools(
@@ -80,20 +80,20 @@ async def search_tools(request: Request) -> CallToolResult:
     return view_result(page, tools_text)
 
 
-async def get_tool_schemas(request: Request) -> CallToolResult:
+async def get_tool_schemas(request: ToolRequest) -> CallToolResult:
     await request.service.tools_known(request.arguments["names"])
     return view_result(request.service.get_tool_schemas(request.arguments["names"]), schemas_text)
 
 
-async def create_plan(request: Request) -> CallToolResult:
+async def create_plan(request: ToolRequest) -> CallToolResult:
     return await _run_goal(request, plan_only=True)
 
 
-async def run_goal(request: Request) -> CallToolResult:
+async def run_goal(request: ToolRequest) -> CallToolResult:
     return await _run_goal(request, plan_only=False)
 
 
-async def execute_plan(request: Request) -> CallToolResult:
+async def execute_plan(request: ToolRequest) -> CallToolResult:
     given = request.arguments
     view = await request.service.execute_plan(
         given.get("plan"),
@@ -108,7 +108,7 @@ async def execute_plan(request: Request) -> CallToolResult:
     return await shown_when_settled(request, view)
 
 
-async def get_execution(request: Request) -> CallToolResult:
+async def get_execution(request: ToolRequest) -> CallToolResult:
     after = request.arguments.get("observationsAfter")
     view = await request.service.get_execution(
         request.arguments["threadId"],
@@ -118,7 +118,7 @@ async def get_execution(request: Request) -> CallToolResult:
     return await shown(request, view)
 
 
-async def list_suspensions(request: Request) -> CallToolResult:
+async def list_suspensions(request: ToolRequest) -> CallToolResult:
     given = request.arguments
     page = await request.service.list_suspensions(
         thread_id=given.get("threadId"),
@@ -130,7 +130,7 @@ async def list_suspensions(request: Request) -> CallToolResult:
     return view_result(page, suspensions_text)
 
 
-async def submit_answer(request: Request) -> CallToolResult:
+async def submit_answer(request: ToolRequest) -> CallToolResult:
     view = await request.service.answer(
         request.arguments["threadId"],
         request.arguments["suspensionId"],
@@ -143,7 +143,7 @@ async def submit_answer(request: Request) -> CallToolResult:
     return await shown_when_settled(request, view)
 
 
-async def resume_execution(request: Request) -> CallToolResult | InputRequiredResult:
+async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """A rejection is taken as it is; an approval of a person's question is a proposal that the person is asked about."""
     answered = answered_before(request.context)
     if answered is not None and answered.suspension_id == request.arguments["suspensionId"]:
@@ -163,14 +163,14 @@ async def resume_execution(request: Request) -> CallToolResult | InputRequiredRe
     return await _asked(request, waiting, link)
 
 
-async def cancel_execution(request: Request) -> CallToolResult:
+async def cancel_execution(request: ToolRequest) -> CallToolResult:
     view = await request.service.cancel_execution(
         request.arguments["threadId"], reason=request.arguments.get("reason"), principal=request.principal
     )
     return view_result(view, execution_text)
 
 
-async def _run_goal(request: Request, *, plan_only: bool) -> CallToolResult:
+async def _run_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResult:
     given = request.arguments
     view = await request.service.run_goal(
         given["goal"],
@@ -185,7 +185,7 @@ async def _run_goal(request: Request, *, plan_only: bool) -> CallToolResult:
     return await shown_when_settled(request, view)
 
 
-async def _proposed(request: Request, decision: Decision) -> views.Execution:
+async def _proposed(request: ToolRequest, decision: Decision) -> views.Execution:
     """The execution after what the model sent. A question to a person stays open unless the model rejects it."""
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     question, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
@@ -197,17 +197,17 @@ async def _proposed(request: Request, decision: Decision) -> views.Execution:
 
 
 async def _asked(
-    request: Request, waiting: views.Suspension, question: Form | Link
+    request: ToolRequest, waiting: views.Suspension, question: ElicitationForm | ElicitationLink
 ) -> CallToolResult | InputRequiredResult:
     asked = await ask(request.service, waiting, question, request.context)
     if isinstance(asked, InputRequiredResult):
         return asked
     if asked is not None:
         return await _person_answered(request, asked)
-    return await (_undecided if isinstance(question, Form) else _sent)(request, "could not be asked")
+    return await (_undecided if isinstance(question, ElicitationForm) else _sent)(request, "could not be asked")
 
 
-async def _person_answered(request: Request, answered: Answered) -> CallToolResult:
+async def _person_answered(request: ToolRequest, answered: ElicitationAnswer) -> CallToolResult:
     if answered.mode == "url":
         return await _person_sent(request, answered)
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
@@ -226,7 +226,7 @@ async def _person_answered(request: Request, answered: Answered) -> CallToolResu
     return await shown_when_settled(request, await answer(request, decision, authority))
 
 
-async def _person_sent(request: Request, answered: Answered) -> CallToolResult:
+async def _person_sent(request: ToolRequest, answered: ElicitationAnswer) -> CallToolResult:
     """A person who agreed to open the page is given the time of the call to decide there."""
     if answered.action != "accept":
         return await _sent(request, "did not open the page")
@@ -237,17 +237,17 @@ async def _person_sent(request: Request, answered: Answered) -> CallToolResult:
     return await _sent(request, "has not decided on the page yet")
 
 
-async def _sent(request: Request, how: str) -> CallToolResult:
+async def _sent(request: ToolRequest, how: str) -> CallToolResult:
     """What the store says about a question that a person was sent to the page for."""
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     _, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
     if is_open:
         return await _undecided(request, how)
-    await told_decided(suspension_id, request.context)
+    await notify_decided(suspension_id, request.context)
     return await shown_when_settled(request, await _still_open(request))
 
 
-async def _undecided(request: Request, how: str) -> CallToolResult:
+async def _undecided(request: ToolRequest, how: str) -> CallToolResult:
     """The execution as it is; when the question is still open, with the sentence that nobody has decided."""
     view = await _still_open(request, attempt="answer")
     if _waiting(request, view) is not None:
@@ -255,18 +255,18 @@ async def _undecided(request: Request, how: str) -> CallToolResult:
     return await shown(request, view)
 
 
-async def _still_open(request: Request, attempt: Literal["answer"] | None = None) -> views.Execution:
+async def _still_open(request: ToolRequest, attempt: Literal["answer"] | None = None) -> views.Execution:
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt=attempt)
 
 
-def _waiting(request: Request, view: views.Execution) -> views.Suspension | None:
+def _waiting(request: ToolRequest, view: views.Execution) -> views.Suspension | None:
     """The question of this call, if it is still open."""
     wanted = request.arguments["suspensionId"]
     return next((found for found in view.suspensions if found.suspension_id == wanted), None)
 
 
-async def answer(request: Request, decision: Decision, authority: Authority) -> views.Execution:
+async def answer(request: ToolRequest, decision: Decision, authority: Authority) -> views.Execution:
     return await request.service.answer(
         request.arguments["threadId"],
         request.arguments["suspensionId"],
@@ -277,12 +277,12 @@ async def answer(request: Request, decision: Decision, authority: Authority) -> 
     )
 
 
-async def shown_when_settled(request: Request, view: views.Execution) -> CallToolResult:
+async def shown_when_settled(request: ToolRequest, view: views.Execution) -> CallToolResult:
     seconds = request.arguments.get("waitSeconds")
-    return await shown(request, await watched(request.service, view, seconds, request.context))
+    return await shown(request, await wait_with_progress(request.service, view, seconds, request.context))
 
 
-async def shown(request: Request, view: views.Execution) -> CallToolResult:
+async def shown(request: ToolRequest, view: views.Execution) -> CallToolResult:
     """The execution as a result; hosts that draw apps get its questions for the person beside it."""
     result = view_result(view, execution_text)
     if not request.shows_app:

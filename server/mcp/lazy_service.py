@@ -23,7 +23,7 @@ HEADSTART_S = 0.25
 Opening = Callable[[], AbstractAsyncContextManager[Service]]
 
 
-class Desk:
+class LazyService:
     """The service of one running server, and who asks for it."""
 
     def __init__(self, opening: Opening, principal: Callable[[], str]) -> None:
@@ -53,7 +53,7 @@ class Desk:
         return self._listeners
 
     @asynccontextmanager
-    async def opened(self) -> AsyncGenerator["Desk"]:
+    async def opened(self) -> AsyncGenerator["LazyService"]:
         """Opens in a task of its own, which also closes: a task group must be left where it was entered."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hold)

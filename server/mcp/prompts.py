@@ -15,7 +15,7 @@ from pydantic import Field
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import MAX_GOAL_CHARS
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.lazy_service import Desk
+from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.text import cut
 from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import agent_lines, facts_lines
@@ -44,7 +44,7 @@ async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
 
 
 async def review_pending(
-    context: Context[Desk, Any], thread_id: Annotated[str | None, Field(description=_THREAD)] = None
+    context: Context[LazyService, Any], thread_id: Annotated[str | None, Field(description=_THREAD)] = None
 ) -> str:
     """The caller's open questions to a person, oldest first, each with its facts and where it is decided."""
     desk = context.request_context.lifespan_context

@@ -51,16 +51,16 @@ from planwarden.server.auth.caller import Identify, bearer, operator
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.view import URI, Nonces, noting_apps, shows_apps, suspension_app
 from planwarden.server.mcp.completions import complete
-from planwarden.server.mcp.handlers import Request
+from planwarden.server.mcp.handlers import ToolRequest
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.lazy_service import Desk, Opening
+from planwarden.server.mcp.lazy_service import LazyService, Opening
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.results import error_result
 from planwarden.server.mcp.state_key import request_state_key
-from planwarden.server.mcp.subscriptions.legacy import Subscriptions
-from planwarden.server.mcp.subscriptions.listen import Listening
+from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
+from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.tasks.extension import TASKED, Tasks, wants_tasks
-from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, Verb
+from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, McpTool
 from planwarden.server.telemetry.trace_context import bounding
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class _Internal(PlanwardenError):
     """Something went wrong inside planwarden; its log says what. The execution, if there is one, is kept."""
 
 
-class PlanwardenServer(MCPServer[Desk]):
+class PlanwardenServer(MCPServer[LazyService]):
     """Serves one opened desk; make it with `build_server`."""
 
     identify: Identify
@@ -108,7 +108,7 @@ class PlanwardenServer(MCPServer[Desk]):
         return [*ours, *await super().list_tools()]
 
     async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context[Desk, Any] | None = None
+        self, name: str, arguments: dict[str, Any], context: Context[LazyService, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """The result of a call; whatever goes wrong in one of our tools is a result too, and the server goes on."""
         verb = BY_NAME.get(name)
@@ -128,7 +128,7 @@ class PlanwardenServer(MCPServer[Desk]):
             return error_result(_Internal())
 
     async def get_prompt(
-        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Desk, Any] | None = None
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
         """Unknown prompts and missing arguments are the client's mistakes, not crashes worth a traceback."""
         prompt = next((found for found in await self.list_prompts() if found.name == name), None)
@@ -150,7 +150,7 @@ class PlanwardenServer(MCPServer[Desk]):
         return [*resources.TEMPLATES, *await super().list_resource_templates()]
 
     async def read_resource(
-        self, uri: AnyUrl | str, context: Context[Desk, Any] | None = None
+        self, uri: AnyUrl | str, context: Context[LazyService, Any] | None = None
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
         if resources.reader(str(uri)) is None:
             return await super().read_resource(uri, context)
@@ -163,14 +163,14 @@ class PlanwardenServer(MCPServer[Desk]):
         return [ReadResourceContents(content=text, mime_type=resources.JSON)]
 
     async def _run(
-        self, verb: Verb, arguments: dict[str, Any], context: Context[Desk, Any] | None
+        self, verb: McpTool, arguments: dict[str, Any], context: Context[LazyService, Any] | None
     ) -> CallToolResult | InputRequiredResult:
         given = verb.checked(arguments)
         caller = self.identify()
         service = await _desk(context).service()
         assert context is not None
         shows_app = verb.shows_app and client_supports_apps(context)
-        request = Request(
+        request = ToolRequest(
             service=service,
             caller=caller,
             arguments=given,
@@ -184,7 +184,7 @@ class PlanwardenServer(MCPServer[Desk]):
 
     def publish(self) -> None:
         """Tell listeners of both eras what changes."""
-        legacy, listening = Subscriptions(self._subscriptions), Listening(self._subscriptions, self.tasks)
+        legacy, listening = LegacySubscriptions(self._subscriptions), ListenMethod(self._subscriptions, self.tasks)
         self.end_streams = listening.close
         handlers = self._lowlevel_server
         handlers.add_request_handler("completion/complete", CompleteRequestParams, complete)
@@ -192,7 +192,7 @@ class PlanwardenServer(MCPServer[Desk]):
         handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
         handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
 
-    async def _unknown(self, name: str, context: Context[Desk, Any] | None) -> UnknownTool:
+    async def _unknown(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
         """Says what the name is when it is a tool for plans, which models like to call directly."""
         service = await _desk(context).service()
         if service.engine.tools.get(name) is not None:
@@ -223,9 +223,9 @@ def build_server(
     tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
     @asynccontextmanager
-    async def lifespan(_: MCPServer[Desk]) -> AsyncGenerator[Desk]:
+    async def lifespan(_: MCPServer[LazyService]) -> AsyncGenerator[LazyService]:
         try:
-            async with Desk(opening, lambda: server.identify().principal).opened() as desk:
+            async with LazyService(opening, lambda: server.identify().principal).opened() as desk:
                 yield desk
         finally:
             server.closed.set()
@@ -279,7 +279,7 @@ def _security(home: Path) -> RequestStateSecurity:
         return RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
 
 
-def _desk(context: Context[Desk, Any] | None) -> Desk:
+def _desk(context: Context[LazyService, Any] | None) -> LazyService:
     if context is None:
         raise StoreError("planwarden's tools can only be called through a running server")
     return context.request_context.lifespan_context

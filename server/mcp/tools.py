@@ -24,13 +24,13 @@ CHECKED_LATER = ("options", "plan")
 
 
 @dataclass(frozen=True)
-class Verb:
+class McpTool:
     """One MCP tool."""
 
     name: str
     title: str
     description: str
-    run: Callable[[verbs.Request], Awaitable[Result]]
+    run: Callable[[verbs.ToolRequest], Awaitable[Result]]
     properties: schemas.JsonSchema
     output: schemas.JsonSchema
     required: tuple[str, ...] = ()
@@ -116,8 +116,8 @@ _PAGE: schemas.JsonSchema = {
     "cursor": schemas.STRING,
 }
 
-VERBS: tuple[Verb, ...] = (
-    Verb(
+VERBS: tuple[McpTool, ...] = (
+    McpTool(
         name="search_tools",
         title="Search tools",
         description="Find tools that plans can use, one line each. Planning does this by itself; use it to write a plan.",
@@ -126,7 +126,7 @@ VERBS: tuple[Verb, ...] = (
         output=schemas.TOOLS_OUT,
         reads=True,
     ),
-    Verb(
+    McpTool(
         name="get_tool_schemas",
         title="Get tool schemas",
         description="Full argument schemas of named tools, for toolCalls in a plan.",
@@ -136,7 +136,7 @@ VERBS: tuple[Verb, ...] = (
         output=schemas.SCHEMAS_OUT,
         reads=True,
     ),
-    Verb(
+    McpTool(
         name="create_plan",
         title="Create a plan",
         description="Make a plan for a goal without running it; execute_plan with the threadId runs it.",
@@ -145,7 +145,7 @@ VERBS: tuple[Verb, ...] = (
         required=("goal",),
         output=schemas.EXECUTION_OUT,
     ),
-    Verb(
+    McpTool(
         name="run_goal",
         title="Run a goal",
         description="Plan and run a goal durably. Do what nextAction of the result says until status is completed. "
@@ -155,7 +155,7 @@ VERBS: tuple[Verb, ...] = (
         required=("goal",),
         output=schemas.EXECUTION_OUT,
     ),
-    Verb(
+    McpTool(
         name="execute_plan",
         title="Execute a plan",
         description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when its "
@@ -164,7 +164,7 @@ VERBS: tuple[Verb, ...] = (
         properties={"plan": schemas.PLAN, "goal": schemas.STRING, **_RUN},
         output=schemas.EXECUTION_OUT,
     ),
-    Verb(
+    McpTool(
         name="get_execution",
         title="Get an execution",
         description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds the whole history.",
@@ -175,7 +175,7 @@ VERBS: tuple[Verb, ...] = (
         reads=True,
         shows_app=True,
     ),
-    Verb(
+    McpTool(
         name="list_suspensions",
         title="List open questions",
         description="Open questions: to people (human) and to you (caller).",
@@ -184,7 +184,7 @@ VERBS: tuple[Verb, ...] = (
         output=schemas.SUSPENSIONS_OUT,
         reads=True,
     ),
-    Verb(
+    McpTool(
         name="submit_answer",
         title="Answer your own question",
         description="Answer a question addressed to the caller. content must fit its answerSchema: a plan, "
@@ -195,7 +195,7 @@ VERBS: tuple[Verb, ...] = (
         output=schemas.EXECUTION_OUT,
         repeats=True,
     ),
-    Verb(
+    McpTool(
         name="resume_execution",
         title="Put a decision",
         description="Put a person's question to that person, or pass on their rejection. approved: true from you is only a "
@@ -208,7 +208,7 @@ VERBS: tuple[Verb, ...] = (
         repeats=True,
         shows_app=True,
     ),
-    Verb(
+    McpTool(
         name="cancel_execution",
         title="Cancel an execution",
         description="Stop a thread's execution; what was done stays done.",
@@ -220,8 +220,8 @@ VERBS: tuple[Verb, ...] = (
     ),
 )
 
-APP_VERBS: tuple[Verb, ...] = (
-    Verb(
+APP_VERBS: tuple[McpTool, ...] = (
+    McpTool(
         name="app_decide",
         title="Decide in the view",
         description="For planwarden's own view only.",
@@ -235,4 +235,4 @@ APP_VERBS: tuple[Verb, ...] = (
     ),
 )
 
-BY_NAME: Mapping[str, Verb] = {verb.name: verb for verb in (*VERBS, *APP_VERBS)}
+BY_NAME: Mapping[str, McpTool] = {verb.name: verb for verb in (*VERBS, *APP_VERBS)}

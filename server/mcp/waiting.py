@@ -9,7 +9,7 @@ import anyio
 from mcp.server.mcpserver import Context
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.state import STEP_TERMINAL, Execution
+from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.views import execution as views
 from planwarden.server.views.facts import escape_text
@@ -23,7 +23,7 @@ HEARD_CHARS = 200
 AnyContext = Context[Any, Any]
 
 
-async def watched(
+async def wait_with_progress(
     service: Service, view: views.Execution, seconds: float | None, context: AnyContext
 ) -> views.Execution:
     """The execution when it stops running, or after `seconds` (its own option when None).
@@ -61,7 +61,7 @@ async def until_decided(service: Service, suspension: views.Suspension, context:
         beats += 1
         await context.report_progress(beats, message="waiting for the person")
         with anyio.move_on_after(HEARTBEAT_S):
-            await service.engine.changed(suspension.execution_id)
+            await service.engine.wait_for_change(suspension.execution_id)
 
 
 async def decided_within(
@@ -87,15 +87,17 @@ async def _report(service: Service, execution_id: str, context: AnyContext) -> N
         if execution.status != "running":
             return
         beats += 1
-        await context.report_progress(beats, message=standing(execution, service.engine.heard(execution_id)))
+        await context.report_progress(
+            beats, message=progress_text(execution, service.engine.streamed_text(execution_id))
+        )
         with anyio.move_on_after(HEARTBEAT_S):
-            await service.engine.changed(execution_id)
+            await service.engine.wait_for_change(execution_id)
 
 
-def standing(execution: Execution, heard: str = "") -> str:
+def progress_text(execution: ExecutionState, heard: str = "") -> str:
     """Where the execution is, in words that are the engine's own; last, in quotes, how an answer that is being written goes on."""
     if heard:
-        return f'{standing(execution)}; writing: "...{escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]}"'
+        return f'{progress_text(execution)}; writing: "...{escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]}"'
     if not execution.steps:
         return "planning"
     done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())

@@ -1,1 +1,1 @@
-"""Notices that leave this machine when a question waits."""
+"""Telling people outside about questions: which channels, what is sent, and sending it."""

@@ -1,4 +1,4 @@
-"""Channels for notices, as the operator writes them: `[[notify]]` tables in `planwarden.toml`.
+"""Channels for notifications, as the operator writes them: `[[notify]]` tables in `planwarden.toml`.
 
 Secrets come from the environment alone. Addresses of webhooks and names of ntfy topics can be secrets too, so nothing but
 a channel's name and host is ever shown, logged or stored.
@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.notifications import TOLD, NoticeKind
+from planwarden.agent.core.notifications import TOLD, NotificationKind
 
 MAX_CHANNELS = 10
 KEY_BYTES = range(24, 65)
@@ -37,7 +37,7 @@ class NotifySettings(BaseModel):
     kind: Literal["webhook", "ntfy"]
     """`webhook` (Standard Webhooks, signed) or `ntfy`."""
     url: Annotated[str, Field(max_length=2_000, repr=False)]
-    """Where notices go: https, or http on this machine; of ntfy the server and one topic."""
+    """Where notifications go: https, or http on this machine; of ntfy the server and one topic."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,63}$")] | None = None
     """Shown by `doctor` and in the audit; default: kind and host."""
     events: Annotated[list[Told], Field(min_length=1)] | None = None
@@ -56,7 +56,7 @@ class NotifySettings(BaseModel):
         except ValueError:
             raise ValueError("this is not an address; write https://host/path") from None
         if not is_usable or parts.scheme not in ("http", "https") or parts.fragment or " " in url:
-            raise ValueError("this is not an address that a notice can be sent to; write https://host/path")
+            raise ValueError("this is not an address that a notification can be sent to; write https://host/path")
         if parts.username is not None or parts.password is not None:
             raise ValueError("an address must not hold a user name or password; use token_env")
         if parts.scheme == "http" and not _is_loopback(parts):
@@ -76,14 +76,14 @@ class NotifySettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
-    """A channel that notices are stored for; this process can deliver to it unless it has a problem."""
+class NotificationChannel:
+    """A channel that notifications are stored for; this process can deliver to it unless it has a problem."""
 
     name: str
     kind: Literal["webhook", "ntfy"]
     url: str = field(repr=False)
     host: str
-    events: frozenset[NoticeKind]
+    events: frozenset[NotificationKind]
     key: bytes = field(default=b"", repr=False)
     """Of a webhook: what its messages are signed with."""
     token: str | None = field(default=None, repr=False)
@@ -92,7 +92,7 @@ class Channel:
     """Why this process cannot deliver to it."""
 
 
-def channels(settings: Sequence[NotifySettings], environment: Mapping[str, str]) -> tuple[Channel, ...]:
+def channels(settings: Sequence[NotifySettings], environment: Mapping[str, str]) -> tuple[NotificationChannel, ...]:
     """The channels in the order of the file; a secret that is missing or wrong is a channel's problem.
 
     Raises:
@@ -107,7 +107,7 @@ def channels(settings: Sequence[NotifySettings], environment: Mapping[str, str])
     return found
 
 
-def _channel(given: NotifySettings, environment: Mapping[str, str]) -> Channel:
+def _channel(given: NotifySettings, environment: Mapping[str, str]) -> NotificationChannel:
     parts = urlsplit(given.url)
     host = parts.netloc.lower()
     key, token, problem = b"", None, None
@@ -117,12 +117,12 @@ def _channel(given: NotifySettings, environment: Mapping[str, str]) -> Channel:
         token = environment.get(given.token_env)
         if token is None or not _TOKEN.fullmatch(token):
             token, problem = None, f"the environment variable {given.token_env} holds no token"
-    return Channel(
+    return NotificationChannel(
         name=given.name or f"{given.kind}:{host}",
         kind=given.kind,
         url=given.url,
         host=host,
-        events=frozenset[NoticeKind](given.events or TOLD),
+        events=frozenset[NotificationKind](given.events or TOLD),
         key=key,
         token=token,
         problem=problem,

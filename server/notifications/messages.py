@@ -1,4 +1,4 @@
-"""A notice as a request: a signed webhook, or a push message of an ntfy server.
+"""A notification as a request: a signed webhook, or a push message of an ntfy server.
 
 Webhooks follow Standard Webhooks 1.0.0 (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md):
 the id stays the same for every attempt, the timestamp is that of the attempt, and both are signed with the body. Push
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.notifications import Notice
-from planwarden.server.notifications.channels import Channel
+from planwarden.agent.core.notifications import Notification
+from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.outbox import instant
 from planwarden.server.views.facts import escape_text
 
@@ -25,7 +25,7 @@ MAX_MESSAGE_CHARS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class OutgoingRequest:
     """A POST request. The address and the headers may hold secrets."""
 
     url: str = field(repr=False)
@@ -33,29 +33,31 @@ class Outgoing:
     body: bytes
 
 
-def outgoing(channel: Channel, notice: Notice, now: float, inbox: str | None) -> Outgoing:
+def outgoing(
+    channel: NotificationChannel, notification: Notification, now: float, inbox: str | None
+) -> OutgoingRequest:
     """What to send now; `inbox` is the address of the inbox page, if one is known."""
-    link = f"{inbox}/suspensions/{notice.suspension_id}" if inbox and notice.kind != "test" else inbox
+    link = f"{inbox}/suspensions/{notification.suspension_id}" if inbox and notification.kind != "test" else inbox
     if channel.kind == "webhook":
-        return _webhook(channel, notice, now, link)
-    return _push(channel, notice, link)
+        return _webhook(channel, notification, now, link)
+    return _push(channel, notification, link)
 
 
-def _webhook(channel: Channel, notice: Notice, now: float, link: str | None) -> Outgoing:
-    name = "planwarden.test" if notice.kind == "test" else f"suspension.{notice.kind}"
+def _webhook(channel: NotificationChannel, notification: Notification, now: float, link: str | None) -> OutgoingRequest:
+    name = "planwarden.test" if notification.kind == "test" else f"suspension.{notification.kind}"
     document: JsonValue = {
         "type": name,
-        "timestamp": instant(notice.created_at),
-        "data": {**notice.facts, "inboxUrl": link},
+        "timestamp": instant(notification.created_at),
+        "data": {**notification.facts, "inboxUrl": link},
     }
     body = _json(document)
     timestamp = str(int(now))
     headers = {
-        "webhook-id": notice.notice_id,
+        "webhook-id": notification.notification_id,
         "webhook-timestamp": timestamp,
-        "webhook-signature": signature(channel.key, notice.notice_id, timestamp, body),
+        "webhook-signature": signature(channel.key, notification.notification_id, timestamp, body),
     }
-    return Outgoing(url=channel.url, headers=headers, body=body)
+    return OutgoingRequest(url=channel.url, headers=headers, body=body)
 
 
 def signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
@@ -64,19 +66,21 @@ def signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
     return f"v1,{base64.b64encode(signed).decode()}"
 
 
-def _push(channel: Channel, notice: Notice, link: str | None) -> Outgoing:
+def _push(channel: NotificationChannel, notification: Notification, link: str | None) -> OutgoingRequest:
     parts = urlsplit(channel.url)
     document: dict[str, JsonValue] = {
         "topic": parts.path.removeprefix("/"),
-        "title": _cut(_title(notice), MAX_TITLE_CHARS),
-        "message": _cut(_message(notice), MAX_MESSAGE_CHARS),
-        "priority": _priority(notice),
-        "tags": [_TAGS.get(notice.kind, "white_check_mark" if notice.facts.get("approved") else "x")],
+        "title": _cut(_title(notification), MAX_TITLE_CHARS),
+        "message": _cut(_message(notification), MAX_MESSAGE_CHARS),
+        "priority": _priority(notification),
+        "tags": [_TAGS.get(notification.kind, "white_check_mark" if notification.facts.get("approved") else "x")],
     }
     if link is not None:
         document["click"] = link
     headers = {} if channel.token is None else {"authorization": f"Bearer {channel.token}"}
-    return Outgoing(url=urlunsplit((parts.scheme, parts.netloc, "/", "", "")), headers=headers, body=_json(document))
+    return OutgoingRequest(
+        url=urlunsplit((parts.scheme, parts.netloc, "/", "", "")), headers=headers, body=_json(document)
+    )
 
 
 _TAGS = {
@@ -89,45 +93,45 @@ _TAGS = {
 """https://docs.ntfy.sh/emojis/"""
 
 
-def _title(notice: Notice) -> str:
-    tool = escape_text(str(notice.facts.get("toolName") or notice.facts.get("kind") or "planwarden"))
-    match notice.kind:
+def _title(notification: Notification) -> str:
+    tool = escape_text(str(notification.facts.get("toolName") or notification.facts.get("kind") or "planwarden"))
+    match notification.kind:
         case "asked":
             return f"Decision needed: {tool}"
         case "reminded":
             return f"Still waiting: {tool}"
         case "escalated":
-            people = notice.facts.get("escalatedTo")
+            people = notification.facts.get("escalatedTo")
             names = [escape_text(str(name)) for name in people] if isinstance(people, list) else []
             return f"Escalated{' to ' + ', '.join(names) if names else ''}: {tool}"
         case "decided":
-            return f"{'Approved' if notice.facts.get('approved') else 'Rejected'}: {tool}"
+            return f"{'Approved' if notification.facts.get('approved') else 'Rejected'}: {tool}"
         case "timed_out":
             return f"Nobody answered in time: {tool}"
         case "test":
             return "planwarden can reach you"
 
 
-def _message(notice: Notice) -> str:
-    if notice.kind == "test":
-        return "This is a test notice. Nothing waits for you."
-    facts = notice.facts
+def _message(notification: Notification) -> str:
+    if notification.kind == "test":
+        return "This is a test notification. Nothing waits for you."
+    facts = notification.facts
     parts = [f"risk {facts.get('risk')}", f"needs {facts.get('needs')}"]
-    if notice.kind in ("asked", "reminded", "escalated"):
+    if notification.kind in ("asked", "reminded", "escalated"):
         if facts.get("expiresAt") is not None:
             parts.append(f"until {facts.get('expiresAt')}, then {facts.get('onTimeout')}")
         parts.append("decide in the inbox or at the terminal")
-    elif notice.kind == "timed_out":
+    elif notification.kind == "timed_out":
         parts.append("approved by the time-out" if facts.get("approved") else "rejected by the time-out")
-    return escape_text(f"{'; '.join(parts)}. Question {notice.suspension_id}")
+    return escape_text(f"{'; '.join(parts)}. Question {notification.suspension_id}")
 
 
-def _priority(notice: Notice) -> int:
+def _priority(notification: Notification) -> int:
     """https://docs.ntfy.sh/publish/#message-priority"""
-    if notice.kind == "escalated":
+    if notification.kind == "escalated":
         return 5
-    is_grave = notice.facts.get("risk") in ("dangerous", "critical")
-    return {"asked": 4 if is_grave else 3, "reminded": 4, "test": 3}.get(notice.kind, 2)
+    is_grave = notification.facts.get("risk") in ("dangerous", "critical")
+    return {"asked": 4 if is_grave else 3, "reminded": 4, "test": 3}.get(notification.kind, 2)
 
 
 def _cut(text: str, limit: int) -> str:

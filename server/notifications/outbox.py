@@ -1,4 +1,4 @@
-"""Which notices an execution's events cause: one for each channel that wants to hear of them.
+"""Which notifications an execution's events cause: one for each channel that wants to hear of them.
 
 What is written down are ids and names. Arguments, messages and whatever else the agent wrote stay inside, and so does
 everything with which somebody could decide: deciding happens at the inbox or the terminal.
@@ -11,28 +11,28 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.notifications import Notice, told
-from planwarden.agent.core.state import Execution, SuspensionState
-from planwarden.server.notifications.channels import Channel
+from planwarden.agent.core.notifications import Notification, notification_about
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.server.notifications.channels import NotificationChannel
 
 MAX_NAME_CHARS = 200
 """Of ids and names that come from plans and callers."""
 
 
-class NoticeBook:
-    """Implements the engine's `Outbox` port."""
+class Outbox:
+    """Implements the engine's `NotificationSource` port."""
 
-    def __init__(self, channels: Sequence[Channel]) -> None:
+    def __init__(self, channels: Sequence[NotificationChannel]) -> None:
         self._channels = channels
 
-    def notices(self, recorded: Sequence[ev.Recorded], execution: Execution) -> tuple[Notice, ...]:
-        found: list[Notice] = []
-        for entry, kind, suspension in told(recorded, execution):
+    def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
+        found: list[Notification] = []
+        for entry, kind, suspension in notification_about(recorded, execution):
             wanting = [channel for channel in self._channels if kind in channel.events]
             facts = _facts(entry.event, execution, suspension) if wanting else {}
             found.extend(
-                Notice(
-                    notice_id=_notice_id(execution.execution_id, entry.sequence, channel.name),
+                Notification(
+                    notification_id=_notification_id(execution.execution_id, entry.sequence, channel.name),
                     channel=channel.name,
                     kind=kind,
                     execution_id=execution.execution_id,
@@ -45,9 +45,9 @@ class NoticeBook:
         return tuple(found)
 
 
-def outbox(channels: Sequence[Channel]) -> NoticeBook | None:
+def outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
     """None when there is nobody to be told, so that executions cost nothing more."""
-    return NoticeBook(channels) if channels else None
+    return Outbox(channels) if channels else None
 
 
 def instant(at: float) -> str:
@@ -55,12 +55,12 @@ def instant(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _notice_id(execution_id: str, sequence: int, channel: str) -> str:
+def _notification_id(execution_id: str, sequence: int, channel: str) -> str:
     """One event has one id for each channel, whoever writes it and however often it is sent."""
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
 
 
-def _facts(event: ev.Event, execution: Execution, suspension: SuspensionState) -> dict[str, JsonValue]:
+def _facts(event: ev.Event, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
     question = suspension.question
     facts: dict[str, JsonValue] = {
         "threadId": execution.thread_id[:MAX_NAME_CHARS],

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from planwarden.server.notifications.messages import Outgoing
+from planwarden.server.notifications.messages import OutgoingRequest
 
 TIMEOUT_S = 15.0
 """https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, request timeouts"""
@@ -25,7 +25,7 @@ LONGEST_WAIT_S = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class DeliveryReceipt:
     """What became of an attempt."""
 
     is_delivered: bool
@@ -37,22 +37,22 @@ class Receipt:
     """What the receiver asked for, at most `LONGEST_WAIT_S`."""
 
 
-async def post(message: Outgoing, *, now: float, timeout_s: float = TIMEOUT_S) -> Receipt:
+async def post(message: OutgoingRequest, *, now: float, timeout_s: float = TIMEOUT_S) -> DeliveryReceipt:
     """Send the message; never raises for what the network or the receiver does. `now` is what `Retry-After` counts from."""
     with anyio.move_on_after(timeout_s):
         try:
             return await _sent(message, now)
         # `TransportError` and `UnsupportedProtocol` alike; their own texts may repeat what was sent.
         except httpx2.ConnectTimeout:
-            return Receipt(is_delivered=False, said="did not accept a connection in time")
+            return DeliveryReceipt(is_delivered=False, said="did not accept a connection in time")
         except httpx2.ConnectError as error:
-            return Receipt(is_delivered=False, said=_connection_trouble(error))
+            return DeliveryReceipt(is_delivered=False, said=_connection_trouble(error))
         except httpx2.HTTPError:
-            return Receipt(is_delivered=False, said="broke the connection, or does not speak HTTP")
-    return Receipt(is_delivered=False, said=f"did not answer within {timeout_s:g} s")
+            return DeliveryReceipt(is_delivered=False, said="broke the connection, or does not speak HTTP")
+    return DeliveryReceipt(is_delivered=False, said=f"did not answer within {timeout_s:g} s")
 
 
-async def _sent(message: Outgoing, now: float) -> Receipt:
+async def _sent(message: OutgoingRequest, now: float) -> DeliveryReceipt:
     tls = await anyio.to_thread.run_sync(_system_tls)
     limits = httpx2.Limits(max_keepalive_connections=0)
     async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits) as transport:
@@ -68,7 +68,7 @@ async def _sent(message: Outgoing, now: float) -> Receipt:
         await response.aclose()
     status = response.status_code
     redirects = "; redirects are not followed, use the address that it leads to" if 300 <= status < 400 else ""
-    return Receipt(
+    return DeliveryReceipt(
         is_delivered=200 <= status < 300,
         said=f"answered {status}{redirects}",
         is_final=status == 410,

@@ -1,7 +1,7 @@
-"""Delivering notices: claimed, sent, recorded; again later when it did not work; given up in the end.
+"""Delivering notifications: claimed, sent, recorded; again later when it did not work; given up in the end.
 
 One task for each channel, beside the engine and not in its way: a receiver that is slow or dead delays nothing but its own
-notices, and closing does not wait for it. A notice is delivered at least once. It is delivered twice when a process dies
+notifications, and closing does not wait for it. A notification is delivered at least once. It is delivered twice when a process dies
 between sending and recording, under the same id; a live process that has claimed one keeps the others off it.
 """
 
@@ -15,21 +15,21 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.notifications import Notice
+from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
-from planwarden.server.notifications.channels import Channel
-from planwarden.server.notifications.messages import Outgoing, outgoing
-from planwarden.storage.ports.notifications import Notices
+from planwarden.server.notifications.channels import NotificationChannel
+from planwarden.server.notifications.messages import OutgoingRequest, outgoing
+from planwarden.storage.ports.notifications import NotificationQueue
 
 if TYPE_CHECKING:
     # Importing the HTTP client takes a tenth of a second, and most processes never send anything.
-    from planwarden.server.notifications.post import Receipt
+    from planwarden.server.notifications.post import DeliveryReceipt
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
 BATCH = 4
-"""Notices of one channel that are on their way at the same time."""
+"""Notifications of one channel that are on their way at the same time."""
 CLAIM_S = 60.0
 """How long a claim keeps others off; longer than an attempt can take."""
 SWEEP_S = 3600.0
@@ -39,20 +39,20 @@ LONGEST_WAIT_S = 2 * 3600.0
 MAX_ATTEMPTS = 12
 GIVE_UP_AFTER_S = 24 * 3600.0
 MIN_ATTEMPTS = 5
-"""Also of a notice that was a day old before any process could send it."""
+"""Also of a notification that was a day old before any process could send it."""
 
-Post = Callable[[Outgoing, float], Awaitable["Receipt"]]
+Post = Callable[[OutgoingRequest, float], Awaitable["DeliveryReceipt"]]
 """Sends a message now; never raises for what the receiver does."""
 
 
-class Courier:
+class NotificationSender:
     """Delivers to the channels that this process can deliver to. As an async context manager it does so by itself."""
 
     def __init__(
         self,
         store: Store,
-        notices: Notices,
-        channels: Sequence[Channel],
+        notifications: NotificationQueue,
+        channels: Sequence[NotificationChannel],
         *,
         inbox: Callable[[], str | None] = lambda: None,
         post: Post | None = None,
@@ -60,7 +60,7 @@ class Courier:
     ) -> None:
         """`inbox` gives the address of the inbox page at the time of sending."""
         self._store = store
-        self._notices = notices
+        self._notifications = notifications
         self._channels = [channel for channel in channels if channel.problem is None]
         for channel in channels:
             if channel.problem is not None:
@@ -94,61 +94,63 @@ class Courier:
             for channel in self._channels:
                 tasks.start_soon(self.deliver, channel)
 
-    async def deliver(self, channel: Channel) -> bool:
+    async def deliver(self, channel: NotificationChannel) -> bool:
         """Send what is due on one channel, a few at a time; False when there was nothing."""
         now = self._store.clock.now()
-        if now < self._quiet_until.get(channel.name, now) or not await self._notices.is_due(channel.name):
+        if now < self._quiet_until.get(channel.name, now) or not await self._notifications.is_due(channel.name):
             return False
-        claimed = await self._notices.claim(channel.name, limit=BATCH, lease_s=CLAIM_S)
+        claimed = await self._notifications.claim(channel.name, limit=BATCH, lease_s=CLAIM_S)
         async with anyio.create_task_group() as tasks:
-            for notice in claimed:
-                tasks.start_soon(self._carry, channel, notice)
+            for notification in claimed:
+                tasks.start_soon(self._carry, channel, notification)
         return bool(claimed)
 
     async def sweep(self) -> bool:
         """Give up what has waited a day for channels that this process does not know or cannot use."""
         before = self._store.clock.now() - GIVE_UP_AFTER_S
-        given_up = await self._notices.sweep([channel.name for channel in self._channels], before)
+        given_up = await self._notifications.sweep([channel.name for channel in self._channels], before)
         if given_up:
-            logger.warning("%d notices were given up: their channels were removed or lack a secret", given_up)
+            logger.warning("%d notifications were given up: their channels were removed or lack a secret", given_up)
         return False
 
-    async def _carry(self, channel: Channel, notice: Notice) -> None:
-        if channel.kind == "ntfy" and not await self._still_matters(notice):
-            await self._notices.delivered(notice.notice_id)
+    async def _carry(self, channel: NotificationChannel, notification: Notification) -> None:
+        if channel.kind == "ntfy" and not await self._still_matters(notification):
+            await self._notifications.delivered(notification.notification_id)
             return
         sent_at = self._store.clock.now()
-        receipt = await self._post(outgoing(channel, notice, sent_at, self._inbox()), sent_at)
+        receipt = await self._post(outgoing(channel, notification, sent_at, self._inbox()), sent_at)
         if receipt.is_delivered:
-            await self._notices.delivered(notice.notice_id)
+            await self._notifications.delivered(notification.notification_id)
             return
         now = self._store.clock.now()
-        wait_s = max(self._wait_s(notice), receipt.retry_after_s or 0.0)
+        wait_s = max(self._wait_s(notification), receipt.retry_after_s or 0.0)
         if receipt.retry_after_s:
             self._quiet_until[channel.name] = now + receipt.retry_after_s
-        if self._is_hopeless(notice, now + wait_s) or receipt.is_final:
-            if await self._notices.give_up(notice, receipt.said):
-                text = "notice %s for channel %r was given up after %d attempts: %s %s"
-                logger.warning(text, notice.notice_id, channel.name, notice.attempts, channel.host, receipt.said)
+        if self._is_hopeless(notification, now + wait_s) or receipt.is_final:
+            if await self._notifications.give_up(notification, receipt.said):
+                text = "notification %s for channel %r was given up after %d attempts: %s %s"
+                logger.warning(
+                    text, notification.notification_id, channel.name, notification.attempts, channel.host, receipt.said
+                )
         else:
             logger.info("channel %r: %s %s; trying again in %.0f s", channel.name, channel.host, receipt.said, wait_s)
-            await self._notices.postpone(notice, now + wait_s)
+            await self._notifications.postpone(notification, now + wait_s)
 
-    async def _still_matters(self, notice: Notice) -> bool:
+    async def _still_matters(self, notification: Notification) -> bool:
         """A phone must not ring for a question that is already answered; what became of it is always told."""
-        if notice.kind not in ("asked", "reminded", "escalated"):
+        if notification.kind not in ("asked", "reminded", "escalated"):
             return True
-        row = await self._store.find_suspension(notice.suspension_id)
+        row = await self._store.find_suspension(notification.suspension_id)
         return row is not None and row.status == "pending"
 
-    def _wait_s(self, notice: Notice) -> float:
-        """Longer from attempt to attempt, and spread at random so that many notices do not come back together."""
-        whole_s = min(FIRST_WAIT_S * GROWTH ** (notice.attempts - 1), LONGEST_WAIT_S)
+    def _wait_s(self, notification: Notification) -> float:
+        """Longer from attempt to attempt, and spread at random so that many notifications do not come back together."""
+        whole_s = min(FIRST_WAIT_S * GROWTH ** (notification.attempts - 1), LONGEST_WAIT_S)
         return whole_s * (0.5 + self._dice() / 2)
 
-    def _is_hopeless(self, notice: Notice, next_at: float) -> bool:
-        is_too_old = next_at - notice.created_at > GIVE_UP_AFTER_S and notice.attempts >= MIN_ATTEMPTS
-        return is_too_old or notice.attempts >= MAX_ATTEMPTS
+    def _is_hopeless(self, notification: Notification, next_at: float) -> bool:
+        is_too_old = next_at - notification.created_at > GIVE_UP_AFTER_S and notification.attempts >= MIN_ATTEMPTS
+        return is_too_old or notification.attempts >= MAX_ATTEMPTS
 
     async def _forever(self, work: Callable[[], Awaitable[bool]], pause_s: float) -> None:
         while True:
@@ -156,15 +158,15 @@ class Courier:
             try:
                 has_more = await work()
             except* PlanwardenError as group:
-                logger.error("notices: %s", group.exceptions[0])
+                logger.error("notifications: %s", group.exceptions[0])
             # The task must outlive one bad row; whatever it was, it is tried again.
             except* Exception:
-                logger.exception("delivering notices stumbled")
+                logger.exception("delivering notifications stumbled")
             if not has_more:
                 await anyio.sleep(pause_s)
 
 
-async def _post(message: Outgoing, now: float) -> "Receipt":
+async def _post(message: OutgoingRequest, now: float) -> "DeliveryReceipt":
     from planwarden.server.notifications.post import post
 
     return await post(message, now=now)

@@ -25,7 +25,7 @@ from planwarden.tools.web.search import search_endpoint_from_environment, web_se
 
 # Imported when there are servers, or when a warden opens; a first answer does not wait for it.
 if TYPE_CHECKING:
-    from planwarden.tools.downstream.servers import Downstream
+    from planwarden.tools.downstream.servers import DownstreamServers
 
 ENTRY_POINTS = "planwarden.tools"
 
@@ -53,16 +53,16 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
     return registry
 
 
-def build_downstream(settings: Settings, registry: Registry) -> "Downstream":
+def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServers":
     """The configured downstream servers; the tools that are known of them are in the registry when this returns."""
-    from planwarden.tools.delegate.delegation import Delegate
-    from planwarden.tools.downstream.servers import Downstream
+    from planwarden.tools.delegate.delegation import DelegationTool
+    from planwarden.tools.downstream.servers import DownstreamServers
 
-    delegate = Delegate(settings.servers.configs)
+    delegate = DelegationTool(settings.servers.configs)
     if delegate.agents:
         tool = delegate.tool()
         registry.add(Tool(settings.applied(tool.definition), tool.call, tool.resume))
-    downstream = Downstream(
+    downstream = DownstreamServers(
         settings.servers.configs,
         registry,
         home=settings.home,

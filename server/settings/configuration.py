@@ -20,12 +20,12 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import MAX_STEPS
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.auth.settings import LOCAL, HttpSettings
-from planwarden.server.notifications.channels import Channel, NotifySettings, channels
+from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, channels
 from planwarden.server.settings.options import invalid
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.reminders import REMINDERS, ReminderSettings, schedules
-from planwarden.server.telemetry.settings import LoggingSettings, Observation, OtelSettings, observation
-from planwarden.tools.downstream.config import Servers, ServerSettings, read_servers
+from planwarden.server.telemetry.settings import LoggingSettings, OtelSettings, TelemetrySettings, telemetry_settings
+from planwarden.tools.downstream.config import ServerList, ServerSettings, read_servers
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
@@ -134,7 +134,7 @@ class Settings:
     model: str = "caller"
     options: ev.Options = field(default_factory=ev.Options)
     max_steps: int = MAX_STEPS
-    policy: Policy = field(default_factory=Policy)
+    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
     tools: Mapping[str, ToolSettings] = field(default_factory=dict[str, ToolSettings])
     python_files: tuple[Path, ...] = ()
     retention_days: int = RETENTION_DAYS
@@ -145,13 +145,13 @@ class Settings:
     """Whether a browser may be opened when a person is needed."""
     passphrase_file: Path | None = None
     """Holds the hash of what has to be typed besides a one-time code."""
-    servers: Servers = field(default_factory=Servers)
+    servers: ServerList = field(default_factory=ServerList)
     """Downstream MCP servers."""
     servers_file: Path | None = None
     """Where they are configured."""
-    channels: tuple[Channel, ...] = ()
+    channels: tuple[NotificationChannel, ...] = ()
     """Who is told about questions to people."""
-    observation: Observation = field(default_factory=Observation)
+    observation: TelemetrySettings = field(default_factory=TelemetrySettings)
     """Where spans, metrics and log lines go."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """May hold keys, so it stands in no representation."""
@@ -219,18 +219,18 @@ def load_settings(
         servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
         servers_file=servers_file,
         channels=channels(parsed.notify, env),
-        observation=observation(parsed.otel, parsed.logging, env),
+        observation=telemetry_settings(parsed.otel, parsed.logging, env),
         environment=dict(env),
     )
 
 
-def _policy(approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]) -> Policy:
+def _policy(approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]) -> OperatorPolicy:
     if approvals.approvers and len(set(approvals.approvers)) < approvals.quorum:
         raise InvalidArguments(
             f"{FILE}: approvals.quorum is {approvals.quorum}, but approvers names {len(set(approvals.approvers))}"
         )
     default, by_name = schedules(approvals, tools)
-    return Policy(
+    return OperatorPolicy(
         trust_caller=approvals.trust_caller,
         critical=approvals.critical,
         quorum=approvals.quorum,

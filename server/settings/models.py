@@ -44,10 +44,10 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
     endpoint = read_endpoint(name, os.environ if environment is None else environment)
     if not (_is_installed("pydantic_ai") and _is_installed(endpoint.sdk)):
         raise InvalidArguments(_not_installed(endpoint))
-    return LateModel(endpoint)
+    return LazyModel(endpoint)
 
 
-class LateModel:
+class LazyModel:
     """A provider's model that is loaded by its first prompt."""
 
     def __init__(self, endpoint: "Endpoint") -> None:
@@ -61,10 +61,10 @@ class LateModel:
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
         return await (await self._loaded()).reply(prompt, tools)
 
-    async def reply_aloud(
+    async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
     ) -> Reply:
-        return await (await self._loaded()).reply_aloud(prompt, tools, on_text)
+        return await (await self._loaded()).reply_streaming(prompt, tools, on_text)
 
     async def _loaded(self) -> "ProviderModel":
         async with self._loading:

@@ -39,8 +39,8 @@ _REQUIRED: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second"
 
 
 @dataclass(frozen=True)
-class Policy:
-    """Implements the engine's `Gate` port."""
+class OperatorPolicy:
+    """Implements the engine's `Policy` port."""
 
     trust_caller: bool = False
     """The operator lets the calling model's own word count; audited as `claimed`."""

@@ -1,1 +1,1 @@
-"""WebAuthn signatures over approvals."""
+"""WebAuthn signatures over decisions: keys, challenges, and checking a signature."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planwarden.agent.core.audit import DIGEST_CHARS, AuditRow
 from planwarden.server.signatures.signature import (
-    Evidence,
+    SignatureEvidence,
     SignatureRefused,
     challenge,
     from_base64url,
@@ -20,7 +20,7 @@ from planwarden.server.signatures.signature import (
     to_base64url,
     verify,
 )
-from planwarden.storage.ports.keys import Key
+from planwarden.storage.ports.keys import SigningKey
 
 
 class _Facts(BaseModel):
@@ -76,7 +76,7 @@ class SignatureCheck:
         except SignatureRefused as error:
             yield f"row {row.sequence} is no valid signature: {error.message}"
 
-    def differences(self, stored: Iterable[Key]) -> Iterator[str]:
+    def differences(self, stored: Iterable[SigningKey]) -> Iterator[str]:
         """Where the stored keys are not those of the audit."""
         found = {key.key_id: key for key in stored}
         for key_id, added in self._keys.items():
@@ -99,7 +99,7 @@ class SignatureCheck:
         if added is None or added.principal != signed.principal or signed.key in self._removed:
             raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} then")
         try:
-            evidence = Evidence(
+            evidence = SignatureEvidence(
                 credential_id=from_base64url(signed.credential),
                 authenticator_data=from_base64url(signed.authenticator_data),
                 client_data=from_base64url(signed.client_data),

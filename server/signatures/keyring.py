@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
-from planwarden.agent.core.audit import Entry, Kind
+from planwarden.agent.core.audit import AuditEntry, Kind
 from planwarden.agent.ports.store import Store
-from planwarden.server.signatures.options import NONCE_S, Options, Place, creation_options, request_options
+from planwarden.server.signatures.options import NONCE_S, KeyPlace, Options, creation_options, request_options
 from planwarden.server.signatures.signature import (
-    Evidence,
-    Registration,
+    KeyRegistration,
+    SignatureEvidence,
     SignatureRefused,
     adding_challenge,
     challenge,
@@ -25,8 +25,8 @@ from planwarden.server.signatures.signature import (
     verify,
     verify_registration,
 )
-from planwarden.storage.ports.keys import Key, KeyUse, Nonce, Purpose, counts, keys_of
-from planwarden.storage.ports.sessions import NAMED_DIGITS, Session
+from planwarden.storage.ports.keys import KeyUse, Purpose, SigningKey, SigningNonce, counts, keys_of
+from planwarden.storage.ports.sessions import NAMED_DIGITS, InboxSession
 
 MAX_KEYS = 20
 MAX_LABEL_CHARS = 60
@@ -34,7 +34,7 @@ CHANNEL = "inbox"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class SignedStatement:
     """What is approved by a signature."""
 
     execution_id: str
@@ -53,15 +53,15 @@ class Keyring:
         self._store = store
         self._keys = keys_of(store)
 
-    async def all(self) -> tuple[Key, ...]:
+    async def all(self) -> tuple[SigningKey, ...]:
         """Of everybody, revoked ones included, oldest first."""
         return await self._keys.keys()
 
-    async def usable(self, principal: str) -> tuple[Key, ...]:
+    async def usable(self, principal: str) -> tuple[SigningKey, ...]:
         """The keys of one person that are not revoked, wherever they can be used."""
         return tuple(key for key in await self._keys.keys(principal) if key.revoked_at is None)
 
-    async def ask(self, session: Session, place: Place, statement: Statement) -> Options:
+    async def ask(self, session: InboxSession, place: KeyPlace, statement: SignedStatement) -> Options:
         """A challenge for one signature about the statement.
 
         Raises:
@@ -74,7 +74,9 @@ class Keyring:
         signed = challenge(statement.digest, nonce, statement.content)
         return {"nonce": nonce, "get": request_options(place, signed, known), "create": None}
 
-    async def sign(self, session: Session, place: Place, statement: Statement, nonce: str, text: str) -> None:
+    async def sign(
+        self, session: InboxSession, place: KeyPlace, statement: SignedStatement, nonce: str, text: str
+    ) -> None:
         """Count a signature about the statement and keep it in the audit; the challenge is used up, whatever comes of it.
 
         Raises:
@@ -92,7 +94,9 @@ class Keyring:
             await self._store.audit((_entry("refused", facts, statement),))
             raise
 
-    async def _sign(self, session: Session, place: Place, statement: Statement, nonce: str, text: str) -> None:
+    async def _sign(
+        self, session: InboxSession, place: KeyPlace, statement: SignedStatement, nonce: str, text: str
+    ) -> None:
         asked = await self._taken(nonce, "sign", session)
         if (asked.suspension_id, asked.digest, asked.content) != (
             statement.suspension_id,
@@ -102,7 +106,7 @@ class Keyring:
             raise SignatureRefused(
                 "what was signed is another question, another revision or another answer; sign again"
             )
-        evidence = Evidence.read(text)
+        evidence = SignatureEvidence.read(text)
         use = await self._verified(session, place, evidence, challenge(asked.digest, nonce, asked.content))
         facts: dict[str, JsonValue] = {
             "channel": CHANNEL,
@@ -117,7 +121,7 @@ class Keyring:
         if not await self._keys.use_key(use, _entry("signature", facts, statement)):
             raise SignatureRefused("this key was removed or used elsewhere meanwhile; sign again")
 
-    async def ask_to_add(self, session: Session, place: Place) -> Options:
+    async def ask_to_add(self, session: InboxSession, place: KeyPlace) -> Options:
         """A challenge for a new key, and one for a known key if this person has any.
 
         Raises:
@@ -133,7 +137,9 @@ class Keyring:
             "create": creation_options(place, adding_challenge(nonce, "new"), session.principal, known),
         }
 
-    async def add(self, session: Session, place: Place, *, nonce: str, label: str, credential: str, text: str) -> Key:
+    async def add(
+        self, session: InboxSession, place: KeyPlace, *, nonce: str, label: str, credential: str, text: str
+    ) -> SigningKey:
         """The new key; `text` is the signature of a known one, where one is needed.
 
         Raises:
@@ -151,7 +157,7 @@ class Keyring:
         )
         by = None
         if usable:
-            by = await self._verified(session, place, Evidence.read(text), adding_challenge(nonce, "known"))
+            by = await self._verified(session, place, SignatureEvidence.read(text), adding_challenge(nonce, "known"))
         key = self._key(made, session.principal, place, label)
         facts: dict[str, JsonValue] = {
             "channel": CHANNEL,
@@ -163,11 +169,11 @@ class Keyring:
             "session": session.hash[:NAMED_DIGITS],
             **({"confirmedBy": by.key_id} if by is not None else {}),
         }
-        if not await self._keys.add_key(key, by, Entry(kind="key_added", facts=facts)):
+        if not await self._keys.add_key(key, by, AuditEntry(kind="key_added", facts=facts)):
             raise SignatureRefused("this key is known already, or your keys changed meanwhile; look at them again")
         return key
 
-    async def remove(self, session: Session, key_id: str) -> None:
+    async def remove(self, session: InboxSession, key_id: str) -> None:
         """End one of this person's keys, but not their last.
 
         Raises:
@@ -181,7 +187,7 @@ class Keyring:
                 "only a key of yours that is not your last is removed here; `planwarden key revoke` in a terminal removes any"
             )
 
-    async def revoke(self, named: str, principal: str) -> Key:
+    async def revoke(self, named: str, principal: str) -> SigningKey:
         """End any key, for the operator's terminal: by its id or the beginning of it.
 
         Raises:
@@ -197,9 +203,9 @@ class Keyring:
             raise UsageError(f"key {key.key_id!r} was revoked before")
         return key
 
-    async def _nonce(self, purpose: Purpose, session: Session, statement: Statement | None) -> str:
+    async def _nonce(self, purpose: Purpose, session: InboxSession, statement: SignedStatement | None) -> str:
         now = self._store.clock.now()
-        nonce = Nonce(
+        nonce = SigningNonce(
             nonce=secrets.token_hex(32),
             purpose=purpose,
             session=session.hash,
@@ -211,14 +217,16 @@ class Keyring:
         await self._keys.add_nonce(nonce, now)
         return nonce.nonce
 
-    async def _taken(self, nonce: str, purpose: Purpose, session: Session) -> Nonce:
+    async def _taken(self, nonce: str, purpose: Purpose, session: InboxSession) -> SigningNonce:
         """The nonce, used up. One of another session or purpose is used up too and refused."""
         found = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
         if found is None or found.session != session.hash or found.purpose != purpose:
             raise SignatureRefused("what was to be signed was used before, or has expired; sign again")
         return found
 
-    async def _verified(self, session: Session, place: Place, evidence: Evidence, signed: bytes) -> KeyUse:
+    async def _verified(
+        self, session: InboxSession, place: KeyPlace, evidence: SignatureEvidence, signed: bytes
+    ) -> KeyUse:
         """A valid signature by a usable key of this person."""
         known = await self.usable(session.principal)
         key = next((key for key in known if key.credential_id == evidence.credential_id), None)
@@ -232,8 +240,8 @@ class Keyring:
             )
         return KeyUse(key_id=key.key_id, principal=session.principal, sign_count=count, at=self._store.clock.now())
 
-    def _key(self, made: Registration, principal: str, place: Place, label: str) -> Key:
-        return Key(
+    def _key(self, made: KeyRegistration, principal: str, place: KeyPlace, label: str) -> SigningKey:
+        return SigningKey(
             key_id=key_id_of(made.credential_id),
             credential_id=made.credential_id,
             public_key=made.public_key,
@@ -245,11 +253,11 @@ class Keyring:
         )
 
 
-def _at(keys: tuple[Key, ...], place: Place) -> tuple[Key, ...]:
+def _at(keys: tuple[SigningKey, ...], place: KeyPlace) -> tuple[SigningKey, ...]:
     return tuple(key for key in keys if key.rp_id == place.rp_id)
 
 
-def _check_may_add(usable: tuple[Key, ...], known: tuple[Key, ...]) -> None:
+def _check_may_add(usable: tuple[SigningKey, ...], known: tuple[SigningKey, ...]) -> None:
     if len(usable) >= MAX_KEYS:
         raise LimitExceeded(f"you have {len(usable)} keys, the limit is {MAX_KEYS}")
     if usable and not known:
@@ -259,12 +267,14 @@ def _check_may_add(usable: tuple[Key, ...], known: tuple[Key, ...]) -> None:
         )
 
 
-def _entry(kind: Kind, facts: dict[str, JsonValue], statement: Statement) -> Entry:
-    return Entry(kind=kind, facts=facts, execution_id=statement.execution_id, suspension_id=statement.suspension_id)
+def _entry(kind: Kind, facts: dict[str, JsonValue], statement: SignedStatement) -> AuditEntry:
+    return AuditEntry(
+        kind=kind, facts=facts, execution_id=statement.execution_id, suspension_id=statement.suspension_id
+    )
 
 
-def _removed(key_id: str, principal: str, channel: str, owner: str | None = None) -> Entry:
+def _removed(key_id: str, principal: str, channel: str, owner: str | None = None) -> AuditEntry:
     facts: dict[str, JsonValue] = {"key": key_id, "principal": principal, "channel": channel}
     if owner not in (None, principal):
         facts["owner"] = owner
-    return Entry(kind="key_removed", facts=facts)
+    return AuditEntry(kind="key_removed", facts=facts)

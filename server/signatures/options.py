@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planwarden.server.signatures.signature import check_available
-from planwarden.storage.ports.keys import Key
+from planwarden.storage.ports.keys import SigningKey
 
 NONCE_S = 300.0
 """How long a challenge can be signed."""
@@ -15,7 +15,7 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class KeyPlace:
     """Where the browser is: keys are bound to it."""
 
     rp_id: str
@@ -24,7 +24,7 @@ class Place:
     """Scheme, name and port, as browsers write it."""
 
 
-def request_options(place: Place, challenge: bytes, keys: Sequence[Key]) -> Options:
+def request_options(place: KeyPlace, challenge: bytes, keys: Sequence[SigningKey]) -> Options:
     """For one signature with one of the keys, by a person whom the key has recognised.
 
     Raises:
@@ -46,7 +46,7 @@ def request_options(place: Place, challenge: bytes, keys: Sequence[Key]) -> Opti
     )
 
 
-def creation_options(place: Place, challenge: bytes, principal: str, keys: Sequence[Key]) -> Options:
+def creation_options(place: KeyPlace, challenge: bytes, principal: str, keys: Sequence[SigningKey]) -> Options:
     """For a new key that is none of the known ones.
 
     The user's handle is new for each key: an authenticator replaces a key of the same handle, and several homes of one

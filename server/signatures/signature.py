@@ -60,7 +60,7 @@ class _Assertion(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class SignatureEvidence:
     """One signature, whole."""
 
     credential_id: bytes
@@ -70,7 +70,7 @@ class Evidence:
     signature: bytes
 
     @classmethod
-    def read(cls, text: str) -> "Evidence":
+    def read(cls, text: str) -> "SignatureEvidence":
         """The evidence that a page sent. Raises `SignatureRefused` for anything else."""
         try:
             found = _Assertion.model_validate_json(text)
@@ -94,7 +94,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class KeyRegistration:
     """A new key, as its authenticator made it."""
 
     credential_id: bytes
@@ -124,7 +124,7 @@ def key_id_of(credential_id: bytes) -> str:
     return hashlib.sha256(credential_id).hexdigest()[:16]
 
 
-def verify(evidence: Evidence, *, public_key: bytes, challenge: bytes, rp_id: str, origin: str | None) -> int:
+def verify(evidence: SignatureEvidence, *, public_key: bytes, challenge: bytes, rp_id: str, origin: str | None) -> int:
     """The sign count of a valid signature by the person at that place; whether it has grown is for the caller to judge.
 
     With `origin` None any origin of the host `rp_id` will do: where the inbox listened is not known afterwards.
@@ -162,7 +162,7 @@ def verify(evidence: Evidence, *, public_key: bytes, challenge: bytes, rp_id: st
     return verified.new_sign_count
 
 
-def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str) -> Registration:
+def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str) -> KeyRegistration:
     """The new key that a page sent, made with user verification.
 
     Raises:
@@ -186,7 +186,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
     # Besides the library's own errors: what hostile attestation makes it and `cryptography` raise.
     except (WebAuthnException, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise SignatureRefused(f"the new key is not valid: {error}"[:300]) from error
-    return Registration(
+    return KeyRegistration(
         credential_id=verified.credential_id,
         public_key=verified.credential_public_key,
         sign_count=verified.sign_count,
@@ -216,7 +216,7 @@ def check_available() -> None:
         raise UsageError(f"signing needs an extra that is not installed where planwarden runs: {EXTRA}")
 
 
-def _credential(evidence: Evidence) -> "AuthenticationCredential":
+def _credential(evidence: SignatureEvidence) -> "AuthenticationCredential":
     from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
 
     return AuthenticationCredential(

@@ -1,1 +1,1 @@
-"""OpenTelemetry spans and metrics, and logs, of what an engine commits."""
+"""OpenTelemetry: spans, metrics and log lines about what planwarden commits. Nothing depends on it."""

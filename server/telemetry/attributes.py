@@ -18,7 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def model_attributes(name: str) -> Attributes:
     return about
 
 
-def stored_context(execution: Execution) -> Context:
+def stored_context(execution: ExecutionState) -> Context:
     """The context of the execution's first span; empty, which begins a new trace, when none was stored."""
     carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
     return W3C.extract({name: value for name, value in carrier.items() if value}, Context())

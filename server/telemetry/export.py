@@ -14,8 +14,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from planwarden.server.telemetry.scrub import Scrubbing
-from planwarden.server.telemetry.settings import Observation, Target
+from planwarden.server.telemetry.scrub import ScrubbingExporter
+from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Providers:
             self.metrics.shutdown()
 
 
-def providers(observation: Observation) -> Providers:
+def providers(observation: TelemetrySettings) -> Providers:
     """Providers for the signals that have an address.
 
     Raises:
@@ -53,14 +53,14 @@ def providers(observation: Observation) -> Providers:
     traces = meters = None
     if observation.traces is not None:
         traces = TracerProvider(resource=resource, shutdown_on_exit=False)
-        traces.add_span_processor(BatchSpanProcessor(Scrubbing(_span_exporter(observation.traces))))
+        traces.add_span_processor(BatchSpanProcessor(ScrubbingExporter(_span_exporter(observation.traces))))
     if observation.metrics is not None:
         reader = PeriodicExportingMetricReader(_metric_exporter(observation.metrics))
         meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     return Providers(traces, meters)
 
 
-def _span_exporter(target: Target) -> SpanExporter:
+def _span_exporter(target: ExportTarget) -> SpanExporter:
     if target.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
 
@@ -70,7 +70,7 @@ def _span_exporter(target: Target) -> SpanExporter:
     return OTLPSpanExporter(endpoint=target.url)
 
 
-def _metric_exporter(target: Target) -> MetricExporter:
+def _metric_exporter(target: ExportTarget) -> MetricExporter:
     if target.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as OverGrpc
 

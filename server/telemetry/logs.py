@@ -6,7 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO, cast
 
-from planwarden.server.telemetry.settings import Observation
+from planwarden.server.telemetry.settings import TelemetrySettings
 
 PLAIN = "planwarden: %(levelname)s: %(message)s"
 MAX_CHARS = 8_000
@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def log_to_stderr(observation: Observation) -> None:
+def log_to_stderr(observation: TelemetrySettings) -> None:
     """Plain lines on stderr, unless the program has set up logging already or `[logging]` says something else."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
     if observation.log_format is None and observation.log_level is None:

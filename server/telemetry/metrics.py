@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from opentelemetry.metrics import Histogram, Meter
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Execution, SuspensionState
+from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.telemetry.attributes import Attributes
 
 OUTCOMES = (
@@ -103,7 +103,7 @@ class Metrics:
             if len(self._took) > KEPT:
                 self._took.popitem(last=False)
 
-    def count(self, execution: Execution, recorded: ev.Recorded) -> None:
+    def count(self, execution: ExecutionState, recorded: ev.Recorded) -> None:
         """Count the event; `execution` is the state after its transaction."""
         event = recorded.event
         if type(event) not in COUNTED:
@@ -151,7 +151,7 @@ def outcome_of(event: ev.Event) -> str:
             return type(event).__name__.removeprefix("Execution").lower()
 
 
-def closed_by(execution: Execution, at: float) -> list[SuspensionState]:
+def closed_by(execution: ExecutionState, at: float) -> list[SuspensionState]:
     """The questions that the execution took along, unanswered, when it ended at `at`."""
     return [
         found
@@ -178,7 +178,7 @@ def waiting_attributes(found: SuspensionState) -> dict[str, str]:
 
 
 def prompt_key(purpose: ev.Purpose, step_id: str | None) -> str:
-    """As `PromptWork.key`."""
+    """As `PromptJob.key`."""
     return f"prompt {purpose} {step_id or ''}"
 
 

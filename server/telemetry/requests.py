@@ -57,7 +57,7 @@ _KINDS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class RequestSpans:
     """Middleware, to be the outermost."""
 
     tracer: Tracer

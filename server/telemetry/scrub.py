@@ -20,7 +20,7 @@ MAX_NAME = 200
 TYPE = "exception.type"
 
 
-class Scrubbing(SpanExporter):
+class ScrubbingExporter(SpanExporter):
     """Hands spans on to another exporter."""
 
     def __init__(self, exporter: SpanExporter) -> None:

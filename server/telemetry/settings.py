@@ -48,7 +48,7 @@ class LoggingSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ExportTarget:
     """Where one signal goes."""
 
     url: str
@@ -56,11 +56,11 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class TelemetrySettings:
     """Where spans and metrics go and what lines on stderr look like."""
 
-    traces: Target | None = None
-    metrics: Target | None = None
+    traces: ExportTarget | None = None
+    metrics: ExportTarget | None = None
     problems: tuple[str, ...] = ()
     """What was asked for and is not done, for people."""
     is_demanded: bool = False
@@ -76,7 +76,7 @@ class Observation:
         return self.traces is not None or self.metrics is not None
 
 
-def observation(otel: OtelSettings, logs: LoggingSettings, environment: Mapping[str, str]) -> Observation:
+def telemetry_settings(otel: OtelSettings, logs: LoggingSettings, environment: Mapping[str, str]) -> TelemetrySettings:
     """The variables over the file, as in https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
     is_disabled = _word(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
@@ -84,7 +84,7 @@ def observation(otel: OtelSettings, logs: LoggingSettings, environment: Mapping[
     metrics = None if is_disabled else _target("metrics", otel, environment, problems)
     is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     told: Literal["text", "json"] | None = "json" if environment.get(LOG_FORMAT) == "json" else None
-    return Observation(
+    return TelemetrySettings(
         traces=traces,
         metrics=metrics,
         problems=tuple(dict.fromkeys(problems)),
@@ -96,7 +96,9 @@ def observation(otel: OtelSettings, logs: LoggingSettings, environment: Mapping[
     )
 
 
-def _target(signal: Signal, otel: OtelSettings, environment: Mapping[str, str], problems: list[str]) -> Target | None:
+def _target(
+    signal: Signal, otel: OtelSettings, environment: Mapping[str, str], problems: list[str]
+) -> ExportTarget | None:
     """Where the signal goes; None when it goes nowhere, with the reason among `problems` if that is a surprise."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
@@ -112,9 +114,9 @@ def _target(signal: Signal, otel: OtelSettings, environment: Mapping[str, str], 
     name = next((name for name in names if _word(environment, name)), None)
     protocol = otel.protocol or "http/protobuf" if name is None else _word(environment, name)
     if protocol == "grpc":
-        return Target(url=own or base or "", protocol="grpc")
+        return ExportTarget(url=own or base or "", protocol="grpc")
     if protocol == "http/protobuf":
-        return Target(url=own or f"{(base or '').rstrip('/')}/v1/{signal}")
+        return ExportTarget(url=own or f"{(base or '').rstrip('/')}/v1/{signal}")
     problems.append(f"{name}={protocol[:40]!r} is not spoken here, only http/protobuf and grpc are")
     return None
 

@@ -26,7 +26,7 @@ from opentelemetry.trace import Span, SpanKind, Tracer
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.telemetry.attributes import (
     MAX_TRACESTATE,
     W3C,
@@ -38,7 +38,7 @@ from planwarden.server.telemetry.attributes import (
     unharmed,
 )
 from planwarden.server.telemetry.metrics import OUTCOMES, asked_key, outcome_of, prompt_key
-from planwarden.server.telemetry.waits import Waits
+from planwarden.server.telemetry.waits import SuspensionSpans
 
 OPEN = 2_048
 """Executions with open spans; the oldest are given up beyond that, as after a takeover by another process."""
@@ -58,7 +58,7 @@ class _Stretch:
     """By call id, and prompts by their key."""
 
 
-class Spans:
+class ExecutionSpans:
     """Opens and ends spans as events are committed."""
 
     def __init__(self, tracer: Tracer, model: Attributes, *, record_arguments: bool) -> None:
@@ -69,7 +69,7 @@ class Spans:
         self._open: OrderedDict[str, _Stretch] = OrderedDict()
         self._starting: OrderedDict[str, Span] = OrderedDict()
         """First spans of executions that are not durable yet; those of refused ones are forgotten."""
-        self._waits = Waits(tracer)
+        self._waits = SuspensionSpans(tracer)
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
         """Open an execution's first span below whatever is current; gives what others need to go on below it."""
@@ -82,7 +82,7 @@ class Spans:
         parent, state = carrier.get("traceparent"), carrier.get("tracestate")
         return None if parent is None else (parent, state if state and len(state) <= MAX_TRACESTATE else None)
 
-    def record(self, execution: Execution, recorded: ev.Recorded, *, owned: bool) -> None:
+    def record(self, execution: ExecutionState, recorded: ev.Recorded, *, owned: bool) -> None:
         """Open and end what the event opens and ends; `execution` is the state after its transaction."""
         event, at = recorded.event, recorded.at
         answer = self._waits.record(execution, recorded)
@@ -102,7 +102,7 @@ class Spans:
             case _:
                 self._worked(execution, event, at)
 
-    def _worked(self, execution: Execution, event: ev.Event, at: float) -> None:
+    def _worked(self, execution: ExecutionState, event: ev.Event, at: float) -> None:
         match event:
             case ev.ToolCallIntended():
                 self._call(execution, event.call_id, at)
@@ -119,7 +119,7 @@ class Spans:
             case _:
                 pass
 
-    def _created(self, execution: Execution, at: float) -> None:
+    def _created(self, execution: ExecutionState, at: float) -> None:
         first = self._starting.pop(execution.execution_id, None)
         if first is not None:
             self._keep(execution.execution_id, _Stretch(first))
@@ -127,7 +127,7 @@ class Spans:
         if execution.plan is None:
             stretch.plan = self._child(stretch.span, "plan planwarden", _PLAN, at)
 
-    def job(self, execution: Execution, key: str, prompt: Prompt | None, at: float) -> Span:
+    def job(self, execution: ExecutionState, key: str, prompt: Prompt | None, at: float) -> Span:
         """The span of a call or prompt that is being performed, opened now unless its event opened it."""
         stretch = self._stretch(execution, at)
         if prompt is None:
@@ -167,7 +167,7 @@ class Spans:
                     span.set_attribute("planwarden.interrupted", True)
                     span.end()
 
-    def _stretch(self, execution: Execution, at: float) -> _Stretch:
+    def _stretch(self, execution: ExecutionState, at: float) -> _Stretch:
         found = self._open.get(execution.execution_id)
         if found is None:
             at, links = self._waits.take(execution.execution_id, at)
@@ -185,14 +185,14 @@ class Spans:
         above = trace.set_span_in_context(parent, Context())
         return self._tracer.start_span(name, above, kind, attributes, start_time=ns(at))
 
-    def _step(self, execution: Execution, step_id: str, at: float) -> Span:
+    def _step(self, execution: ExecutionState, step_id: str, at: float) -> Span:
         stretch = self._stretch(execution, at)
         if step_id not in stretch.steps:
             about: Attributes = {"planwarden.step.id": step_id}
             stretch.steps[step_id] = self._child(stretch.span, f"planwarden.step {step_id}", about, at)
         return stretch.steps[step_id]
 
-    def _call(self, execution: Execution, call_id: str, at: float) -> Span:
+    def _call(self, execution: ExecutionState, call_id: str, at: float) -> Span:
         stretch = self._stretch(execution, at)
         found = stretch.jobs.get(call_id)
         if found is None:
@@ -211,7 +211,7 @@ class Spans:
             stretch.jobs[call_id] = found
         return found
 
-    def _recover(self, execution: Execution, call_id: str, at: float) -> None:
+    def _recover(self, execution: ExecutionState, call_id: str, at: float) -> None:
         """A call that another process began and did not survive: its span is as long as the log knows."""
         call = execution.call(call_id)
         if call_id not in self._stretch(execution, at).jobs and call.intended_at is not None:
@@ -219,13 +219,13 @@ class Spans:
             self._step(execution, call.step_id, at)
             self._call(execution, call_id, call.intended_at).set_attribute("planwarden.tool.recovered", True)
 
-    def _job_ended(self, execution: Execution, key: str, error: str | None, at: float) -> None:
+    def _job_ended(self, execution: ExecutionState, key: str, error: str | None, at: float) -> None:
         stretch = self._open.get(execution.execution_id)
         found = stretch.jobs.pop(key, None) if stretch else None
         if found is not None:
             end(found, error, at)
 
-    def _replied(self, execution: Execution, event: ev.ModelReplied | ev.ModelFailed, at: float) -> None:
+    def _replied(self, execution: ExecutionState, event: ev.ModelReplied | ev.ModelFailed, at: float) -> None:
         stretch = self._open.get(execution.execution_id)
         key = prompt_key(event.purpose, event.step_id)
         found = stretch.jobs.get(key) if stretch else None
@@ -234,14 +234,14 @@ class Spans:
             found.set_attribute("gen_ai.usage.output_tokens", event.output_tokens)
             self._job_ended(execution, key, event.code if isinstance(event, ev.ModelFailed) else None, at)
 
-    def _planned(self, execution: Execution) -> None:
+    def _planned(self, execution: ExecutionState) -> None:
         stretch = self._open.get(execution.execution_id)
         if stretch is not None and stretch.plan is not None and execution.plan is not None:
             stretch.plan.set_attribute("planwarden.plan.steps", len(execution.plan.steps))
             stretch.plan.end(ns(execution.updated_at))
             stretch.plan = None
 
-    def _asked(self, execution: Execution, question: ev.Question, at: float) -> None:
+    def _asked(self, execution: ExecutionState, question: ev.Question, at: float) -> None:
         """The call or prompt that asked is over; what it asked gets a span of its own once it is answered."""
         if question.call_id is not None:
             self._job_ended(execution, question.call_id, None, at)
@@ -258,7 +258,7 @@ class Spans:
 
     def _step_moved(
         self,
-        execution: Execution,
+        execution: ExecutionState,
         event: ev.StepStarted | ev.StepCompleted | ev.StepFailed | ev.StepRejected,
         at: float,
     ) -> None:
@@ -276,12 +276,12 @@ class Spans:
         del self._stretch(execution, at).steps[event.step_id]
         end(span, event.code if isinstance(event, ev.StepFailed) else None, at)
 
-    def _finished(self, execution: Execution, event: ev.Event, at: float) -> None:
+    def _finished(self, execution: ExecutionState, event: ev.Event, at: float) -> None:
         error = event.code if isinstance(event, ev.ExecutionFailed) else None
         self._stretch(execution, at)
         self._over(execution, outcome_of(event), error, at)
 
-    def _over(self, execution: Execution, status: str, error: str | None, at: float) -> None:
+    def _over(self, execution: ExecutionState, status: str, error: str | None, at: float) -> None:
         stretch = self._open.pop(execution.execution_id, None)
         if stretch is None:
             return

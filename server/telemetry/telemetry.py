@@ -20,19 +20,19 @@ from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Store
 from planwarden.server.telemetry.attributes import SCHEMA, current, model_attributes, unharmed
 from planwarden.server.telemetry.exchanges import exchanging
 from planwarden.server.telemetry.metrics import Metrics
 from planwarden.server.telemetry.questions import OpenQuestions
-from planwarden.server.telemetry.settings import Observation
-from planwarden.server.telemetry.spans import Spans
-from planwarden.tools.downstream.exchange import Ended, Exchange
+from planwarden.server.telemetry.settings import TelemetrySettings
+from planwarden.server.telemetry.spans import ExecutionSpans
+from planwarden.tools.downstream.exchange import Ended, ObservedRequest
 
 if TYPE_CHECKING:
     # Importing the SDK of MCP takes up to a second, which a program that serves nothing need not spend.
-    from planwarden.server.telemetry.requests import Requests
+    from planwarden.server.telemetry.requests import RequestSpans
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Telemetry:
         number, about = version("planwarden"), model_attributes(model)
         self._tracer = self.tracer_provider.get_tracer("planwarden", number, SCHEMA)
         self._meter = self.meter_provider.get_meter("planwarden", number, SCHEMA)
-        self._spans = Spans(self._tracer, about, record_arguments=record_arguments)
+        self._spans = ExecutionSpans(self._tracer, about, record_arguments=record_arguments)
         self._metrics = Metrics(self._meter, about)
         self._shutdown = shutdown
 
@@ -67,7 +67,7 @@ class Telemetry:
             return self._spans.starting(execution_id, thread_id)
         return None
 
-    def committed(self, execution: Execution, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
+    def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         for entry in recorded:
             # Each on its own: a metric that fails must not leave a span open. Not `unharmed`, this is the busiest place.
             try:
@@ -80,7 +80,7 @@ class Telemetry:
                 logger.exception("event %s of execution %s was not traced", entry.sequence, execution.execution_id)
 
     @contextmanager
-    def performing(self, execution: Execution, key: str, prompt: Prompt | None, at: float) -> Generator[None]:
+    def performing(self, execution: ExecutionState, key: str, prompt: Prompt | None, at: float) -> Generator[None]:
         span = INVALID_SPAN
         with unharmed("%s of execution %s was not observed", key, execution.execution_id):
             span = self._spans.job(execution, key, prompt, at)
@@ -88,13 +88,13 @@ class Telemetry:
         with timed, current(span):
             yield
 
-    def requests(self, names: Mapping[str, Container[str]]) -> "Requests":
+    def requests(self, names: Mapping[str, Container[str]]) -> "RequestSpans":
         """Middleware for an MCP server; `names` are those of its tools and prompts, by the method that uses them."""
-        from planwarden.server.telemetry.requests import Requests
+        from planwarden.server.telemetry.requests import RequestSpans
 
-        return Requests(self._tracer, self._metrics.served, names)
+        return RequestSpans(self._tracer, self._metrics.served, names)
 
-    def exchanging(self, exchange: Exchange) -> AbstractContextManager[Ended]:
+    def exchanging(self, exchange: ObservedRequest) -> AbstractContextManager[Ended]:
         """Entered while a downstream server is asked."""
         return exchanging(self._metrics.sent, exchange)
 
@@ -123,7 +123,7 @@ class Telemetry:
                 self._shutdown()
 
 
-def exported(observation: Observation, model: str, *, whole_process: bool) -> Telemetry:
+def exported(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
     """Telemetry that is sent where the settings say.
 
     With `whole_process` the providers become the process's own, so that the MCP SDK's spans go the same way. Providers

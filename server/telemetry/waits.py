@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, Span, Tracer
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Execution, SuspensionState
+from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.telemetry.attributes import Attributes, ns, stored_context
 from planwarden.server.telemetry.metrics import OUTCOMES, closed_by, waiting_attributes
 
@@ -19,14 +19,14 @@ KEPT = 2_048
 """Answers whose execution has not gone on yet; the oldest are forgotten beyond that."""
 
 
-class Waits:
+class SuspensionSpans:
     """Makes the spans of questions, and remembers what an execution that waited was answered by."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._answers: OrderedDict[str, tuple[float, tuple[Link, ...]]] = OrderedDict()
 
-    def record(self, execution: Execution, recorded: ev.Recorded) -> Span | None:
+    def record(self, execution: ExecutionState, recorded: ev.Recorded) -> Span | None:
         """The span of the question that the event answers, if it does; closes the others that it ends."""
         event, at = recorded.event, recorded.at
         match event:
@@ -55,7 +55,7 @@ class Waits:
         """When the execution's next stretch begins, `at` unless it was answered here, and what it links to."""
         return self._answers.pop(execution_id, (at, ()))
 
-    def _span(self, execution: Execution, found: SuspensionState, revision: int, outcome: str, at: float) -> Span:
+    def _span(self, execution: ExecutionState, found: SuspensionState, revision: int, outcome: str, at: float) -> Span:
         question = found.question
         about: Attributes = {
             **waiting_attributes(found),

@@ -25,19 +25,19 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.failures import FailedTokens
-from planwarden.server.auth.network import Names, NamesCheck, check_access, check_network, in_url
+from planwarden.server.auth.network import AllowedNames, AllowedNamesMiddleware, check_access, check_network, in_url
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.inbox.address import BASE, joined
 from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.launcher import announced
+from planwarden.server.inbox.launcher import announce_inbox
 from planwarden.server.inbox.serving import until_cancelled
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.mcp.lazy_service import Opening
 from planwarden.server.mcp.server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.logs import log_to_stderr
-from planwarden.storage.ports.tokens import HasTokens, Tokens
+from planwarden.storage.ports.tokens import HasTokens, TokenStore
 
 PATH = "/mcp"
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -72,12 +72,12 @@ async def serve_http(
         async with (
             warden,
             _authentication(warden, host, taken) as auth,
-            announced(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{BASE}"),
+            announce_inbox(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{BASE}"),
         ):
-            names = Names.of(settings.http, host, taken)
+            names = AllowedNames.of(settings.http, host, taken)
             server = build_server(_opened(warden), settings.home, auth=auth, observer=warden.observer)
             app = http_app(server, names, clock=warden.service.engine.store.clock)
-            site = Site(
+            site = InboxSite(
                 service=lambda: warden.service,
                 home=settings.home,
                 passphrase_file=settings.passphrase_file,
@@ -88,7 +88,7 @@ async def serve_http(
             await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams)
 
 
-def http_app(server: PlanwardenServer, names: Names, *, clock: Clock) -> Starlette:
+def http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
     """The server as an ASGI application that answers only to its own names."""
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
@@ -98,7 +98,7 @@ def http_app(server: PlanwardenServer, names: Names, *, clock: Clock) -> Starlet
     )
     # The one that is added last sees a request first.
     app.add_middleware(FailedTokens, clock=clock, path=PATH)
-    app.add_middleware(NamesCheck, names=names)
+    app.add_middleware(AllowedNamesMiddleware, names=names)
     return app
 
 
@@ -126,7 +126,7 @@ async def _authentication(warden: Warden, host: str, port: int) -> AsyncGenerato
 
 
 def _with_issuer(
-    settings: HttpSettings, resource: str, tokens: Tokens, clock: Clock, client: httpx2.AsyncClient
+    settings: HttpSettings, resource: str, tokens: TokenStore, clock: Clock, client: httpx2.AsyncClient
 ) -> TokenVerifier:
     try:
         from planwarden.server.auth.oauth import IssuerCheck

@@ -41,8 +41,8 @@ async def serve_stdio(settings: Settings) -> None:
                 with _without_collector():
                     await stack.enter_async_context(warden)
                     # Like what the warden imports when it opens, nothing that a first answer needs.
-                    from planwarden.server.inbox.launcher import with_door
-                async with with_door(settings, warden.service):
+                    from planwarden.server.inbox.launcher import with_launcher
+                async with with_launcher(settings, warden.service):
                     yield warden.service
 
         server = build_server(opening, settings.home, observer=warden.observer)

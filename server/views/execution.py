@@ -15,7 +15,7 @@ from planwarden.agent.approval.questions import RECONCILE_FORM
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import PLAN_SCHEMA, STEP_SCHEMA, TEXT_SCHEMA, summary
 from planwarden.agent.core.state import Call, StepState, SuspensionState
-from planwarden.agent.core.state import Execution as State
+from planwarden.agent.core.state import ExecutionState as State
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Toolbox
 
@@ -115,7 +115,7 @@ class ToolView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Covered:
+class CoveredCallView:
     """A later call that a confirmation decides together with itself."""
 
     step_id: str
@@ -166,7 +166,7 @@ class Suspension:
     """For the caller: full definitions, just in time."""
     answer_schema: dict[str, JsonValue] | None
     """JSON Schema of `content`, or null where yes or no is enough."""
-    confirms: tuple[Covered, ...]
+    confirms: tuple[CoveredCallView, ...]
     """Later calls that the same decision covers, exactly as they will run."""
     how_to_answer: HowToAnswer
     """Where a person decides."""
@@ -373,7 +373,7 @@ def suspension_view(state: State, found: SuspensionState, tools: Toolbox, *, inb
         tools=tuple(tool_view(definition) for definition in offered if definition is not None),
         answer_schema=_answer_schema(question),
         confirms=tuple(
-            Covered(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
+            CoveredCallView(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
             for covered in question.covers
         ),
         how_to_answer=HowToAnswer()

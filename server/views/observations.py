@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.views.execution import Observation
 
 _MAX_TEXT = 2_000
@@ -19,7 +19,7 @@ _ABOUT_A_QUESTION = (
 )
 
 
-def observations(recorded: Iterable[ev.Recorded], execution: Execution) -> Iterator[Observation]:
+def observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:
     """The public events in order; a failed validation that leads to an enforcement prompt is two observations."""
     for entry in recorded:
         shown = _observation(entry.event)

@@ -3,29 +3,29 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from planwarden.agent.core.audit import Entry
-from planwarden.storage.ports.keys import OPEN_NONCES, Key, KeyUse, Nonce, counts
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.storage.ports.keys import OPEN_NONCES, KeyUse, SigningKey, SigningNonce, counts
 
 
 class MemoryKeys:
-    """Implements `Keys` for one process."""
+    """Implements `KeyStore` for one process."""
 
-    def __init__(self, audit: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
+    def __init__(self, audit: Callable[[Sequence[AuditEntry]], Awaitable[None]]) -> None:
         self._audit = audit
-        self._keys: dict[str, Key] = {}
-        self._nonces: dict[str, Nonce] = {}
+        self._keys: dict[str, SigningKey] = {}
+        self._nonces: dict[str, SigningNonce] = {}
 
-    async def add_nonce(self, nonce: Nonce, now: float) -> None:
+    async def add_nonce(self, nonce: SigningNonce, now: float) -> None:
         self._nonces = {key: known for key, known in self._nonces.items() if known.expires_at > now}
         self._nonces[nonce.nonce] = nonce
         for old in [key for key, known in self._nonces.items() if known.session == nonce.session][:-OPEN_NONCES]:
             del self._nonces[old]
 
-    async def take_nonce(self, nonce: str, now: float) -> Nonce | None:
+    async def take_nonce(self, nonce: str, now: float) -> SigningNonce | None:
         found = self._nonces.pop(nonce, None)
         return found if found is not None and found.expires_at > now else None
 
-    async def add_key(self, key: Key, by: KeyUse | None, entry: Entry) -> bool:
+    async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
         if key.key_id in self._keys:
             return False
         if by is None and any(self._open_of(key.principal)):
@@ -36,13 +36,13 @@ class MemoryKeys:
         await self._audit((entry,))
         return True
 
-    async def use_key(self, use: KeyUse, entry: Entry) -> bool:
+    async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
         if not self._count(use):
             return False
         await self._audit((entry,))
         return True
 
-    async def revoke_key(self, key_id: str, at: float, entry: Entry, *, spares_last: bool = False) -> bool:
+    async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
         found = self._keys.get(key_id)
         if found is None or found.revoked_at is not None:
             return False
@@ -52,10 +52,10 @@ class MemoryKeys:
         await self._audit((entry,))
         return True
 
-    async def keys(self, principal: str | None = None) -> tuple[Key, ...]:
+    async def keys(self, principal: str | None = None) -> tuple[SigningKey, ...]:
         return tuple(key for key in self._keys.values() if principal in (None, key.principal))
 
-    def _open_of(self, principal: str) -> list[Key]:
+    def _open_of(self, principal: str) -> list[SigningKey]:
         return [key for key in self._keys.values() if key.principal == principal and key.revoked_at is None]
 
     def _count(self, use: KeyUse) -> bool:

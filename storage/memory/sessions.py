@@ -3,21 +3,21 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from planwarden.agent.core.audit import Entry
-from planwarden.storage.ports.sessions import KEPT_S, Code, Session
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.storage.ports.sessions import KEPT_S, InboxSession, PairingCode
 
 
 class MemorySessions:
-    """Implements `Sessions` for one process."""
+    """Implements `SessionStore` for one process."""
 
-    def __init__(self, audit: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
+    def __init__(self, audit: Callable[[Sequence[AuditEntry]], Awaitable[None]]) -> None:
         self._audit = audit
-        self._codes: dict[str, Code] = {}
-        self._sessions: dict[str, Session] = {}
+        self._codes: dict[str, PairingCode] = {}
+        self._sessions: dict[str, InboxSession] = {}
         self._refusals: list[float] = []
         self._inboxes: dict[str, tuple[float, str]] = {}
 
-    async def add_codes(self, codes: Sequence[Code], entry: Entry) -> None:
+    async def add_codes(self, codes: Sequence[PairingCode], entry: AuditEntry) -> None:
         await self._audit((entry,))
         for code in codes:
             oldest = code.created_at - KEPT_S
@@ -25,11 +25,11 @@ class MemorySessions:
             self._sessions = {key: known for key, known in self._sessions.items() if known.expires_at > oldest}
             self._codes[code.hash] = code
 
-    async def code(self, code_hash: str, now: float) -> Code | None:
+    async def code(self, code_hash: str, now: float) -> PairingCode | None:
         found = self._codes.get(code_hash)
         return found if found is not None and found.expires_at > now else None
 
-    async def redeem(self, code_hash: str, session: Session, entry: Entry) -> bool:
+    async def redeem(self, code_hash: str, session: InboxSession, entry: AuditEntry) -> bool:
         found = await self.code(code_hash, session.created_at)
         if found is None:
             return False
@@ -38,7 +38,7 @@ class MemorySessions:
         self._sessions[session.hash] = session
         return True
 
-    async def spoil(self, code_hash: str, limit: int, now: float, entry: Entry) -> None:
+    async def record_failed_attempt(self, code_hash: str, limit: int, now: float, entry: AuditEntry) -> None:
         found = await self.code(code_hash, now)
         if found is None:
             return
@@ -53,25 +53,25 @@ class MemorySessions:
     def _void(self, pairing: str) -> None:
         self._codes = {key: known for key, known in self._codes.items() if known.pairing != pairing}
 
-    async def refuse(self, at: float, since: float, entry: Entry) -> None:
+    async def refuse(self, at: float, since: float, entry: AuditEntry) -> None:
         await self._audit((entry,))
         self._refusals = [*(known for known in self._refusals if known > since), at]
 
     async def refusals(self, since: float) -> int:
         return sum(known > since for known in self._refusals)
 
-    async def session(self, session_hash: str, now: float) -> Session | None:
+    async def session(self, session_hash: str, now: float) -> InboxSession | None:
         found = self._sessions.get(session_hash)
         return found if found is not None and found.expires_at > now else None
 
-    async def end(self, session_hash: str, now: float, entry: Entry) -> bool:
+    async def end(self, session_hash: str, now: float, entry: AuditEntry) -> bool:
         found = await self.session(session_hash, now)
         if found is not None:
             await self._audit((entry,))
             del self._sessions[session_hash]
         return found is not None
 
-    async def end_all(self, now: float, entry: Entry) -> int:
+    async def end_all(self, now: float, entry: AuditEntry) -> int:
         await self._audit((entry,))
         open_sessions = sum(known.expires_at > now for known in self._sessions.values())
         self._sessions.clear()

@@ -15,19 +15,27 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditRow, Entry, chained
-from planwarden.agent.core.audit import entries as audited
+from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditEntry, AuditRow, chained
+from planwarden.agent.core.audit import audit_entries as audited
 from planwarden.agent.core.state import FINISHED
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, Page, SuspensionRow
+from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, SuspensionRow, SuspensionRowPage
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.memory.keys import MemoryKeys
-from planwarden.storage.memory.notifications import MemoryNotices
+from planwarden.storage.memory.notifications import MemoryNotifications
 from planwarden.storage.memory.sessions import MemorySessions
 from planwarden.storage.memory.tokens import MemoryTokens
-from planwarden.storage.ports.keys import Keys
-from planwarden.storage.ports.sessions import Sessions
-from planwarden.storage.projection import Answered, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
+from planwarden.storage.ports.keys import KeyStore
+from planwarden.storage.ports.sessions import SessionStore
+from planwarden.storage.projection import (
+    GrantUsed,
+    SuspensionClosed,
+    SuspensionOpened,
+    SuspensionRowReminded,
+    SuspensionRowRevised,
+    grant_uses,
+    projection,
+)
 
 
 @dataclass(slots=True)
@@ -47,7 +55,9 @@ class MemoryStore:
         self._suspensions: dict[str, SuspensionRow] = {}
         self._grants: dict[str, Grant] = {}
         self._audit: list[AuditRow] = []
-        self._notices = MemoryNotices(self._clock, lambda entries: self._add_entries(entries, self._clock.now(), ""))
+        self._notifications = MemoryNotifications(
+            self._clock, lambda entries: self._add_entries(entries, self._clock.now(), "")
+        )
         self._changes = 0
         self._tokens = MemoryTokens()
         self._sessions = MemorySessions(self.audit)
@@ -62,15 +72,15 @@ class MemoryStore:
         return self._tokens
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> SessionStore:
         return self._sessions
 
     @property
-    def notices(self) -> MemoryNotices:
-        return self._notices
+    def notifications(self) -> MemoryNotifications:
+        return self._notifications
 
     @property
-    def signing_keys(self) -> Keys:
+    def signing_keys(self) -> KeyStore:
         return self._keys
 
     async def append(self, append: Append) -> Lease | None:
@@ -93,7 +103,7 @@ class MemoryStore:
         entries = tuple(audited(append.recorded, append.execution, append.policy))
         if entries:
             self._add_entries(entries, append.recorded[0].at, append.policy)
-        self._notices.add(append.notices)
+        self._notifications.add(append.notifications)
         self._changes += 1
         return held
 
@@ -156,7 +166,7 @@ class MemoryStore:
         execution = append.execution
         principal = self._rows[execution.execution_id].header.principal
         for change in projection(append):
-            if isinstance(change, Opened | Revised):
+            if isinstance(change, SuspensionOpened | SuspensionRowRevised):
                 question = change.question
                 known = self._suspensions.get(question.suspension_id)
                 self._suspensions[question.suspension_id] = SuspensionRow(
@@ -171,10 +181,10 @@ class MemoryStore:
                     expires_at=question.expires_at,
                     alarm_at=change.alarm_at,
                 )
-            elif isinstance(change, Reminded):
+            elif isinstance(change, SuspensionRowReminded):
                 row = self._suspensions[change.suspension_id]
                 self._suspensions[change.suspension_id] = replace(row, alarm_at=change.alarm_at)
-            elif isinstance(change, Answered):
+            elif isinstance(change, SuspensionClosed):
                 row = self._suspensions[change.suspension_id]
                 self._suspensions[change.suspension_id] = replace(row, status=change.status)
             elif isinstance(change, GrantUsed):
@@ -215,7 +225,7 @@ class MemoryStore:
         addressee: ev.Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> SuspensionRowPage:
         found = [
             row
             for row in self._suspensions.values()
@@ -235,9 +245,9 @@ class MemoryStore:
             start = next((i for i, row in enumerate(found) if ids.index(row.suspension_id) > position), len(found))
         page = found[start : start + limit]
         more = start + limit < len(found)
-        return Page(tuple(page), len(found), page[-1].suspension_id if more else None)
+        return SuspensionRowPage(tuple(page), len(found), page[-1].suspension_id if more else None)
 
-    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         found = [row for row in self._suspensions.values() if row.status != "pending" and row.addressee == "human"]
         found.reverse()
         if cursor is not None:
@@ -246,7 +256,7 @@ class MemoryStore:
                 raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
             found = [row for row in found if ids.index(row.suspension_id) < ids.index(cursor)]
         page = tuple(found[:limit])
-        return Page(page, len(page), page[-1].suspension_id if len(found) > limit else None)
+        return SuspensionRowPage(page, len(page), page[-1].suspension_id if len(found) > limit else None)
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         now = self._clock.now()
@@ -309,11 +319,11 @@ class MemoryStore:
         }
         return len(old)
 
-    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+    async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
         self._grants[grant.grant_id] = grant
         await self.audit((entry,))
 
-    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+    async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
         grant = self._grants.get(grant_id)
         if grant is None or grant.revoked_at is not None:
             return False
@@ -326,14 +336,14 @@ class MemoryStore:
         found = [grant for grant in self._grants.values() if not only_open or is_open(grant, now)]
         return tuple(found[::-1][:limit])
 
-    async def audit(self, entries: Sequence[Entry]) -> None:
+    async def audit(self, entries: Sequence[AuditEntry]) -> None:
         self._add_entries(entries, self._clock.now(), "")
         self._changes += 1
 
-    def _add_entries(self, entries: Sequence[Entry], at: float, policy: str) -> None:
+    def _add_entries(self, entries: Sequence[AuditEntry], at: float, policy: str) -> None:
         known = [row.entry.facts.get("digest") for row in self._audit if row.entry.kind == "policy"]
         if policy and (not known or known[-1] != policy):
-            entries = (Entry(kind="policy", facts={"digest": policy}), *entries)
+            entries = (AuditEntry(kind="policy", facts={"digest": policy}), *entries)
         for entry in entries:
             sequence = len(self._audit) + 1
             before = self._audit[-1].hash if self._audit else GENESIS

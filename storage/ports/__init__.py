@@ -1,0 +1,1 @@
+"""What a store keeps beside executions, one protocol a module: tokens, sessions, notifications, keys."""

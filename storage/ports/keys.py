@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 
 OPEN_NONCES = 10
@@ -19,7 +19,7 @@ Purpose = Literal["sign", "add"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class SigningKey:
     """The public half of a person's key."""
 
     key_id: str
@@ -41,7 +41,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nonce:
+class SigningNonce:
     """What a challenge was made from, and what for."""
 
     nonce: str
@@ -68,7 +68,7 @@ class KeyUse:
     at: float
 
 
-class Keys(Protocol):
+class KeyStore(Protocol):
     """Keys and nonces of one home.
 
     Laws:
@@ -80,46 +80,46 @@ class Keys(Protocol):
     * Acknowledged means committed.
     """
 
-    async def add_nonce(self, nonce: Nonce, now: float) -> None:
+    async def add_nonce(self, nonce: SigningNonce, now: float) -> None:
         """Keep a nonce; expired ones go, and of its session all but the newest `OPEN_NONCES`."""
         ...
 
-    async def take_nonce(self, nonce: str, now: float) -> Nonce | None:
+    async def take_nonce(self, nonce: str, now: float) -> SigningNonce | None:
         """The nonce, once."""
         ...
 
-    async def add_key(self, key: Key, by: KeyUse | None, entry: Entry) -> bool:
+    async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
         """Add a key; False when it is known already, or when `by` does not allow it."""
         ...
 
-    async def use_key(self, use: KeyUse, entry: Entry) -> bool:
+    async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
         """Count a signature; False when it does not count."""
         ...
 
-    async def revoke_key(self, key_id: str, at: float, entry: Entry, *, spares_last: bool = False) -> bool:
+    async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
         """End a key; False when there is none or it ended before, with `spares_last` also when its principal has no other."""
         ...
 
-    async def keys(self, principal: str | None = None) -> tuple[Key, ...]:
+    async def keys(self, principal: str | None = None) -> tuple[SigningKey, ...]:
         """Of one principal or of all, revoked ones included, oldest first."""
         ...
 
 
 @runtime_checkable
-class KeepsKeys(Protocol):
+class HasKeys(Protocol):
     """A store that keeps keys too."""
 
     @property
-    def signing_keys(self) -> Keys: ...
+    def signing_keys(self) -> KeyStore: ...
 
 
-def keys_of(store: Store) -> Keys:
+def keys_of(store: Store) -> KeyStore:
     """The keys beside the store's executions.
 
     Raises:
         UsageError: this store keeps none, so nothing can be signed.
     """
-    if not isinstance(store, KeepsKeys):
+    if not isinstance(store, HasKeys):
         raise UsageError(f"{type(store).__name__} keeps no keys, so nothing can be signed")
     return store.signing_keys
 

@@ -1,4 +1,4 @@
-"""Notices that wait to be delivered, as the port that every store implements beside its executions.
+"""Notifications that wait to be delivered, as the port that every store implements beside its executions.
 
 They are written by `Store.append`, in the transaction of what they tell; here they are claimed, delivered and given up.
 Times are Unix seconds by the store's clock.
@@ -7,17 +7,17 @@ Times are Unix seconds by the store's clock.
 from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable
 
-from planwarden.agent.core.audit import Entry
-from planwarden.agent.core.notifications import Notice
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.notifications import Notification
 
 MAX_WAITING = 10_000
 """Of all channels together. Above that the oldest go, because the newest are the ones that somebody can still act on."""
 
 
-class Notices(Protocol):
+class NotificationQueue(Protocol):
     """Laws:
 
-    * Of racing claims one gets a notice; until its lease is over nobody else does.
+    * Of racing claims one gets a notification; until its lease is over nobody else does.
     * `postpone` and `give_up` change nothing for a claim that is no longer the newest.
     * What is not delivered any more stands in the audit (`notice_failed`), written in the same transaction.
     """
@@ -26,19 +26,19 @@ class Notices(Protocol):
         """Whether there is something to claim; costs no write."""
         ...
 
-    async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notice, ...]:
-        """Due notices, oldest first, with the number of this attempt; nobody else gets them for `lease_s`."""
+    async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
+        """Due notifications, oldest first, with the number of this attempt; nobody else gets them for `lease_s`."""
         ...
 
-    async def delivered(self, notice_id: str) -> None:
+    async def delivered(self, notification_id: str) -> None:
         """It was delivered, by whatever claim; it is gone."""
         ...
 
-    async def postpone(self, notice: Notice, until: float) -> bool:
+    async def postpone(self, notification: Notification, until: float) -> bool:
         """Not to be claimed before `until`."""
         ...
 
-    async def give_up(self, notice: Notice, reason: str) -> bool:
+    async def give_up(self, notification: Notification, reason: str) -> bool:
         """It is gone, and the audit says why."""
         ...
 
@@ -52,28 +52,28 @@ class Notices(Protocol):
 
 
 @runtime_checkable
-class KeepsNotices(Protocol):
-    """A store from which notices can be delivered."""
+class HasNotifications(Protocol):
+    """A store from which notifications can be delivered."""
 
     @property
-    def notices(self) -> Notices: ...
+    def notifications(self) -> NotificationQueue: ...
 
 
-TOO_MANY = f"more than {MAX_WAITING} notices were waiting"
+TOO_MANY = f"more than {MAX_WAITING} notifications were waiting"
 NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed or lacks its secret"
 
 
-def failure(notice: Notice, reason: str) -> Entry:
-    """The row of the audit for a notice that will not be delivered. `reason` holds nothing from outside."""
-    return Entry(
+def failure(notification: Notification, reason: str) -> AuditEntry:
+    """The row of the audit for a notification that will not be delivered. `reason` holds nothing from outside."""
+    return AuditEntry(
         kind="notice_failed",
-        execution_id=notice.execution_id,
-        suspension_id=notice.suspension_id,
+        execution_id=notification.execution_id,
+        suspension_id=notification.suspension_id,
         facts={
-            "channel": notice.channel,
-            "event": notice.kind,
-            "notice": notice.notice_id,
-            "attempts": notice.attempts,
+            "channel": notification.channel,
+            "event": notification.kind,
+            "notification": notification.notification_id,
+            "attempts": notification.attempts,
             "reason": reason,
         },
     )

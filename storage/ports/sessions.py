@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 
 KEPT_S = 30 * 24 * 3600.0
@@ -19,7 +19,7 @@ NAMED_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class PairingCode:
     """A one-time code, by its hash."""
 
     hash: str
@@ -36,7 +36,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class InboxSession:
     """A browser that was let in, by the hash of its cookie."""
 
     hash: str
@@ -45,7 +45,7 @@ class Session:
     expires_at: float
 
 
-class Sessions(Protocol):
+class SessionStore(Protocol):
     """Codes, sessions, refusals and running inboxes of one home.
 
     Laws:
@@ -55,23 +55,23 @@ class Sessions(Protocol):
     * Acknowledged means committed.
     """
 
-    async def add_codes(self, codes: Sequence[Code], entry: Entry) -> None:
+    async def add_codes(self, codes: Sequence[PairingCode], entry: AuditEntry) -> None:
         """Keep new codes; rows that expired `KEPT_S` ago go."""
         ...
 
-    async def code(self, code_hash: str, now: float) -> Code | None:
+    async def code(self, code_hash: str, now: float) -> PairingCode | None:
         """The code if it can still be used."""
         ...
 
-    async def redeem(self, code_hash: str, session: Session, entry: Entry) -> bool:
+    async def redeem(self, code_hash: str, session: InboxSession, entry: AuditEntry) -> bool:
         """Use the code up and open the session in one transaction; False when the code can no longer be used."""
         ...
 
-    async def spoil(self, code_hash: str, limit: int, now: float, entry: Entry) -> None:
+    async def record_failed_attempt(self, code_hash: str, limit: int, now: float, entry: AuditEntry) -> None:
         """Count a wrong passphrase; with the `limit`-th one every code of the pairing is void."""
         ...
 
-    async def refuse(self, at: float, since: float, entry: Entry) -> None:
+    async def refuse(self, at: float, since: float, entry: AuditEntry) -> None:
         """Count a wrong code; older refusals than `since` are forgotten."""
         ...
 
@@ -79,15 +79,15 @@ class Sessions(Protocol):
         """How many wrong codes there were since then."""
         ...
 
-    async def session(self, session_hash: str, now: float) -> Session | None:
+    async def session(self, session_hash: str, now: float) -> InboxSession | None:
         """The session if it is still open."""
         ...
 
-    async def end(self, session_hash: str, now: float, entry: Entry) -> bool:
+    async def end(self, session_hash: str, now: float, entry: AuditEntry) -> bool:
         """End one session; False when it was not open."""
         ...
 
-    async def end_all(self, now: float, entry: Entry) -> int:
+    async def end_all(self, now: float, entry: AuditEntry) -> int:
         """End every open session and void every unused code; gives the number of sessions."""
         ...
 
@@ -103,19 +103,19 @@ class Sessions(Protocol):
 
 
 @runtime_checkable
-class KeepsSessions(Protocol):
+class HasSessions(Protocol):
     """A store that keeps sessions too."""
 
     @property
-    def sessions(self) -> Sessions: ...
+    def sessions(self) -> SessionStore: ...
 
 
-def sessions_of(store: Store) -> Sessions:
+def sessions_of(store: Store) -> SessionStore:
     """The sessions beside the store's executions.
 
     Raises:
         UsageError: this store keeps none, so there can be no inbox.
     """
-    if not isinstance(store, KeepsSessions):
+    if not isinstance(store, HasSessions):
         raise UsageError(f"{type(store).__name__} keeps no sessions, so it cannot have an inbox")
     return store.sessions

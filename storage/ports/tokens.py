@@ -27,7 +27,7 @@ class TokenRow:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-class Tokens(Protocol):
+class TokenStore(Protocol):
     """Laws: what returned is durable; a hash finds the row it was added with; a revoked row stays and stays revoked."""
 
     async def add(self, row: TokenRow, secret_hash: str) -> None:
@@ -50,7 +50,7 @@ class HasTokens(Protocol):
     """A store that keeps tokens beside its executions."""
 
     @property
-    def tokens(self) -> Tokens: ...
+    def tokens(self) -> TokenStore: ...
 
 
 def token_taken(row: TokenRow) -> StoreError:

@@ -8,13 +8,13 @@ from pydantic import JsonValue, TypeAdapter
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import GENESIS, AuditRow, Entry, chained
+from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, chained
 from planwarden.storage.sqlite.statements import SQL
 
 _FACTS = TypeAdapter(dict[str, JsonValue])
 
 
-def add_entries(connection: sqlite3.Connection, entries: Iterable[Entry], at: float, policy: str = "") -> None:
+def add_entries(connection: sqlite3.Connection, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
     """Append to the chain inside the caller's transaction; a policy that is not yet in it goes first."""
     found = connection.execute(SQL["last_audit"]).fetchone()
     sequence, before, known = (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
@@ -27,10 +27,10 @@ def add_entries(connection: sqlite3.Connection, entries: Iterable[Entry], at: fl
     connection.executemany(SQL["add_audit"], rows)
 
 
-def _policy_entries(known: object, policy: str) -> Iterable[Entry]:
+def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
     """The row that names the policy, unless the facts of the newest such row are `known` to be the same."""
     if policy and known != canonical_json({"digest": policy}):
-        yield Entry(kind="policy", facts={"digest": policy})
+        yield AuditEntry(kind="policy", facts={"digest": policy})
 
 
 def read_rows(connection: sqlite3.Connection, after: int, execution_id: str | None, limit: int) -> tuple[AuditRow, ...]:
@@ -49,7 +49,7 @@ def _row(row: tuple[Any, ...]) -> AuditRow:
     """A row as stored; what is wrong with its content is found by its hash, not here."""
     sequence, at, kind, execution_id, suspension_id, text, hash_ = row
     try:
-        entry = Entry(
+        entry = AuditEntry(
             kind=kind, facts=_FACTS.validate_json(text), execution_id=execution_id, suspension_id=suspension_id
         )
         return AuditRow(sequence=sequence, at=float(at), entry=entry, hash=bytes(hash_))

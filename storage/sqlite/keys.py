@@ -3,21 +3,21 @@
 import sqlite3
 from typing import Any
 
-from planwarden.agent.core.audit import Entry
-from planwarden.storage.ports.keys import OPEN_NONCES, Key, KeyUse, Nonce
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.storage.ports.keys import OPEN_NONCES, KeyUse, SigningKey, SigningNonce
 from planwarden.storage.sqlite.audit import add_entries
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.worker import Worker
 
 
 class SqliteKeys:
-    """Implements `Keys`; every condition is checked in the transaction that relies on it."""
+    """Implements `KeyStore`; every condition is checked in the transaction that relies on it."""
 
     def __init__(self, writer: Worker, reader: Worker) -> None:
         self._writer = writer
         self._reader = reader
 
-    async def add_nonce(self, nonce: Nonce, now: float) -> None:
+    async def add_nonce(self, nonce: SigningNonce, now: float) -> None:
         def add(connection: sqlite3.Connection) -> None:
             connection.execute(SQL["forget_nonces"], (now,))
             row = (nonce.nonce, nonce.purpose, nonce.session, nonce.suspension_id, nonce.digest, nonce.content)
@@ -26,12 +26,12 @@ class SqliteKeys:
 
         await self._writer.run(add)
 
-    async def take_nonce(self, nonce: str, now: float) -> Nonce | None:
+    async def take_nonce(self, nonce: str, now: float) -> SigningNonce | None:
         row = await self._writer.run(lambda connection: connection.execute(SQL["take_nonce"], (nonce,)).fetchone())
         if row is None or row[6] <= now:
             return None
         text, purpose, session, suspension_id, digest, content, expires_at = row
-        return Nonce(
+        return SigningNonce(
             nonce=text,
             purpose=purpose,
             session=session,
@@ -41,7 +41,7 @@ class SqliteKeys:
             expires_at=expires_at,
         )
 
-    async def add_key(self, key: Key, by: KeyUse | None, entry: Entry) -> bool:
+    async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
         def add(connection: sqlite3.Connection) -> bool:
             # Reads only, so that what is refused leaves nothing behind.
             if connection.execute(SQL["key"], (key.key_id,)).fetchone() is not None:
@@ -68,7 +68,7 @@ class SqliteKeys:
 
         return await self._writer.run(add)
 
-    async def use_key(self, use: KeyUse, entry: Entry) -> bool:
+    async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
         def count(connection: sqlite3.Connection) -> bool:
             if not _count(connection, use):
                 return False
@@ -77,7 +77,7 @@ class SqliteKeys:
 
         return await self._writer.run(count)
 
-    async def revoke_key(self, key_id: str, at: float, entry: Entry, *, spares_last: bool = False) -> bool:
+    async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
         def revoke(connection: sqlite3.Connection) -> bool:
             found = connection.execute(SQL["key"], (key_id,)).fetchone()
             if found is None or (spares_last and _open_keys(connection, _key(found).principal) < 2):
@@ -89,7 +89,7 @@ class SqliteKeys:
 
         return await self._writer.run(revoke)
 
-    async def keys(self, principal: str | None = None) -> tuple[Key, ...]:
+    async def keys(self, principal: str | None = None) -> tuple[SigningKey, ...]:
         rows = await self._reader.run(
             lambda connection: connection.execute(SQL["keys"], (principal, principal)).fetchall()
         )
@@ -106,9 +106,9 @@ def _count(connection: sqlite3.Connection, use: KeyUse) -> bool:
     return connection.execute(SQL["use_key"], values).rowcount == 1
 
 
-def _key(row: tuple[Any, ...]) -> Key:
+def _key(row: tuple[Any, ...]) -> SigningKey:
     key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at = row
-    return Key(
+    return SigningKey(
         key_id=key_id,
         credential_id=credential_id,
         public_key=public_key,

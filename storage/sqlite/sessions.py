@@ -3,23 +3,23 @@
 import sqlite3
 from collections.abc import Sequence
 
-from planwarden.agent.core.audit import Entry
-from planwarden.storage.locks import SignOfLife
-from planwarden.storage.ports.sessions import KEPT_S, Code, Session
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.storage.locks import LivenessFile
+from planwarden.storage.ports.sessions import KEPT_S, InboxSession, PairingCode
 from planwarden.storage.sqlite.audit import add_entries
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.worker import Worker
 
 
 class SqliteSessions:
-    """Implements `Sessions`; every condition is checked in the transaction that relies on it."""
+    """Implements `SessionStore`; every condition is checked in the transaction that relies on it."""
 
-    def __init__(self, writer: Worker, reader: Worker, life: SignOfLife) -> None:
+    def __init__(self, writer: Worker, reader: Worker, life: LivenessFile) -> None:
         self._writer = writer
         self._reader = reader
         self._life = life
 
-    async def add_codes(self, codes: Sequence[Code], entry: Entry) -> None:
+    async def add_codes(self, codes: Sequence[PairingCode], entry: AuditEntry) -> None:
         def add(connection: sqlite3.Connection) -> None:
             for code in codes:
                 row = (code.hash, code.pairing, code.principal, code.is_typed, code.created_at, code.expires_at)
@@ -30,12 +30,12 @@ class SqliteSessions:
 
         await self._writer.run(add)
 
-    async def code(self, code_hash: str, now: float) -> Code | None:
+    async def code(self, code_hash: str, now: float) -> PairingCode | None:
         row = await self._reader.run(lambda connection: connection.execute(SQL["code"], (code_hash, now)).fetchone())
         if row is None:
             return None
         found_hash, pairing, principal, is_typed, created_at, expires_at, attempts = row
-        return Code(
+        return PairingCode(
             hash=found_hash,
             pairing=pairing,
             principal=principal,
@@ -45,7 +45,7 @@ class SqliteSessions:
             attempts=attempts,
         )
 
-    async def redeem(self, code_hash: str, session: Session, entry: Entry) -> bool:
+    async def redeem(self, code_hash: str, session: InboxSession, entry: AuditEntry) -> bool:
         def use(connection: sqlite3.Connection) -> bool:
             used = connection.execute(SQL["use_code"], (session.created_at, code_hash, session.created_at)).fetchone()
             if used is None:
@@ -58,7 +58,7 @@ class SqliteSessions:
 
         return await self._writer.run(use)
 
-    async def spoil(self, code_hash: str, limit: int, now: float, entry: Entry) -> None:
+    async def record_failed_attempt(self, code_hash: str, limit: int, now: float, entry: AuditEntry) -> None:
         def count(connection: sqlite3.Connection) -> None:
             counted = connection.execute(SQL["count_attempt"], (code_hash, now)).fetchone()
             if counted is None:
@@ -69,7 +69,7 @@ class SqliteSessions:
 
         await self._writer.run(count)
 
-    async def refuse(self, at: float, since: float, entry: Entry) -> None:
+    async def refuse(self, at: float, since: float, entry: AuditEntry) -> None:
         def note(connection: sqlite3.Connection) -> None:
             connection.execute(SQL["forget_refusals"], (since,))
             connection.execute(SQL["add_refusal"], (at,))
@@ -82,16 +82,16 @@ class SqliteSessions:
             lambda connection: int(connection.execute(SQL["count_refusals"], (since,)).fetchone()[0])
         )
 
-    async def session(self, session_hash: str, now: float) -> Session | None:
+    async def session(self, session_hash: str, now: float) -> InboxSession | None:
         row = await self._reader.run(
             lambda connection: connection.execute(SQL["session"], (session_hash, now)).fetchone()
         )
         if row is None:
             return None
         found_hash, principal, created_at, expires_at = row
-        return Session(hash=found_hash, principal=principal, created_at=created_at, expires_at=expires_at)
+        return InboxSession(hash=found_hash, principal=principal, created_at=created_at, expires_at=expires_at)
 
-    async def end(self, session_hash: str, now: float, entry: Entry) -> bool:
+    async def end(self, session_hash: str, now: float, entry: AuditEntry) -> bool:
         def end(connection: sqlite3.Connection) -> bool:
             if connection.execute(SQL["end_session"], (now, session_hash, now)).rowcount == 0:
                 return False
@@ -100,7 +100,7 @@ class SqliteSessions:
 
         return await self._writer.run(end)
 
-    async def end_all(self, now: float, entry: Entry) -> int:
+    async def end_all(self, now: float, entry: AuditEntry) -> int:
         def end(connection: sqlite3.Connection) -> int:
             ended = connection.execute(SQL["end_sessions"], (now, now)).rowcount
             connection.execute(SQL["void_codes"], (now,))

@@ -375,47 +375,47 @@ SELECT grant_id, tool_name, definition_digest, arguments, uses, used, expires_at
        created_at, revoked_at FROM grants
 WHERE ?1 IS NULL OR (revoked_at IS NULL AND used < uses AND expires_at > ?1) ORDER BY number DESC LIMIT ?2;
 
--- name: add_notice
+-- name: add_notification
 -- A message to one channel, due at once.
-INSERT INTO notices (notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts, next_at)
+INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts, next_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?7);
 
--- name: notices_span
+-- name: notifications_span
 -- At most how many there are, without counting them.
-SELECT coalesce((SELECT max(number) FROM notices) - (SELECT min(number) FROM notices) + 1, 0);
+SELECT coalesce((SELECT max(number) FROM notifications) - (SELECT min(number) FROM notifications) + 1, 0);
 
--- name: drop_oldest_notices
+-- name: drop_oldest_notifications
 -- All but the newest.
-DELETE FROM notices WHERE number <= (SELECT number FROM notices ORDER BY number DESC LIMIT 1 OFFSET ?)
-RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+DELETE FROM notifications WHERE number <= (SELECT number FROM notifications ORDER BY number DESC LIMIT 1 OFFSET ?)
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
 
--- name: is_notice_due
+-- name: is_notification_due
 -- Whether there is something to deliver to a channel.
-SELECT 1 FROM notices WHERE channel = ? AND next_at <= ? LIMIT 1;
+SELECT 1 FROM notifications WHERE channel = ? AND next_at <= ? LIMIT 1;
 
--- name: claim_notices
+-- name: claim_notifications
 -- The claimer's until ?1; nobody else finds them before.
-UPDATE notices SET attempts = attempts + 1, next_at = ?1
-WHERE number IN (SELECT number FROM notices WHERE channel = ?2 AND next_at <= ?3 ORDER BY next_at, number LIMIT ?4)
-RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+UPDATE notifications SET attempts = attempts + 1, next_at = ?1
+WHERE number IN (SELECT number FROM notifications WHERE channel = ?2 AND next_at <= ?3 ORDER BY next_at, number LIMIT ?4)
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
 
--- name: postpone_notice
+-- name: postpone_notification
 -- Try again later; nothing is updated when somebody else has claimed it meanwhile.
-UPDATE notices SET next_at = ? WHERE notice_id = ? AND attempts = ?;
+UPDATE notifications SET next_at = ? WHERE notification_id = ? AND attempts = ?;
 
--- name: delete_notice
+-- name: delete_notification
 -- It was delivered, by whomever.
-DELETE FROM notices WHERE notice_id = ?;
+DELETE FROM notifications WHERE notification_id = ?;
 
--- name: give_up_notice
+-- name: give_up_notification
 -- It will not be delivered; nothing is deleted when somebody else has claimed it meanwhile.
-DELETE FROM notices WHERE notice_id = ? AND attempts = ?;
+DELETE FROM notifications WHERE notification_id = ? AND attempts = ?;
 
--- name: old_notices
+-- name: old_notifications
 -- Messages of before ?1 to channels that are not in the JSON list ?2, and that nobody is delivering now.
-DELETE FROM notices WHERE created_at < ?1 AND next_at <= ?3 AND channel NOT IN (SELECT value FROM json_each(?2))
-RETURNING notice_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+DELETE FROM notifications WHERE created_at < ?1 AND next_at <= ?3 AND channel NOT IN (SELECT value FROM json_each(?2))
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
 
--- name: waiting_notices
+-- name: waiting_notifications
 -- How many wait for each channel.
-SELECT channel, count(*) FROM notices GROUP BY channel ORDER BY channel;
+SELECT channel, count(*) FROM notifications GROUP BY channel ORDER BY channel;

@@ -21,23 +21,32 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditRow, Entry
-from planwarden.agent.core.audit import entries as audited
+from planwarden.agent.core.audit import AuditEntry, AuditRow
+from planwarden.agent.core.audit import audit_entries as audited
 from planwarden.agent.core.state import TRANSITIONS
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, Page, SuspensionRow
+from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, SuspensionRow, SuspensionRowPage
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import decode_events, encode_events
-from planwarden.storage.locks import SignOfLife, WriteLock
+from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.packing import packed, unpacked
-from planwarden.storage.ports.keys import Keys
-from planwarden.storage.ports.sessions import Sessions
-from planwarden.storage.projection import Answered, Change, GrantUsed, Opened, Reminded, Revised, grant_uses, projection
+from planwarden.storage.ports.keys import KeyStore
+from planwarden.storage.ports.sessions import SessionStore
+from planwarden.storage.projection import (
+    GrantUsed,
+    RowChange,
+    SuspensionClosed,
+    SuspensionOpened,
+    SuspensionRowReminded,
+    SuspensionRowRevised,
+    grant_uses,
+    projection,
+)
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite import grants as sqlite_grants
 from planwarden.storage.sqlite.keys import SqliteKeys
-from planwarden.storage.sqlite.notifications import SqliteNotices, add_notices
+from planwarden.storage.sqlite.notifications import SqliteNotifications, add_notifications
 from planwarden.storage.sqlite.sessions import SqliteSessions
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.tokens import SqliteTokens
@@ -52,7 +61,7 @@ class SqliteStore:
         path: Path,
         writer: Worker,
         reader: Worker,
-        life: SignOfLife,
+        life: LivenessFile,
         lock: WriteLock,
         clock: Clock,
         lease_s: float,
@@ -66,7 +75,7 @@ class SqliteStore:
         self._lease_s = lease_s
         self._tokens = SqliteTokens(writer, reader)
         self._sessions = SqliteSessions(writer, reader, life)
-        self._notices = SqliteNotices(writer, reader, clock)
+        self._notifications = SqliteNotifications(writer, reader, clock)
         self._keys = SqliteKeys(writer, reader)
 
     @classmethod
@@ -88,7 +97,7 @@ class SqliteStore:
         held = lock.held if database.needs_write_lock() else nullcontext
         writer = Worker(connection, path, group=True, lock=held)
         reader = Worker(database.connect(path, readonly=True), path, group=False)
-        life = SignOfLife(path.parent / "owners")
+        life = LivenessFile(path.parent / "owners")
         return cls(path, writer, reader, life, lock, clock or SystemClock(), lease_s)
 
     @property
@@ -100,16 +109,16 @@ class SqliteStore:
         return self._tokens
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> SessionStore:
         """Codes and sessions of the inbox, in the same file."""
         return self._sessions
 
     @property
-    def notices(self) -> SqliteNotices:
-        return self._notices
+    def notifications(self) -> SqliteNotifications:
+        return self._notifications
 
     @property
-    def signing_keys(self) -> Keys:
+    def signing_keys(self) -> KeyStore:
         """Keys with which people sign, in the same file."""
         return self._keys
 
@@ -126,8 +135,8 @@ class SqliteStore:
         connection: sqlite3.Connection,
         append: Append,
         body: str,
-        changes: tuple[Change, ...],
-        entries: tuple[Entry, ...],
+        changes: tuple[RowChange, ...],
+        entries: tuple[AuditEntry, ...],
     ) -> Lease | None:
         now = self._clock.now()
         for guard in append.guards:
@@ -147,8 +156,8 @@ class SqliteStore:
             sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
         for found in append.artifacts:
             connection.execute(SQL["add_artifact"], (number, found.artifact_id, found.media_type, found.data))
-        if append.notices:
-            add_notices(connection, append.notices, now)
+        if append.notifications:
+            add_notifications(connection, append.notifications, now)
         return lease
 
     def _advance(self, connection: sqlite3.Connection, append: Append, now: float) -> tuple[int, Lease | None]:
@@ -266,8 +275,8 @@ class SqliteStore:
         addressee: ev.Addressee | None = None,
         limit: int = 20,
         cursor: str | None = None,
-    ) -> Page:
-        def page(connection: sqlite3.Connection) -> Page:
+    ) -> SuspensionRowPage:
+        def page(connection: sqlite3.Connection) -> SuspensionRowPage:
             start = 0
             if cursor is not None:
                 found = connection.execute(SQL["suspension_number"], (cursor, principal)).fetchone()
@@ -280,12 +289,12 @@ class SqliteStore:
             counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
             total = int(connection.execute(SQL[counted[0]], counted[1]).fetchone()[0])
             shown = tuple(map(_suspension, rows[:limit]))
-            return Page(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
+            return SuspensionRowPage(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
 
         return await self._reader.run(page)
 
-    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
-        def page(connection: sqlite3.Connection) -> Page:
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
+        def page(connection: sqlite3.Connection) -> SuspensionRowPage:
             before: int | None = None
             if cursor is not None:
                 found = connection.execute(SQL["suspension_number"], (cursor, None)).fetchone()
@@ -294,7 +303,7 @@ class SqliteStore:
                 before = int(found[0])
             rows = connection.execute(SQL["decided_suspensions"], (before, limit + 1)).fetchall()
             shown = tuple(map(_suspension, rows[:limit]))
-            return Page(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
+            return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
 
         return await self._reader.run(page)
 
@@ -349,14 +358,14 @@ class SqliteStore:
             if pruned == 0:
                 return total
 
-    async def add_grant(self, grant: Grant, entry: Entry) -> None:
+    async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
         def add(connection: sqlite3.Connection) -> None:
             sqlite_grants.add_grant(connection, grant)
             sqlite_audit.add_entries(connection, (entry,), self._clock.now())
 
         await self._writer.run(add)
 
-    async def revoke_grant(self, grant_id: str, entry: Entry) -> bool:
+    async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
         def revoke(connection: sqlite3.Connection) -> bool:
             now = self._clock.now()
             is_revoked = sqlite_grants.revoke_grant(connection, grant_id, now)
@@ -370,7 +379,7 @@ class SqliteStore:
         open_at = self._clock.now() if only_open else None
         return await self._reader.run(lambda connection: sqlite_grants.read_grants(connection, open_at, limit))
 
-    async def audit(self, entries: Sequence[Entry]) -> None:
+    async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()
         await self._writer.run(lambda connection: sqlite_audit.add_entries(connection, entries, now))
 
@@ -436,8 +445,8 @@ def _check(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
         raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
 
 
-def _project(connection: sqlite3.Connection, number: int, append: Append, change: Change) -> None:
-    if isinstance(change, Opened):
+def _project(connection: sqlite3.Connection, number: int, append: Append, change: RowChange) -> None:
+    if isinstance(change, SuspensionOpened):
         question = change.question
         connection.execute(
             SQL["open_suspension"],
@@ -451,13 +460,13 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
                 change.alarm_at,
             ),
         )
-    elif isinstance(change, Revised):
+    elif isinstance(change, SuspensionRowRevised):
         question = change.question
         values = (packed(question.digest), question.expires_at, change.alarm_at, question.suspension_id)
         connection.execute(SQL["revise_suspension"], values)
-    elif isinstance(change, Reminded):
+    elif isinstance(change, SuspensionRowReminded):
         connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
-    elif isinstance(change, Answered):
+    elif isinstance(change, SuspensionClosed):
         connection.execute(SQL["answer_suspension"], (change.status, change.suspension_id))
     elif isinstance(change, GrantUsed):
         sqlite_grants.use_grant(connection, change.grant_id)

@@ -9,7 +9,7 @@ import anyio
 import uvicorn
 
 from planwarden.server.api.warden import Warden
-from planwarden.server.auth.network import Names
+from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.lazy_service import opening
 from planwarden.server.mcp.server import build_server
@@ -31,7 +31,7 @@ async def serving(home: Path) -> AsyncGenerator[str]:
     with socket.create_server((HOST, 0)) as listener:
         port = int(listener.getsockname()[1])
         config = uvicorn.Config(
-            http_app(server, Names.of(HttpSettings(), HOST, port), clock=SystemClock()),
+            http_app(server, AllowedNames.of(HttpSettings(), HOST, port), clock=SystemClock()),
             log_level="error",
             access_log=False,
             timeout_graceful_shutdown=2,

@@ -24,7 +24,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.server.mcp.forms import Form
+from planwarden.server.mcp.forms import ElicitationForm
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.extension import Task, Tasks, offered, wants_tasks
 from planwarden.server.mcp.tasks.input import TaskInput
@@ -172,8 +172,8 @@ async def _execute(
     return await service.execute_plan({"todoList": steps}, wait_seconds=wait_seconds, principal=desk.principal())
 
 
-def _form(suspension: Suspension) -> Form | None:
-    return Form(suspension.message, CONFIRM_FORM) if suspension.needs == "client" else None
+def _form(suspension: Suspension) -> ElicitationForm | None:
+    return ElicitationForm(suspension.message, CONFIRM_FORM) if suspension.needs == "client" else None
 
 
 def _decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.runtime.run import load
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.crash.scenario import Acknowledged, violations
@@ -92,7 +92,7 @@ def _remember(worker: Worker, acknowledged: Acknowledged) -> None:
                 pass
 
 
-async def _stored(folder: Path) -> dict[str, Execution]:
+async def _stored(folder: Path) -> dict[str, ExecutionState]:
     store = SqliteStore.open(folder / "planwarden.db")
     try:
         headers = await store.executions(None, 1_000_000)

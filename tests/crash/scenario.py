@@ -14,13 +14,13 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import parse_plan
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool
@@ -108,10 +108,10 @@ class Scenario:
     model: Callable[[], Model]
     options: ev.Options
 
-    async def create(self, engine: Engine) -> Execution:
+    async def create(self, engine: Engine) -> ExecutionState:
         plan = None
         if self.plan is not None:
-            plan, _ = parse_plan(self.plan, author="caller", tools=engine.facts())
+            plan, _ = parse_plan(self.plan, author="caller", tools=engine.tool_facts())
         return await engine.create(
             thread_id=engine.ids.new(), principal=PRINCIPAL, goal=self.goal, plan=plan, options=self.options
         )
@@ -125,7 +125,7 @@ SCENARIOS = {
 
 def engine_on(store: Store, tools: Registry, model: Model) -> Engine:
     """An engine that does not wait for anything when it ends."""
-    return Engine(store, tools, model, Policy(), grace_s=0.0)
+    return Engine(store, tools, model, OperatorPolicy(), grace_s=0.0)
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Person:
     ledger: EffectLedger
     acknowledged: Acknowledged
 
-    async def drive(self, execution: Execution) -> Execution:
+    async def drive(self, execution: ExecutionState) -> ExecutionState:
         """The finished execution. Whoever is stuck for ten seconds is stuck for ever."""
         with anyio.fail_after(60):
             while True:
@@ -159,7 +159,7 @@ class Person:
                 for found in execution.open_suspensions:
                     execution = await self._answer(execution, found.question)
 
-    async def _answer(self, execution: Execution, question: ev.Question) -> Execution:
+    async def _answer(self, execution: ExecutionState, question: ev.Question) -> ExecutionState:
         if question.addressee == "clock":
             assert question.expires_at is not None
             self.clock.advance(max(0.0, question.expires_at - self.clock.now()))
@@ -189,7 +189,7 @@ def truthful_answer(execution_id: str, question: ev.Question, ledger: EffectLedg
     return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
 
 
-def outcome(execution: Execution) -> JsonValue:
+def outcome(execution: ExecutionState) -> JsonValue:
     """What the execution came to, without ids and times."""
     return {
         "status": execution.status,
@@ -200,7 +200,7 @@ def outcome(execution: Execution) -> JsonValue:
 
 
 def violations(
-    acknowledged: Acknowledged, ledger: EffectLedger, executions: dict[str, Execution], expected: JsonValue
+    acknowledged: Acknowledged, ledger: EffectLedger, executions: dict[str, ExecutionState], expected: JsonValue
 ) -> list[str]:
     """Every way in which durability was broken; empty when it held. `executions` are the final states by id."""
     found = [f"effect {key} happened {count} times" for key, count in ledger.effects().items() if count > 1]
@@ -217,7 +217,7 @@ def violations(
     return found
 
 
-def _lost(acknowledged: Acknowledged, executions: dict[str, Execution]) -> Iterator[str]:
+def _lost(acknowledged: Acknowledged, executions: dict[str, ExecutionState]) -> Iterator[str]:
     for execution_id in acknowledged.created:
         if execution_id not in executions:
             yield f"execution {execution_id} was acknowledged and is lost"

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Suspend
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.run import load
@@ -81,7 +81,7 @@ class Trial:
     def tools(self) -> Registry:
         return EagerToolbox(self.ledger) if self._is_eager else Registry(scenario_tools(self.ledger))
 
-    async def run(self, *crashes: Point) -> dict[str, Execution]:
+    async def run(self, *crashes: Point) -> dict[str, ExecutionState]:
         """The final states after as many lives as there are crashes, and a last one that is left in peace."""
         for crash in crashes:
             await self._live(crash)

@@ -11,7 +11,7 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.memory.store import MemoryStore
 from tests.support.fakes import Crash, CrashingStore
 from tests.support.wardens import Gate, plan, tool_step
@@ -25,8 +25,8 @@ async def test_an_engine_that_was_brought_down_waits_for_no_call() -> None:
     store = CrashingStore(MemoryStore(), at=1_000_000, when="before")
     tools = build_registry(Settings(home=Path("/nonexistent")), [gate.tool()])
     with anyio.fail_after(60), pytest.raises(Crash):
-        async with Engine(store, tools, CallerModel(), Policy(), grace_s=3_600.0) as engine:
-            steps, _ = parse_plan(plan(tool_step("a", "gate")), author="caller", tools=engine.facts())
+        async with Engine(store, tools, CallerModel(), OperatorPolicy(), grace_s=3_600.0) as engine:
+            steps, _ = parse_plan(plan(tool_step("a", "gate")), author="caller", tools=engine.tool_facts())
             await engine.create(thread_id="t", principal="local", goal=None, plan=steps, options=ev.Options())
             await gate.started.wait()
             store.is_dead = True

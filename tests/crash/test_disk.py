@@ -15,7 +15,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import parse_plan
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Append, Store
 from planwarden.agent.runtime.engine import Engine
@@ -61,12 +61,12 @@ def step(step_id: str, tool: str, arguments: JsonValue = None) -> dict[str, Json
     return {"id": step_id, "description": step_id, "dependencies": [], "toolCalls": calls}
 
 
-async def start(engine: Engine, *steps: dict[str, JsonValue]) -> Execution:
-    plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.facts())
+async def start(engine: Engine, *steps: dict[str, JsonValue]) -> ExecutionState:
+    plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
     return await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
 
 
-async def kinds(store: Store, execution: Execution) -> list[str]:
+async def kinds(store: Store, execution: ExecutionState) -> list[str]:
     return [type(entry.event).__name__ for entry in await store.read(execution.execution_id)]
 
 

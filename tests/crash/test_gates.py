@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import parse_plan
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
@@ -67,19 +67,19 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield World(tmp_path)
 
 
-async def start(engine: Engine) -> Execution:
-    plan, _ = parse_plan(PLAN, author="caller", tools=engine.facts())
+async def start(engine: Engine) -> ExecutionState:
+    plan, _ = parse_plan(PLAN, author="caller", tools=engine.tool_facts())
     return await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
 
 
-async def asked(engine: Engine, execution: Execution) -> ev.Question:
+async def asked(engine: Engine, execution: ExecutionState) -> ev.Question:
     """The one open question, once nothing else can be done."""
     execution = await engine.wait((await engine.current(execution.execution_id))[0], 5)
     [found] = execution.open_suspensions
     return found.question
 
 
-async def answer(engine: Engine, execution: Execution, decision: Decision, authority: Authority = PERSON) -> None:
+async def answer(engine: Engine, execution: ExecutionState, decision: Decision, authority: Authority = PERSON) -> None:
     question = await asked(engine, execution)
     execution, _ = await engine.current(execution.execution_id)
     await engine.answer(execution, PRINCIPAL, question.suspension_id, decision, authority)

@@ -19,11 +19,11 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import parse_plan
-from planwarden.agent.core.state import FINISHED, Execution
+from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Append
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
@@ -115,8 +115,8 @@ async def run_on_a_full_disk(folder: Path, arguments: list[str]) -> None:
     tools = Registry([recording_tool(ledger, "mail", after=fill)])
     step: JsonValue = {"id": "a", "description": "a", "toolCalls": [{"toolName": "mail", "arguments": {"text": text}}]}
     store = SqliteStore.open(folder / "planwarden.db", clock=ManualClock())
-    async with Engine(store, tools, CallerModel(), Policy()) as engine:
-        plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.facts())
+    async with Engine(store, tools, CallerModel(), OperatorPolicy()) as engine:
+        plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=engine.tool_facts())
         created = await engine.create(thread_id="t", principal="ann", goal=None, plan=plan, options=ev.Options())
         finished = await engine.wait(created, 60)
         recorded = await store.read(created.execution_id)
@@ -134,7 +134,7 @@ class Toil:
 
     async def begin_for_ever(self) -> None:
         while True:
-            plan, _ = parse_plan(plan_document(0.02), author="caller", tools=self._engine.facts())
+            plan, _ = parse_plan(plan_document(0.02), author="caller", tools=self._engine.tool_facts())
             execution = await self._engine.create(
                 thread_id=self._engine.ids.new(), principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options()
             )
@@ -151,7 +151,7 @@ class Toil:
             for found in execution.open_suspensions:
                 await self._answer(execution, found.question)
 
-    async def _answer(self, execution: Execution, question: ev.Question) -> None:
+    async def _answer(self, execution: ExecutionState, question: ev.Question) -> None:
         if question.addressee == "clock":
             assert question.expires_at is not None
             await anyio.sleep(max(0.0, question.expires_at - self._engine.store.clock.now()))
@@ -179,7 +179,10 @@ async def toil(folder: Path, arguments: list[str]) -> None:
     watched = WatchedStore(store, watch)
     tools = Registry(scenario_tools(ledger, mark))
     with anyio.fail_after(120) if "finish" in arguments else nullcontext():
-        async with Engine(watched, tools, CallerModel(), Policy()) as engine, anyio.create_task_group() as tasks:
+        async with (
+            Engine(watched, tools, CallerModel(), OperatorPolicy()) as engine,
+            anyio.create_task_group() as tasks,
+        ):
             work = Toil(engine, ledger)
             for header in await watched.executions(None, 1_000_000):
                 if header.status not in FINISHED:
@@ -200,9 +203,9 @@ async def large_effect(folder: Path, arguments: list[str]) -> None:
 
     store = RefusingStore(SqliteStore.open(folder / "planwarden.db"), die)
     tools = Registry([recording_tool(ledger, "dump", filler_bytes=300_000)])
-    async with Engine(store, tools, CallerModel(), Policy()) as engine:
+    async with Engine(store, tools, CallerModel(), OperatorPolicy()) as engine:
         steps: JsonValue = {"todoList": [{"id": "a", "description": "dump", "toolCalls": [{"toolName": "dump"}]}]}
-        plan, _ = parse_plan(steps, author="caller", tools=engine.facts())
+        plan, _ = parse_plan(steps, author="caller", tools=engine.tool_facts())
         execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
         await engine.wait(execution, 60)
 

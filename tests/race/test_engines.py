@@ -16,13 +16,13 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import parse_plan
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Effect
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.run import load
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
@@ -70,10 +70,10 @@ class World:
         async with engine_on(on(self.back_end.connect()), tools, CallerModel()) as engine:
             yield engine
 
-    async def stored(self, execution: Execution) -> Execution:
+    async def stored(self, execution: ExecutionState) -> ExecutionState:
         return await load(self.back_end.connect(), execution.execution_id, execution.thread_id)
 
-    async def kinds(self, execution: Execution) -> list[str]:
+    async def kinds(self, execution: ExecutionState) -> list[str]:
         recorded = await self.back_end.connect().read(execution.execution_id)
         return [type(entry.event).__name__ for entry in recorded]
 
@@ -98,12 +98,12 @@ ASK_SOON = step("ask", "displayConfirmation", arguments={"action": "go on?", "ti
 SLOW, MAIL = step("slow", "slow"), step("mail", "mail", "ask")
 
 
-async def start(engine: Engine, *steps: dict[str, JsonValue]) -> Execution:
-    plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.facts())
+async def start(engine: Engine, *steps: dict[str, JsonValue]) -> ExecutionState:
+    plan, _ = parse_plan({"todoList": list(steps)}, author="caller", tools=engine.tool_facts())
     return await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
 
 
-async def answer(engine: Engine, execution: Execution, decision: Decision = YES) -> Execution:
+async def answer(engine: Engine, execution: ExecutionState, decision: Decision = YES) -> ExecutionState:
     """Answer the one open question."""
     execution, _ = await engine.current(execution.execution_id)
     [asked] = execution.open_suspensions
@@ -111,7 +111,7 @@ async def answer(engine: Engine, execution: Execution, decision: Decision = YES)
     return answered
 
 
-async def until_step(engine: Engine, execution: Execution, step_id: str, status: str) -> None:
+async def until_step(engine: Engine, execution: ExecutionState, step_id: str, status: str) -> None:
     """Returns when the step has the status in this engine's eyes."""
     while (await engine.current(execution.execution_id))[0].steps[step_id].status != status:
         await anyio.lowlevel.checkpoint()
@@ -156,7 +156,7 @@ async def test_a_watcher_in_another_process_is_woken_by_the_end(world: World) ->
     async with world.process(gate) as owner, world.process() as other:
         running = await start(owner, SLOW)
         await gate.is_reached.wait()
-        seen: list[Execution] = []
+        seen: list[ExecutionState] = []
 
         async def watch() -> None:
             seen.append(await other.wait(running, 60))
@@ -191,7 +191,7 @@ async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) 
         await gate.is_reached.wait()
         async with anyio.create_task_group() as tasks:
             # Somebody else watches too, so the clockwork looks and believes to have told everybody.
-            tasks.start_soon(other.changed, "another execution")
+            tasks.start_soon(other.wait_for_change, "another execution")
             await anyio.lowlevel.checkpoint()
             done = await other.wait(running, 60)
             assert done.status == "completed"
@@ -347,7 +347,7 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
         await never.is_reached.wait()
         version = (await world.stored(running)).version
         first.may_pass.set()
-        await silent.changed(running.execution_id)
+        await silent.wait_for_change(running.execution_id)
         assert world.ledger.tools_run() == ["slow", "late"]
         assert (await world.stored(running)).version == version
         never.may_pass.set()
@@ -438,7 +438,9 @@ async def test_a_call_that_ends_within_the_grace_of_shutdown_is_recorded(world: 
             await anyio.lowlevel.checkpoint()
             gate.may_pass.set()
 
-        async with Engine(world.back_end.connect(), Registry([slow]), CallerModel(), Policy(), grace_s=5.0) as engine:
+        async with Engine(
+            world.back_end.connect(), Registry([slow]), CallerModel(), OperatorPolicy(), grace_s=5.0
+        ) as engine:
             running = await start(engine, SLOW, step("after", "slow", "slow"))
             tasks.start_soon(pass_when_closing)
         recorded = await world.kinds(running)

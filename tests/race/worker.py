@@ -19,7 +19,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import parse_plan
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.sqlite.store import SqliteStore
@@ -70,7 +70,7 @@ class Racer:
 
     async def create(self) -> JsonValue:
         """A suspended execution: its id, the question and the deadline."""
-        plan, _ = parse_plan(PLAN, author="caller", tools=self._engine.facts())
+        plan, _ = parse_plan(PLAN, author="caller", tools=self._engine.tool_facts())
         execution = await self._engine.create(
             thread_id=self._engine.ids.new(), principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options()
         )
@@ -91,7 +91,9 @@ class Racer:
                     tasks.start_soon(self._let_time_pass, deadline, chance.random() < 0.5)
         return told
 
-    async def _answer(self, execution: Execution, suspension_id: str, approved: bool, told: list[JsonValue]) -> None:
+    async def _answer(
+        self, execution: ExecutionState, suspension_id: str, approved: bool, told: list[JsonValue]
+    ) -> None:
         decision = Decision(approved=approved)
         try:
             await self._engine.answer(execution, PRINCIPAL, suspension_id, decision, PERSON)

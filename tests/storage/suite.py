@@ -11,8 +11,8 @@ from typing import Protocol
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Plan, PlannedCall, Step
-from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
@@ -21,7 +21,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 LEASE_S = 15.0
 PLAN = Plan(
     steps=(
-        Step(
+        PlanStep(
             step_id="a",
             description="ask, then book",
             step_type="tool",
@@ -82,7 +82,7 @@ class Scribe:
     """Writes one execution's log through a store, as one process."""
 
     store: Store
-    execution: Execution
+    execution: ExecutionState
     owner: str = "p1"
     principal: str = "ann"
     lease: Lease | None = None
@@ -121,25 +121,27 @@ class Scribe:
             guards=guards,
         )
 
-    async def write(self, *events: ev.Event, guards: Sequence[Guard] = ()) -> Execution:
+    async def write(self, *events: ev.Event, guards: Sequence[Guard] = ()) -> ExecutionState:
         append = self.append(*events, guards=guards)
         self.lease = await self.store.append(append)
         self.execution = append.execution
         self.written.extend(append.recorded)
         return self.execution
 
-    async def start(self) -> Execution:
+    async def start(self) -> ExecutionState:
         """A running execution with one started step."""
         return await self.write(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a"))
 
-    async def suspend(self, suspension_id: str, *, addressee: ev.Addressee = "human", **fields: object) -> Execution:
+    async def suspend(
+        self, suspension_id: str, *, addressee: ev.Addressee = "human", **fields: object
+    ) -> ExecutionState:
         """Start and ask one question; the execution is suspended and has no owner."""
         if not self.execution.version:
             await self.start()
         asked = question(suspension_id, addressee=addressee, **fields)
         return await self.write(ev.Suspended(question=asked), ev.ExecutionSuspended())
 
-    async def finish(self) -> Execution:
+    async def finish(self) -> ExecutionState:
         """To the end, without any question."""
         if not self.execution.version:
             await self.start()
@@ -166,7 +168,7 @@ def question(suspension_id: str, *, addressee: ev.Addressee = "human", **fields:
 def decided(suspension_id: str, *, approved: bool = True) -> ev.SuspensionDecided:
     return ev.SuspensionDecided(
         suspension_id=suspension_id,
-        decision=ev.Decision(approved=approved),
+        decision=ev.RecordedDecision(approved=approved),
         assurance="embedder",
         channel="test",
         principal="ann",

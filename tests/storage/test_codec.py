@@ -167,7 +167,15 @@ def test_the_golden_file_shows_every_field_of_every_event() -> None:
 @requirement("codec:golden")
 def test_no_null_is_ever_needed_for_a_field_whose_default_is_something_else() -> None:
     """ours: null stands for the default"""
-    stored_kinds = [*EVENT_TYPES, ev.Options, ev.Question, ev.Alarm, ev.Decision, ev.CoveredCall, ev.ProposedCall]
+    stored_kinds = [
+        *EVENT_TYPES,
+        ev.Options,
+        ev.Question,
+        ev.Alarm,
+        ev.RecordedDecision,
+        ev.CoveredCall,
+        ev.ProposedCall,
+    ]
     ambiguous = [
         (kind.__name__, entry.name)
         for kind in stored_kinds

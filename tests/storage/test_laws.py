@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import TASK_KINDS, Entry, Kind
+from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.ports.store import Append, Guard, Lease, Store, SuspensionRow
@@ -685,7 +685,7 @@ async def test_what_is_noted_of_a_task_is_found_among_all_other_rows(store: Stor
     """spec: ports.Store"""
     kinds: tuple[Kind, ...] = ("asked", "form_closed", "decided", "link_answered", "task_ended", "policy")
     for execution_id in ("e1", "e2", None):
-        await store.audit([Entry(kind=kind, facts={"of": kind}, execution_id=execution_id) for kind in kinds])
+        await store.audit([AuditEntry(kind=kind, facts={"of": kind}, execution_id=execution_id) for kind in kinds])
     rows = await store.task_rows("e2")
     assert rows == tuple(row for row in await store.audit_rows(execution_id="e2") if row.entry.kind in TASK_KINDS)
     assert {row.entry.kind for row in rows} == TASK_KINDS

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, ThreadBusy, VersionConflict
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Plan, Step
-from planwarden.agent.core.state import FINISHED, Execution, new_execution
+from planwarden.agent.core.plan import Plan, PlanStep
+from planwarden.agent.core.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
@@ -37,12 +37,12 @@ from tests.storage.suite import LEASE_S
 Result = TypeVar("Result")
 
 OWNERS, THREADS = ("p1", "p2", "p3"), tuple(f"t{number}" for number in range(12))
-PLAN = Plan(steps=(Step(step_id="a", description="a", step_type="reasoning"),))
+PLAN = Plan(steps=(PlanStep(step_id="a", description="a", step_type="reasoning"),))
 
 
 @dataclass
 class Row:
-    execution: Execution
+    execution: ExecutionState
     principal: str
     created_at: float
     updated_at: float
@@ -210,7 +210,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
                 assert not broken, f"{type(store).__name__} stored although {broken}"
                 assert given == expected
 
-    def appending(self, execution: Execution, events: Sequence[ev.Event], **fields: Any) -> Append | None:
+    def appending(self, execution: ExecutionState, events: Sequence[ev.Event], **fields: Any) -> Append | None:
         """The write, or None when the events are not legal after the execution."""
         recorded: list[ev.Recorded] = []
         version, at = execution.version, self.clock.now()
@@ -398,7 +398,7 @@ def _question(name: str, addressee: ev.Addressee, expires_at: float | None) -> e
 def _decided(name: str) -> ev.SuspensionDecided:
     return ev.SuspensionDecided(
         suspension_id=name,
-        decision=ev.Decision(approved=True),
+        decision=ev.RecordedDecision(approved=True),
         assurance="embedder",
         channel="test",
         principal="ann",

@@ -205,7 +205,7 @@ async def test_a_file_of_schema_7_is_read_and_its_question_answered(path: Path) 
         await Scribe.on(store, "e2", thread_id="t1").start()
     answered = ev.SuspensionDecided(
         suspension_id=question_id,
-        decision=ev.Decision(approved=True),
+        decision=ev.RecordedDecision(approved=True),
         assurance="human",
         channel="terminal",
         principal="kim",

@@ -18,11 +18,10 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditRow
-from planwarden.agent.core.audit import Entry as AuditEntry
+from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import Append, Grant, Header, Lease, Page, Store, SuspensionRow
+from planwarden.agent.ports.store import Append, Grant, Header, Lease, Store, SuspensionRow, SuspensionRowPage
 from planwarden.tools.base import Tool, define
 
 Result = TypeVar("Result")
@@ -185,10 +184,10 @@ class WatchedStore:
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return await self._watched("find_suspension", lambda: self.inner.find_suspension(suspension_id))
 
-    async def suspensions(self, **chosen: Any) -> Page:
+    async def suspensions(self, **chosen: Any) -> SuspensionRowPage:
         return await self._watched("suspensions", lambda: self.inner.suspensions(**chosen))
 
-    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> Page:
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         return await self._watched("decided", lambda: self.inner.decided(limit=limit, cursor=cursor))
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:

@@ -1,4 +1,4 @@
-"""A receiver of notices on a loopback port: real sockets, just enough HTTP to answer well, badly or not at all."""
+"""A receiver of notifications on a loopback port: real sockets, just enough HTTP to answer well, badly or not at all."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -27,7 +27,7 @@ class Received:
         return _DOCUMENT.validate_json(self.body)
 
     @property
-    def notice_id(self) -> str:
+    def notification_id(self) -> str:
         return self.headers["webhook-id"]
 
 

@@ -15,9 +15,9 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.launcher import pairing_url, serve_app
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Scene:
     """A served inbox."""
 
     warden: planwarden.Warden
-    site: Site
+    site: InboxSite
     url: str
     ledger: Ledger
 
@@ -154,11 +154,11 @@ class Scene:
 async def scene(tools: Sequence[object] = ()) -> AsyncGenerator[Scene]:
     """An inbox that listens on a free loopback port."""
     ledger = Ledger()
-    settings = Settings(home=Path("/nonexistent"), policy=Policy(quorum=2))
+    settings = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(quorum=2))
     listener = socket.create_server(("127.0.0.1", 0))
     host = f"127.0.0.1:{listener.getsockname()[1]}"
     async with warden(tools=[*office(ledger), *tools], settings=settings) as made:
-        site = Site(service=lambda: made.service, home=Path("/nonexistent"))
+        site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_app, inbox_app(site, lambda: {host}), listener)
             yield Scene(made, site, f"http://{host}/inbox", ledger)

@@ -1,0 +1,1 @@
+"""Tools that ship with planwarden and need no network: questions to a person, `wait`, `calculator`."""

@@ -17,7 +17,7 @@ MAX_ADDRESS_CHARS = 300
 MAX_SUSPENSIONS = 100
 
 
-class Child(BaseModel):
+class DelegatedGoal(BaseModel):
     """What is stored before we wait for it; a pydantic model because it comes back out of the log."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -41,7 +41,7 @@ class _HowToAnswer(BaseModel):
     command: str | None = None
 
 
-class Question(BaseModel):
+class ChildQuestion(BaseModel):
     """One open question of its execution."""
 
     suspensionId: str = Field(max_length=128)
@@ -55,7 +55,7 @@ class Question(BaseModel):
     answerSchema: dict[str, JsonValue] | None = None
     howToAnswer: _HowToAnswer = _HowToAnswer()
 
-    def suspend(self, child: Child) -> Suspend:
+    def suspend(self, child: DelegatedGoal) -> Suspend:
         """The question as ours, in the name of the agent, with its facts."""
         asker = f"agent {one_line(child.agent, 64)!r}"
         call, is_whole = self._call()
@@ -114,7 +114,7 @@ class _Trouble(BaseModel):
     message: str = ""
 
 
-class View(BaseModel):
+class ChildView(BaseModel):
     """The execution as the agent shows it; empty for an agent that gives its result and nothing to come back to."""
 
     model_config = ConfigDict(defer_build=True)
@@ -122,7 +122,7 @@ class View(BaseModel):
     status: str | None = Field(default=None, max_length=64)
     output: JsonValue = None
     error: _Trouble | None = None
-    suspensions: list[Question] = Field(default_factory=list[Question], max_length=MAX_SUSPENSIONS)
+    suspensions: list[ChildQuestion] = Field(default_factory=list[ChildQuestion], max_length=MAX_SUSPENSIONS)
     usage: dict[str, JsonValue] = {}
 
     @property
@@ -137,11 +137,11 @@ class View(BaseModel):
         return "asks" if self.status == "suspended" and self.asked is not None else "running"
 
     @property
-    def asked(self) -> Question | None:
+    def asked(self) -> ChildQuestion | None:
         """Its first question to a person."""
         return next((found for found in self.suspensions if found.addressee == "human"), None)
 
-    def find(self, suspension_id: str | None) -> Question | None:
+    def find(self, suspension_id: str | None) -> ChildQuestion | None:
         """Its question of that id, if it is still open."""
         return next((found for found in self.suspensions if found.suspensionId == suspension_id), None)
 
@@ -152,9 +152,9 @@ class View(BaseModel):
         return f"{status}: {one_line(self.error.message, 500)}" if self.error is not None else status
 
 
-def read_view(structured: JsonValue) -> View:
+def read_view(structured: JsonValue) -> ChildView:
     """What an agent's answer says; an empty view when it is not about an execution."""
     try:
-        return View.model_validate(structured)
+        return ChildView.model_validate(structured)
     except ValidationError:
-        return View()
+        return ChildView()

@@ -9,8 +9,8 @@ from typing import Protocol
 import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.tools.delegate.child import Child, View
-from planwarden.tools.downstream.agents import Executions
+from planwarden.tools.delegate.child import ChildView, DelegatedGoal
+from planwarden.tools.downstream.agents import DelegatingEngine
 
 logger = logging.getLogger(__name__)
 
@@ -21,10 +21,10 @@ MAX_PAGES = 10
 class Looks(Protocol):
     """The part of the delegation tool that is needed here."""
 
-    async def view(self, child: Child, execution_id: str) -> View: ...
+    async def view(self, child: DelegatedGoal, execution_id: str) -> ChildView: ...
 
 
-async def watch(executions: Executions, agents: Looks) -> None:
+async def watch(executions: DelegatingEngine, agents: Looks) -> None:
     """Runs until it is cancelled."""
     while True:
         await anyio.sleep(WATCH_S)
@@ -37,7 +37,7 @@ async def watch(executions: Executions, agents: Looks) -> None:
             logger.exception("looking after delegated questions stumbled")
 
 
-async def look(executions: Executions, agents: Looks) -> None:
+async def look(executions: DelegatingEngine, agents: Looks) -> None:
     """Close each open question that its agent does not ask any more."""
     cursor: str | None = None
     for _ in range(MAX_PAGES):
@@ -49,7 +49,7 @@ async def look(executions: Executions, agents: Looks) -> None:
             found = execution.suspensions.get(row.suspension_id)
             if found is None or not found.is_open or found.question.kind != "delegated":
                 continue
-            child = Child.model_validate(found.question.resume_payload)
+            child = DelegatedGoal.model_validate(found.question.resume_payload)
             try:
                 view = await agents.view(child, execution.execution_id)
             except PlanwardenError as error:

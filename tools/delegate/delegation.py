@@ -16,18 +16,18 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.agent.core.prompts import DELEGATE
-from planwarden.agent.core.state import Call, Execution
+from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.delegate.agent import NOTHING, Agent, NotSent, Refused, Unreachable
+from planwarden.tools.delegate.agent import NOTHING, AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
-from planwarden.tools.delegate.child import Child, View, read_view
+from planwarden.tools.delegate.child import ChildView, DelegatedGoal, read_view
 from planwarden.tools.delegate.children import watch
-from planwarden.tools.downstream.agents import Executions
+from planwarden.tools.downstream.agents import DelegatingEngine
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
-from planwarden.tools.downstream.connection import Link
-from planwarden.tools.downstream.elicitations import Asked
+from planwarden.tools.downstream.connection import ServerConnection
+from planwarden.tools.downstream.elicitations import ServerElicitation
 from planwarden.tools.downstream.in_flight import Answer
 
 logger = logging.getLogger(__name__)
@@ -42,19 +42,21 @@ CANCEL_S = 5.0
 _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
 
 
-class Delegate:
+class DelegationTool:
     """The tool over all servers that are marked as agents."""
 
     def __init__(self, configs: Sequence[ServerConfig]) -> None:
         self._settings = {config.name: config.settings for config in configs if config.settings.agent}
-        self._link: Callable[[str], Link] | None = None
+        self._link: Callable[[str], ServerConnection] | None = None
         self._schema: Callable[[str, str], dict[str, JsonValue] | None] | None = None
 
     @property
     def agents(self) -> tuple[str, ...]:
         return tuple(self._settings)
 
-    def over(self, link: Callable[[str], Link], schema: Callable[[str, str], dict[str, JsonValue] | None]) -> None:
+    def over(
+        self, link: Callable[[str], ServerConnection], schema: Callable[[str, str], dict[str, JsonValue] | None]
+    ) -> None:
         """Where the agents are reached, and how the arguments of a server's tool look."""
         self._link, self._schema = link, schema
 
@@ -108,15 +110,15 @@ class Delegate:
         given = self._arguments(agent, settings, str(arguments["goal"]), context.left)
         try:
             answer = await agent.call(settings.run_tool, given, context.execution_id, meta=meta)
-        except (NotSent, Refused):
+        except (AgentNotAsked, AgentRefused):
             raise
-        except Unreachable as error:
+        except AgentUnreachable as error:
             text = f"{error.message}. It may be working on the goal, and nobody knows its handle"
             raise OutcomeUnknown(text) from None
         view = read_view(answer)
         if view.threadId is None:
             return answer
-        return _waits(Child(agent=agent.name, thread_id=view.threadId), AGAIN_S)
+        return _waits(DelegatedGoal(agent=agent.name, thread_id=view.threadId), AGAIN_S)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
         """Look at the agent's execution, after telling it what was decided here.
@@ -125,11 +127,11 @@ class Delegate:
             ToolError: it ended without success.
             OutcomeUnknown: it cannot be reached any more.
         """
-        child = Child.model_validate(payload)
+        child = DelegatedGoal.model_validate(payload)
         try:
             found = await self._decided(child, decision, context)
             return found if found is not None else await self._watched(child, context)
-        except Unreachable as error:
+        except AgentUnreachable as error:
             if child.failures >= MAX_FAILURES:
                 text = f"{error.message}. What becomes of its thread {child.thread_id!r} is not known here"
                 raise OutcomeUnknown(text) from None
@@ -138,20 +140,20 @@ class Delegate:
                 child.model_copy(update={"failures": child.failures + 1, "suspension_id": None}), UNREACHABLE_S
             )
 
-    async def view(self, child: Child, execution_id: str) -> View:
-        """The agent's execution as it is now. Raises `Unreachable` or `Refused`."""
+    async def view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
+        """The agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
         agent, settings = self._agent(child.agent)
         return read_view(await agent.call(settings.get_tool, {"threadId": child.thread_id}, execution_id))
 
-    def has_children(self, execution: Execution) -> bool:
+    def has_children(self, execution: ExecutionState) -> bool:
         """True when another agent may still be working for the execution."""
         return bool(children(execution))
 
-    async def watch(self, executions: Executions) -> None:
+    async def watch(self, executions: DelegatingEngine) -> None:
         """Close each open question that its agent does not ask any more. Runs until it is cancelled."""
         await watch(executions, self)
 
-    async def cancel(self, execution: Execution) -> None:
+    async def cancel(self, execution: ExecutionState) -> None:
         """Cancel what other agents do for an execution that is over; what cannot be reached is logged."""
         for child in children(execution):
             try:
@@ -162,7 +164,7 @@ class Delegate:
             except ToolError as error:
                 logger.warning("thread %r was not cancelled: %s", child.thread_id, error.message)
 
-    async def _decided(self, child: Child, decision: JsonValue, context: CallContext) -> Suspend | None:
+    async def _decided(self, child: DelegatedGoal, decision: JsonValue, context: CallContext) -> Suspend | None:
         """Tell the agent what was decided about its question; gives the question again when that did not count."""
         asked = (await self.view(child, context.execution_id)).find(child.suspension_id)
         if asked is None or not isinstance(decision, dict) or "approved" not in decision:
@@ -183,13 +185,13 @@ class Delegate:
             given["waitSeconds"] = 0
         try:
             await agent.call(settings.resume_tool, given, context.execution_id, decided=_confirming(said))
-        except Refused as error:
+        except AgentRefused as error:
             # Somebody else was faster, or it does not take the answer: what it says next decides.
             logger.warning("%s", error.message)
         left = (await self.view(child, context.execution_id)).find(asked.suspensionId)
         return None if left is None else left.suspend(child.model_copy(update={"refused": approved}))
 
-    async def _watched(self, child: Child, context: CallContext) -> JsonValue | Suspend:
+    async def _watched(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
         """Look until it asks, ends, or has worked for long enough to store the wait again."""
         pause_s, until = FIRST_PAUSE_S, time.monotonic() + LOOK_S
         known = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
@@ -214,18 +216,18 @@ class Delegate:
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def _given_up(self, child: Child, context: CallContext) -> None:
+    async def _given_up(self, child: DelegatedGoal, context: CallContext) -> None:
         agent, settings = self._agent(child.agent)
         await agent.call(settings.cancel_tool, {"threadId": child.thread_id}, context.execution_id)
 
-    def _agent(self, name: str) -> tuple[Agent, ServerSettings]:
+    def _agent(self, name: str) -> tuple[RemoteAgent, ServerSettings]:
         settings = self._settings.get(name)
         if settings is None or self._link is None:
-            raise NotSent(f"there is no agent {name!r} any more; nothing was sent")
-        return Agent(self._link(name)), settings
+            raise AgentNotAsked(f"there is no agent {name!r} any more; nothing was sent")
+        return RemoteAgent(self._link(name)), settings
 
     def _arguments(
-        self, agent: Agent, settings: ServerSettings, goal: str, left: Mapping[str, float]
+        self, agent: RemoteAgent, settings: ServerSettings, goal: str, left: Mapping[str, float]
     ) -> dict[str, JsonValue]:
         """What the agent's run tool takes of a goal, of not waiting, and of what is left of our budgets."""
         known = self._takes(agent, settings.run_tool)
@@ -241,27 +243,27 @@ class Delegate:
             given["options"] = options
         return given
 
-    def _takes(self, agent: Agent, tool: str) -> Collection[str]:
+    def _takes(self, agent: RemoteAgent, tool: str) -> Collection[str]:
         """The names of the arguments of an agent's tool; none when it is not listed."""
         schema = self._schema(agent.name, tool) if self._schema is not None else None
         properties = (schema or {}).get("properties")
         return properties.keys() if isinstance(properties, dict) else ()
 
 
-def children(execution: Execution) -> tuple[Child, ...]:
+def children(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
     """What other agents may still be doing for the execution."""
-    found: dict[str, Child] = {}
+    found: dict[str, DelegatedGoal] = {}
     for asked in execution.suspensions.values():
         question = asked.question
         if question.tool_name != DELEGATE or question.call_id is None or not isinstance(question.resume_payload, dict):
             continue
         call: Call = execution.call(question.call_id)
         if call.status != "succeeded":
-            found[question.call_id] = Child.model_validate(question.resume_payload)
+            found[question.call_id] = DelegatedGoal.model_validate(question.resume_payload)
     return tuple(found.values())
 
 
-def _waits(child: Child, seconds: float) -> Suspend:
+def _waits(child: DelegatedGoal, seconds: float) -> Suspend:
     return Suspend(
         message=f"waits for agent {child.agent!r} (thread {child.thread_id[:64]!r})",
         addressee="clock",
@@ -270,7 +272,7 @@ def _waits(child: Child, seconds: float) -> Suspend:
     )
 
 
-def _result(child: Child, view: View) -> JsonValue:
+def _result(child: DelegatedGoal, view: ChildView) -> JsonValue:
     usage: JsonValue = {**view.usage}
     return {
         "agent": child.agent,
@@ -281,10 +283,10 @@ def _result(child: Child, view: View) -> JsonValue:
     }
 
 
-def _confirming(said: Mapping[str, JsonValue]) -> Callable[[Asked], Answer]:
+def _confirming(said: Mapping[str, JsonValue]) -> Callable[[ServerElicitation], Answer]:
     """Answers an agent that asks its caller's person, in a form with a `decision`, what was decided here."""
 
-    def answer(asked: Asked) -> Answer:
+    def answer(asked: ServerElicitation) -> Answer:
         properties = (asked.form or {}).get("properties")
         if not isinstance(properties, dict) or "decision" not in properties:
             return NOTHING

@@ -5,34 +5,38 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Store
-from planwarden.tools.downstream.connection import Link
+from planwarden.tools.downstream.connection import ServerConnection
 
 
-class Executions(Protocol):
+class DelegatingEngine(Protocol):
     """The part of the engine that closing questions of agents needs."""
 
     store: Store
 
-    async def current(self, execution_id: str) -> tuple[Execution, str]: ...
+    async def current(self, execution_id: str) -> tuple[ExecutionState, str]: ...
 
-    async def withdraw(self, execution: Execution, principal: str, suspension_id: str, reason: str) -> Execution: ...
+    async def withdraw(
+        self, execution: ExecutionState, principal: str, suspension_id: str, reason: str
+    ) -> ExecutionState: ...
 
 
 class Agents(Protocol):
-    def over(self, link: Callable[[str], Link], schema: Callable[[str, str], dict[str, JsonValue] | None]) -> None:
+    def over(
+        self, link: Callable[[str], ServerConnection], schema: Callable[[str, str], dict[str, JsonValue] | None]
+    ) -> None:
         """Where the agents are reached, and the input schema of a server's tool."""
         ...
 
-    def has_children(self, execution: Execution) -> bool:
+    def has_children(self, execution: ExecutionState) -> bool:
         """True when an agent was given a goal of this execution."""
         ...
 
-    async def cancel(self, execution: Execution) -> None:
+    async def cancel(self, execution: ExecutionState) -> None:
         """Tell every agent that works for this execution to stop."""
         ...
 
-    async def watch(self, executions: Executions) -> None:
+    async def watch(self, executions: DelegatingEngine) -> None:
         """Close each open question that its agent does not ask any more. Runs until it is cancelled."""
         ...

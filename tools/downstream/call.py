@@ -21,12 +21,12 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
-from planwarden.tools.downstream.connection import Link
+from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitations import BadQuestion
-from planwarden.tools.downstream.exchange import Around, Exchange
-from planwarden.tools.downstream.in_flight import Talk
+from planwarden.tools.downstream.exchange import Around, ObservedRequest
+from planwarden.tools.downstream.in_flight import InFlightCall
 from planwarden.tools.downstream.results import error_text, result_json
-from planwarden.tools.downstream.rounds import Round
+from planwarden.tools.downstream.rounds import CallRound
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def log_progress(progress: Progress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class DownstreamCall:
     """Calls one tool as it is defined; a tool that changed has another caller."""
 
-    link: Link
+    link: ServerConnection
     tool: DownstreamTool
     definition: ToolDefinition
     """With the operator's settings, and its digest."""
@@ -92,13 +92,13 @@ class Caller:
             OutcomeUnknown: it was sent and may have happened.
             StaleDefinition: the server defines it differently now; nothing was sent.
         """
-        return await self._sent(Round(arguments=arguments), context)
+        return await self._sent(CallRound(arguments=arguments), context)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
         """As `__call__`, after the decision on the server's question. Raises the same errors."""
         held = payload.get("held") if isinstance(payload, dict) else None
         if not isinstance(held, str):
-            made = Round.model_validate(payload).answered(decision)
+            made = CallRound.model_validate(payload).answered(decision)
             following = made.question()
             if following is not None:
                 return following.suspend(self.link.config.name, made.model_dump(mode="json"))
@@ -108,9 +108,9 @@ class Caller:
             raise self._unknown("asked a question and waited; the process that held the call ended, or is another one")
         if talk.asked is not None:
             talk.reply(talk.asked.answer(decision))
-        return await self._outcome(talk, Round(arguments={}), context)
+        return await self._outcome(talk, CallRound(arguments={}), context)
 
-    async def _sent(self, made: Round, context: CallContext) -> JsonValue | Suspend:
+    async def _sent(self, made: CallRound, context: CallContext) -> JsonValue | Suspend:
         """Send the call, again and with the answers when the server asked before."""
         name, limit_s = self.definition.name, self.definition.timeout_s
         start_s = self.link.config.settings.start_timeout_s
@@ -120,11 +120,11 @@ class Caller:
             raise ToolError(f"server {self.link.config.name!r} does not offer {name} any more; nothing was sent")
         if known.digest != self.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
-        talk = Talk(context.execution_id)
+        talk = InFlightCall(context.execution_id)
         self.link.begin(talk, partial(self._answer, session, made, context))
         return await self._outcome(talk, made, context)
 
-    async def _outcome(self, talk: Talk, made: Round, context: CallContext) -> JsonValue | Suspend:
+    async def _outcome(self, talk: InFlightCall, made: CallRound, context: CallContext) -> JsonValue | Suspend:
         """What the call came to: its result, or a question, in which case it is kept or can be made again."""
         from mcp.types import CallToolResult, InputRequiredResult
 
@@ -151,7 +151,9 @@ class Caller:
         await anyio.sleep(AGAIN_S)
         return await self._sent(following, context)
 
-    async def _answer(self, session: Any, made: Round, context: CallContext) -> "CallToolResult | InputRequiredResult":
+    async def _answer(
+        self, session: Any, made: CallRound, context: CallContext
+    ) -> "CallToolResult | InputRequiredResult":
         from mcp.shared.exceptions import MCPError
         from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ElicitResult
 
@@ -179,9 +181,9 @@ class Caller:
         except ValidationError:
             raise self._unknown("answered with what is not a result of a tool") from None
 
-    def _exchange(self, protocol_version: str | None) -> Exchange:
+    def _exchange(self, protocol_version: str | None) -> ObservedRequest:
         parts = urlsplit(self.link.config.url or "")
-        return Exchange(
+        return ObservedRequest(
             server=self.link.config.name,
             method="tools/call",
             catalogue_name=self.definition.name,

@@ -139,7 +139,7 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoginPlace:
+class LoginLocation:
     """Where a person's login to one server is kept, and how the person gives one."""
 
     path: Path
@@ -156,7 +156,7 @@ class LoginPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class ServerList:
     """All configured servers in the order of the file, and what was noticed while reading it."""
 
     configs: tuple[ServerConfig, ...] = ()
@@ -165,7 +165,7 @@ class Servers:
 
 def read_servers(
     path: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
-) -> Servers:
+) -> ServerList:
     """The servers of the file; none when there is no file and there need not be one.
 
     Raises:
@@ -177,7 +177,7 @@ def read_servers(
     except FileNotFoundError:
         if must_exist:
             raise InvalidArguments(f"there is no file {str(path)!r} (--mcp-config)") from None
-        return Servers(notes=_unused(settings, ()))
+        return ServerList(notes=_unused(settings, ()))
     except OSError as error:
         raise InvalidArguments(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     if len(data) > MAX_FILE_BYTES:
@@ -200,7 +200,7 @@ def slug(name: str) -> str:
 
 def _servers(
     document: JsonValue, folder: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings]
-) -> Servers:
+) -> ServerList:
     listed = document.get("mcpServers") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(listed, dict):
         raise InvalidArguments('expected {"mcpServers": {"NAME": {"command": "...", "args": []}}}')
@@ -216,7 +216,7 @@ def _servers(
             raise InvalidArguments(
                 f"the tools of servers {other.name!r} and {name!r} would have the same names; rename one"
             )
-    return Servers(tuple(configs.values()), (*notes, *_unused(settings, listed.keys())))
+    return ServerList(tuple(configs.values()), (*notes, *_unused(settings, listed.keys())))
 
 
 def _unused(settings: Mapping[str, ServerSettings], names: Collection[str]) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import PlanwardenError, ToolError
-from planwarden.tools.downstream.config import LoginPlace, ServerConfig
-from planwarden.tools.downstream.in_flight import Talk, Talks
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.in_flight import InFlightCall, InFlightCalls
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.downstream.transports.log import ServerLog
 
@@ -40,7 +40,7 @@ MAX_LISTING_BYTES = 6 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ConnectionTiming:
     """How fast a link goes on after news, in seconds."""
 
     debounce_s: float = 0.2
@@ -65,16 +65,16 @@ State = Literal["idle", "starting", "ready", "down", "closed"]
 class Listener(Protocol):
     """Who is told about one link."""
 
-    def listed(self, link: "Link", tools: list[JsonValue], note: str | None) -> None:
+    def listed(self, link: "ServerConnection", tools: list[JsonValue], note: str | None) -> None:
         """The server's tools as it lists them now; `note` says what was left out."""
         ...
 
-    def changed(self, link: "Link") -> None:
+    def changed(self, link: "ServerConnection") -> None:
         """Its state is another one."""
         ...
 
 
-class Link:
+class ServerConnection:
     """One server. `run` has to run while it is used."""
 
     def __init__(
@@ -82,8 +82,8 @@ class Link:
         config: ServerConfig,
         listener: Listener,
         log: ServerLog,
-        pace: Pace,
-        login: LoginPlace | None = None,
+        pace: ConnectionTiming,
+        login: LoginLocation | None = None,
     ) -> None:
         """`login` is where a person's login to the server is kept."""
         self.config = config
@@ -105,7 +105,7 @@ class Link:
         self._lost: str | None = None
         """Why."""
         self._client: Client | None = None
-        self.talks = Talks(config.name)
+        self.talks = InFlightCalls(config.name)
         """Calls that are under way."""
         self._calls: TaskGroup | None = None
 
@@ -156,7 +156,7 @@ class Link:
         """The server says that its tools changed."""
         self._news.set()
 
-    def begin(self, talk: Talk, send: Callable[[], Awaitable[Any]]) -> None:
+    def begin(self, talk: InFlightCall, send: Callable[[], Awaitable[Any]]) -> None:
         """Send a call; `talk` hears how it goes. Raises `ToolError` when the link has ended."""
         if self._calls is None:
             raise ToolError(f"server {self.config.name!r} is not available: it was ended; nothing was sent")

@@ -41,7 +41,7 @@ class BadQuestion(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServerElicitation:
     """One question of a server."""
 
     message: str
@@ -68,7 +68,7 @@ class Asked:
         return {"action": "accept", "content": decision.get("content") or {}}
 
 
-def read_question(params: "ElicitRequestParams") -> Asked:
+def read_question(params: "ElicitRequestParams") -> ServerElicitation:
     """The question that the server asks.
 
     Raises:
@@ -76,8 +76,8 @@ def read_question(params: "ElicitRequestParams") -> Asked:
     """
     message = one_line(params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
-        return Asked(message, url=_url(params.url))
-    return Asked(message, form=read_form(params.requested_schema))
+        return ServerElicitation(message, url=_url(params.url))
+    return ServerElicitation(message, form=read_form(params.requested_schema))
 
 
 def _url(url: str) -> str:

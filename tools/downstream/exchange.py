@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ObservedRequest:
     """What is known before it is sent; no arguments."""
 
     server: str
@@ -25,11 +25,11 @@ class Exchange:
 
 Ended: TypeAlias = Callable[[bool], None]
 """Told whether the tool reported an error."""
-Around: TypeAlias = Callable[[Exchange], AbstractContextManager[Ended]]
+Around: TypeAlias = Callable[[ObservedRequest], AbstractContextManager[Ended]]
 """Entered while the server is asked; must not raise by itself."""
 
 
 @contextmanager
-def unobserved(exchange: Exchange) -> Generator[Ended]:
+def unobserved(exchange: ObservedRequest) -> Generator[Ended]:
     """The default: nobody looks on."""
     yield lambda is_error: None

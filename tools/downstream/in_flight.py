@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from planwarden.tools.downstream.elicitations import Asked, BadQuestion, read_question
+from planwarden.tools.downstream.elicitations import BadQuestion, ServerElicitation, read_question
 
 if TYPE_CHECKING:
     from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
@@ -30,13 +30,13 @@ Answer = dict[str, JsonValue]
 
 
 @dataclass(eq=False)
-class Talk:
+class InFlightCall:
     """One call, from sending to its end."""
 
     execution_id: str
-    answers: Callable[[Asked], Answer | None] | None = None
+    answers: Callable[[ServerElicitation], Answer | None] | None = None
     """Answers at once, without a person, or None to ask one; None for a call that has nobody who could."""
-    asked: Asked | None = None
+    asked: ServerElicitation | None = None
     """The question that waits for an answer."""
     result: Any = None
     error: Exception | None = None
@@ -62,7 +62,7 @@ class Talk:
             self._answered.set()
             self._news.set()
 
-    async def heard(self) -> Asked | None:
+    async def heard(self) -> ServerElicitation | None:
         """The next question, or None when the call is over. Whoever is cancelled here cancels the call."""
         try:
             await self._news.wait()
@@ -80,7 +80,7 @@ class Talk:
         self._answer, self.asked = answer, None
         self._answered.set()
 
-    async def ask(self, asked: Asked) -> Answer:
+    async def ask(self, asked: ServerElicitation) -> Answer:
         """The answer to a question of the server; one at a time."""
         async with self._turn:
             known = self.answers(asked) if self.answers is not None else None
@@ -92,16 +92,16 @@ class Talk:
             return self._answer or {"action": "cancel"}
 
 
-class Talks:
+class InFlightCalls:
     """The calls of one connection to one server."""
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._open: list[Talk] = []
-        self._held: dict[str, Talk] = {}
+        self._open: list[InFlightCall] = []
+        self._held: dict[str, InFlightCall] = {}
         """By the id under which a question of theirs was stored."""
 
-    def begin(self, tasks: TaskGroup, talk: Talk, send: Callable[[], Awaitable[Any]]) -> None:
+    def begin(self, tasks: TaskGroup, talk: InFlightCall, send: Callable[[], Awaitable[Any]]) -> None:
         async def run() -> None:
             self._open.append(talk)
             try:
@@ -111,14 +111,14 @@ class Talks:
 
         tasks.start_soon(run)
 
-    def hold(self, name: str, talk: Talk) -> bool:
+    def hold(self, name: str, talk: InFlightCall) -> bool:
         """Keep a call that waits for an answer; False when there are too many of them."""
         if len(self._held) >= MAX_HELD:
             return False
         self._held[name] = talk
         return True
 
-    def take(self, name: str) -> Talk | None:
+    def take(self, name: str) -> InFlightCall | None:
         """The call whose question was stored under that id, if this process still has it."""
         return self._held.pop(name, None)
 

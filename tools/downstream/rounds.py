@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
-from planwarden.tools.downstream.elicitations import Asked, BadQuestion, read_question
+from planwarden.tools.downstream.elicitations import BadQuestion, ServerElicitation, read_question
 
 if TYPE_CHECKING:
     from mcp.types import InputRequiredResult
@@ -19,7 +19,7 @@ MAX_QUESTIONS = 16
 MAX_STATE_CHARS = 64 * 1024
 
 
-class Round(BaseModel):
+class CallRound(BaseModel):
     """One try of a call. A pydantic model because it comes back out of the log."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -31,7 +31,7 @@ class Round(BaseModel):
     """What it asked, by its keys, in its words."""
     answers: dict[str, dict[str, JsonValue]] = {}
 
-    def following(self, asked: "InputRequiredResult") -> "Round":
+    def following(self, asked: "InputRequiredResult") -> "CallRound":
         """The next try, with everything still to be answered.
 
         Raises:
@@ -52,14 +52,16 @@ class Round(BaseModel):
                 raise BadQuestion("its server asks for what is not offered to it (sampling or roots)")
             read_question(request.params)
             questions[key] = request.params.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return Round(arguments=self.arguments, number=self.number + 1, state=asked.request_state, questions=questions)
+        return CallRound(
+            arguments=self.arguments, number=self.number + 1, state=asked.request_state, questions=questions
+        )
 
-    def question(self) -> Asked | None:
+    def question(self) -> ServerElicitation | None:
         """The first question without an answer; None when all have one."""
         key = self._open
         return None if key is None else self._read(key)
 
-    def answered(self, decision: JsonValue) -> "Round":
+    def answered(self, decision: JsonValue) -> "CallRound":
         """With the decision as the answer to the first question that had none."""
         key = self._open
         if key is None:
@@ -70,7 +72,7 @@ class Round(BaseModel):
     def _open(self) -> str | None:
         return next((key for key in self.questions if key not in self.answers), None)
 
-    def _read(self, key: str) -> Asked:
+    def _read(self, key: str) -> ServerElicitation:
         from mcp.types import ElicitRequestParams
 
         return read_question(TypeAdapter[ElicitRequestParams](ElicitRequestParams).validate_python(self.questions[key]))

@@ -22,11 +22,11 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
-from planwarden.tools.downstream.agents import Agents, Executions
-from planwarden.tools.downstream.call import Caller, OnProgress, log_progress
-from planwarden.tools.downstream.config import LoginPlace, ServerConfig
-from planwarden.tools.downstream.connection import Link, Pace
-from planwarden.tools.downstream.exchange import Around, Ended, Exchange, unobserved
+from planwarden.tools.downstream.agents import Agents, DelegatingEngine
+from planwarden.tools.downstream.call import DownstreamCall, OnProgress, log_progress
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.connection import ConnectionTiming, ServerConnection
+from planwarden.tools.downstream.exchange import Around, Ended, ObservedRequest, unobserved
 from planwarden.tools.downstream.listing_cache import ListingCache, file_stem
 from planwarden.tools.downstream.tools import offer
 from planwarden.tools.downstream.transports.log import ServerLog
@@ -59,7 +59,7 @@ class ServerHealth:
     """The file with what it wrote to its standard error."""
 
 
-class Downstream:
+class DownstreamServers:
     """The servers and their part of a registry. The tools are there at once; calls need it entered with `async with`.
 
     It can be entered again after it was left; each time the servers begin anew.
@@ -73,7 +73,7 @@ class Downstream:
         home: Path | None = None,
         applied: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
         on_progress: OnProgress = log_progress,
-        pace: Pace | None = None,
+        pace: ConnectionTiming | None = None,
         program: Sequence[str] = ("planwarden",),
     ) -> None:
         """`home` keeps listings, logs and logins; `applied` puts the operator's settings on a definition.
@@ -86,7 +86,7 @@ class Downstream:
         self._on_progress = on_progress
         self.around: Around = unobserved
         """Entered around each request of a tool's call."""
-        self._pace = pace or Pace()
+        self._pace = pace or ConnectionTiming()
         self._program = tuple(program)
         self._folder = None if home is None else home / FOLDER
         self._cache = ListingCache(self._folder)
@@ -137,7 +137,7 @@ class Downstream:
         """It was entered and not left."""
         return self._tasks is not None
 
-    def link(self, server: str) -> Link:
+    def link(self, server: str) -> ServerConnection:
         """The connection to the named server."""
         return self._links[server]
 
@@ -156,7 +156,7 @@ class Downstream:
         self._agents = agents
         agents.over(self.link, self._schema_of)
 
-    def follow(self, executions: Executions) -> None:
+    def follow(self, executions: DelegatingEngine) -> None:
         """Look after what agents ask for these executions, and for no others any more, until `unfollow`."""
         self.unfollow()
         if self._agents is not None and self._tasks is not None:
@@ -207,7 +207,7 @@ class Downstream:
     async def start_all(self) -> None:
         """Start every server and wait, bounded by each one's time to start, until it runs or is down."""
 
-        async def start(link: Link) -> None:
+        async def start(link: ServerConnection) -> None:
             try:
                 # A little longer than the start itself may take, so that its own reason is heard.
                 await link.session(link.config.settings.start_timeout_s + REASON_S)
@@ -219,7 +219,7 @@ class Downstream:
                 if _can_start(config) and self._tasks is not None:
                     tasks.start_soon(start, self._links[config.name])
 
-    def _exchanging(self, exchange: Exchange) -> AbstractContextManager[Ended]:
+    def _exchanging(self, exchange: ObservedRequest) -> AbstractContextManager[Ended]:
         return self.around(exchange)
 
     def health(self) -> tuple[ServerHealth, ...]:
@@ -231,11 +231,11 @@ class Downstream:
         """Servers that could run and were never listed."""
         return tuple(c.name for c in self.configs if _can_start(c) and c.name not in self._known)
 
-    def listed(self, link: Link, tools: list[JsonValue], note: str | None) -> None:
+    def listed(self, link: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         self._put(link.config, tools, note)
         self._cache.save(link.config, tools)
 
-    def changed(self, link: Link) -> None:
+    def changed(self, link: ServerConnection) -> None:
         if link.state == "ready":
             self._registry.mark_group(link.config.name, None)
         elif link.state == "down":
@@ -268,7 +268,7 @@ class Downstream:
                 continue
             if config.problem is None and link.state == "down":
                 definition = replace(definition, unavailable=link.reason)
-            call = Caller(link, found, definition, self._registry.get, self._on_progress, self._exchanging)
+            call = DownstreamCall(link, found, definition, self._registry.get, self._on_progress, self._exchanging)
             tools[definition.name] = Tool(definition, call, call.resume)
         self._registry.replace_group(config.name, tools.values())
         self._known.add(config.name)
@@ -277,16 +277,16 @@ class Downstream:
                 logger.warning("server %r: %s", config.name, text)
         self._notes[config.name] = tuple(notes)
 
-    def _link(self, config: ServerConfig) -> Link:
+    def _link(self, config: ServerConfig) -> ServerConnection:
         path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
-        return Link(config, self, ServerLog(path), self._pace, self.login_place(config))
+        return ServerConnection(config, self, ServerLog(path), self._pace, self.login_place(config))
 
-    def login_place(self, config: ServerConfig) -> LoginPlace | None:
+    def login_place(self, config: ServerConfig) -> LoginLocation | None:
         """Where a person's login to the server is kept; None without a home, and for a local server."""
         if self._folder is None or config.is_local:
             return None
         command = shlex.join([*self._program, "login", config.name])
-        return LoginPlace(path=self._folder / f"{file_stem(config)}.login", command=command)
+        return LoginLocation(path=self._folder / f"{file_stem(config)}.login", command=command)
 
     def _server_of(self, name: str) -> str | None:
         """The server whose names begin like this; of several the one with the longest name."""
@@ -314,7 +314,7 @@ class Downstream:
 async def _within(
     scope: anyio.CancelScope,
     agents: Agents,
-    executions: Executions,
+    executions: DelegatingEngine,
 ) -> None:
     with scope:
         await agents.watch(executions)
@@ -324,5 +324,5 @@ def _can_start(config: ServerConfig) -> bool:
     return not config.is_disabled and config.problem is None
 
 
-def _health_of(link: Link) -> Health:
+def _health_of(link: ServerConnection) -> Health:
     return "idle" if link.state == "closed" else link.state

@@ -76,7 +76,7 @@ class DownstreamTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ServerOffer:
     """What a listing came to."""
 
     tools: tuple[DownstreamTool, ...]
@@ -86,7 +86,7 @@ class Offer:
 
 def offer(
     config: ServerConfig, listing: Sequence[JsonValue], *, taken: Collection[str], slugs: Iterable[str] = ()
-) -> Offer:
+) -> ServerOffer:
     """The definitions of a listing's tools, in its order. `taken` are names of tools that are not downstream ones, `slugs`
     those of all servers. A tool that cannot be used is left out and noted; it does not spoil the others.
     """
@@ -117,7 +117,7 @@ def offer(
             )
             continue
         tools.append(DownstreamTool(_definition(config, name, entry, whole), told_name, output))
-    return Offer(tuple(tools), tuple(notes))
+    return ServerOffer(tuple(tools), tuple(notes))
 
 
 def one_line(text: str, limit: int) -> str:

@@ -59,7 +59,7 @@ _CONTROLS = dict.fromkeys((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
 
 
 @dataclass(frozen=True, slots=True)
-class Extract:
+class PageText:
     """What a page says."""
 
     title: str | None
@@ -164,19 +164,19 @@ def _check_page(response: "httpx2.Response") -> None:
         )
 
 
-async def _extract_on_thread(reply: WebReply, limiter: anyio.CapacityLimiter, timeout_s: float) -> Extract:
+async def _extract_on_thread(reply: WebReply, limiter: anyio.CapacityLimiter, timeout_s: float) -> PageText:
     with anyio.move_on_after(timeout_s):
         return await anyio.to_thread.run_sync(partial(extract_text, reply), abandon_on_cancel=True, limiter=limiter)
     raise ToolError(f"the text of the page could not be extracted within {timeout_s:g} seconds; use another URL")
 
 
-def extract_text(reply: WebReply) -> Extract:
+def extract_text(reply: WebReply) -> PageText:
     """Title and main text of a reply; the text is empty when there is none. Slow for HTML."""
     content = _decode(reply).translate(_CONTROLS)
-    return _extract_html(content) if reply.media_type in HTML_TYPES else Extract(title=None, text=content.strip())
+    return _extract_html(content) if reply.media_type in HTML_TYPES else PageText(title=None, text=content.strip())
 
 
-def _extract_html(html: str) -> Extract:
+def _extract_html(html: str) -> PageText:
     import trafilatura
 
     tree = trafilatura.load_html(html)
@@ -185,14 +185,14 @@ def _extract_html(html: str) -> Extract:
         html = f"<html><body>{html}</body></html>"
         tree = trafilatura.load_html(html)
     if tree is None:
-        return Extract(title=None, text="")
+        return PageText(title=None, text="")
     # lxml ships no type information.
     heading: object = tree.findtext(".//title")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     title = " ".join(heading.split())[:MAX_TITLE_CHARS] if isinstance(heading, str) else ""
     main = trafilatura.extract(
         html, output_format="markdown", include_comments=False, with_metadata=False, fast=len(html) > FAST_FROM_CHARS
     )
-    return Extract(title=title or None, text=(main or trafilatura.html2txt(html)).strip())
+    return PageText(title=title or None, text=(main or trafilatura.html2txt(html)).strip())
 
 
 def _decode(reply: WebReply) -> str:

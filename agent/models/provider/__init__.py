@@ -1,1 +1,1 @@
-"""Models of providers, over `pydantic_ai.direct`."""
+"""A model behind a provider's API: request, answer, faults and retries, independent of the wire format."""

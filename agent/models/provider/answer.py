@@ -26,21 +26,21 @@ from planwarden.agent.core.replies import (
     embedded_calls,
     embedded_json,
 )
-from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, Question
+from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
 """What the end of a response says about everything in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ModelAnswer:
     reply: Reply
     fault: str | None = None
     """Why it is of no use, or None."""
     is_refusal: bool = False
     """The provider stopped it; asking again would not help."""
 
-    def spent(self, earlier: "Answer") -> "Answer":
+    def spent(self, earlier: "ModelAnswer") -> "ModelAnswer":
         """This answer, with the tokens of an earlier one added, and its revision of the plan unless there is a new one."""
         tokens = replace(
             self.reply,
@@ -51,7 +51,7 @@ class Answer:
         return replace(self, reply=tokens)
 
 
-def read_answer(response: ModelResponse, question: Question) -> Answer:
+def read_answer(response: ModelResponse, question: ProviderRequest) -> ModelAnswer:
     """The reply, and what is wrong with it, if anything is."""
     text = _text(response)
     usage = response.usage
@@ -59,13 +59,13 @@ def read_answer(response: ModelResponse, question: Question) -> Answer:
     reply = Reply(content=content, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
     parts = list(islice((part for part in response.parts if isinstance(part, ToolCallPart)), MAX_CALLS))
     if response.finish_reason == "content_filter" and not parts:
-        return Answer(reply=reply, fault="its content filter stopped it", is_refusal=True)
+        return ModelAnswer(reply=reply, fault="its content filter stopped it", is_refusal=True)
     damage = _DAMAGE.get(response.finish_reason or "")
     if question.may_revise:
         try:
             reply = replace(reply, revise=_revision(parts))
         except PlanwardenError as error:
-            return Answer(reply=reply, fault=f"the arguments of {REVISE_TOOL}: {damage or error.message[:200]}")
+            return ModelAnswer(reply=reply, fault=f"the arguments of {REVISE_TOOL}: {damage or error.message[:200]}")
         parts = [part for part in parts if part.tool_name != REVISE_TOOL]
     if question.prompt.purpose == "plan":
         return _plan(reply, parts, text, damage)
@@ -77,9 +77,9 @@ def read_answer(response: ModelResponse, question: Question) -> Answer:
         if calls:
             return _step(reply, calls, damage)
     if question.wants_json:
-        return Answer(reply=reply, fault=_fault_in_text(text, damage, CALLS_KEY))
+        return ModelAnswer(reply=reply, fault=_fault_in_text(text, damage, CALLS_KEY))
     silent = "it was empty" if reply.revise is None else "it revised the plan, but did not answer the step in text"
-    return Answer(reply=reply, fault=None if text else damage or silent)
+    return ModelAnswer(reply=reply, fault=None if text else damage or silent)
 
 
 def _revision(parts: list[ToolCallPart]) -> JsonValue:
@@ -94,19 +94,19 @@ def _revision(parts: list[ToolCallPart]) -> JsonValue:
     return operations or None
 
 
-def _plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> Answer:
+def _plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> ModelAnswer:
     given = next((part.args for part in parts if part.tool_name == PLAN_TOOL), None)
     if given is None:
         given = embedded_json(text, *PLAN_KEYS)
         if given is None or not given.keys() & set(PLAN_KEYS):
-            return Answer(reply=reply, fault=_fault_in_text(text, damage, *PLAN_KEYS))
+            return ModelAnswer(reply=reply, fault=_fault_in_text(text, damage, *PLAN_KEYS))
     try:
-        return Answer(reply=replace(reply, plan=_arguments(given)))
+        return ModelAnswer(reply=replace(reply, plan=_arguments(given)))
     except PlanwardenError as error:
-        return Answer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
+        return ModelAnswer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
 
 
-def _step(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> Answer:
+def _step(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> ModelAnswer:
     calls: list[ev.ProposedCall] = []
     for own_name, arguments in given:
         name = _clean(own_name)
@@ -118,8 +118,8 @@ def _step(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> 
             fault = f"the arguments of {name[:64]}: {damage or error.message[:200]}"
             note = f"[a call was dropped: {fault}]"
             content = f"{reply.content}\n{note}" if reply.content else note
-            return Answer(reply=replace(reply, content=content), fault=fault)
-    return Answer(reply=replace(reply, calls=tuple(calls)))
+            return ModelAnswer(reply=replace(reply, content=content), fault=fault)
+    return ModelAnswer(reply=replace(reply, calls=tuple(calls)))
 
 
 def _text(response: ModelResponse) -> str:

@@ -28,7 +28,7 @@ from pydantic_ai.exceptions import (
 )
 
 from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, Endpoint
-from planwarden.agent.models.provider.retry import Fault
+from planwarden.agent.models.provider.retry import AttemptFailed
 from planwarden.agent.models.provider.transport import AnswerTooLarge
 
 MAX_QUOTE_CHARS = 240
@@ -57,44 +57,48 @@ def refuses_forcing(error: Exception) -> bool:
     return isinstance(error, ModelHTTPError) and error.status_code in (400, 422) and bool(_FORCING.search(_said(error)))
 
 
-def fault_of(error: Exception, endpoint: Endpoint) -> Fault:
+def fault_of(error: Exception, endpoint: Endpoint) -> AttemptFailed:
     """The sentence for an exception, and whether the same request may succeed later."""
     if any(isinstance(cause, AnswerTooLarge) for cause in _causes(error)):
-        return Fault(f"{endpoint.name} sent an answer that is too large")
+        return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""
     for kind, sentence in _FINAL:
         if isinstance(error, kind):
-            return Fault(f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}")
+            return AttemptFailed(f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}")
     match error:
         case ModelRequestTimeout() | ModelTimeoutError():
             text = f"{endpoint.name} gave no answer within {endpoint.timeout_s:g} s ({TIMEOUT_VARIABLE})"
-            return Fault(text, is_transient=True)
+            return AttemptFailed(text, is_transient=True)
         case ModelConnectionError(phase="read" | "write"):
-            return Fault(f"{endpoint.name}: the connection broke off before the answer was complete", is_transient=True)
+            return AttemptFailed(
+                f"{endpoint.name}: the connection broke off before the answer was complete", is_transient=True
+            )
         case ModelConnectionError():
-            return Fault(f"{endpoint.name} cannot be reached at {endpoint.url}", is_transient=True)
+            return AttemptFailed(f"{endpoint.name} cannot be reached at {endpoint.url}", is_transient=True)
         case ModelHTTPError():
             return _refused(error, endpoint, status)
         case ModelAPIError() | UnexpectedModelBehavior():
             text = f"{endpoint.name}: what {endpoint.url} sent is not an answer of its API; check {URL_VARIABLE}"
-            return Fault(text, is_transient=True)
+            return AttemptFailed(text, is_transient=True)
         case UserError():
-            return Fault(f"{endpoint.name} cannot be asked this: {_line(str(error), endpoint)}")
+            return AttemptFailed(f"{endpoint.name} cannot be asked this: {_line(str(error), endpoint)}")
         case _:
-            return Fault(f"{endpoint.name} gave an answer that cannot be read ({type(error).__name__})")
+            return AttemptFailed(f"{endpoint.name} gave an answer that cannot be read ({type(error).__name__})")
 
 
-def _refused(error: ModelHTTPError, endpoint: Endpoint, status: str) -> Fault:
+def _refused(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptFailed:
     """An HTTP error: of the moment, or for good."""
     is_busy = isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError)
     if is_busy or error.status_code in _TRANSIENT_STATUS or error.status_code >= 500:
         what = "is rate limited" if isinstance(error, ModelRateLimitError) else "is not available now"
         may_repeat = error.provider_retry_hint is not False
-        return Fault(f"{endpoint.name} {what}{status}", is_transient=may_repeat, retry_after_s=error.retry_after)
+        return AttemptFailed(
+            f"{endpoint.name} {what}{status}", is_transient=may_repeat, retry_after_s=error.retry_after
+        )
     said = _said(error)
     quote = f": {_line(said, endpoint)}" if said else ""
     hint = f"; a model without tool calling needs {MODE_VARIABLE}=text" if _FORCING.search(said) else ""
-    return Fault(f"{endpoint.name} refused the request{status}{quote}{hint}")
+    return AttemptFailed(f"{endpoint.name} refused the request{status}{quote}{hint}")
 
 
 def _line(text: str, endpoint: Endpoint) -> str:

@@ -1,6 +1,6 @@
 """A provider's model behind the `Model` port: one prompt, one request, at most one more when the answer is broken.
 
-A prompt becomes a `Question`, a response an `Answer`; `Retries` repeats what a provider was too busy for. What the model
+A prompt becomes a `Question`, a response an `ModelAnswer`; `Retries` repeats what a provider was too busy for. What the model
 then proved is judged by the engine, from the log, like any other model's. Cancelling passes through at once and closes
 the connection.
 
@@ -20,11 +20,11 @@ from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.models.provider.answer import Answer, read_answer
+from planwarden.agent.models.provider.answer import ModelAnswer, read_answer
 from planwarden.agent.models.provider.endpoint import Endpoint
 from planwarden.agent.models.provider.fault import CannotForce, fault_of, refuses_forcing
-from planwarden.agent.models.provider.request import Question, question
-from planwarden.agent.models.provider.retry import Patience, Retries
+from planwarden.agent.models.provider.request import ProviderRequest, question
+from planwarden.agent.models.provider.retry import Retries, RetryLimits
 from planwarden.agent.models.provider.sdk import build_client
 from planwarden.agent.models.provider.transport import hanging_up
 
@@ -42,7 +42,7 @@ class ProviderModel:
         """Raises `ImportError` when the provider's extra is not installed."""
         self._endpoint = endpoint
         self._client: Client = build_client(endpoint)
-        self._retries = retries or Retries(Patience())
+        self._retries = retries or Retries(RetryLimits())
         self._forces = True
         """Whether the model lets itself be forced to call a tool; learnt from its refusal."""
 
@@ -53,7 +53,7 @@ class ProviderModel:
         """Raises `ModelError` with one sentence when there is no answer."""
         return await self._reply(prompt, tools, None)
 
-    async def reply_aloud(
+    async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
     ) -> Reply:
         """The same; `on_text` is told the text so far while it is being written."""
@@ -64,7 +64,7 @@ class ProviderModel:
         answer = await self._answer(asked, on_text)
         if answer.fault is not None and not answer.is_refusal:
             logger.info("%s: %s; asking once more", self._endpoint.name, answer.fault)
-            answer = (await self._repeated(asked.again(answer.fault), on_text, answer)).spent(answer)
+            answer = (await self._repeated(asked.enforced(answer.fault), on_text, answer)).spent(answer)
         reply = answer.reply
         is_empty = not (reply.content or reply.calls)
         if answer.is_refusal or (is_empty and not asked.wants_json):
@@ -72,7 +72,7 @@ class ProviderModel:
             raise ModelError(text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
         return reply
 
-    async def _repeated(self, asked: Question, on_text: OnText, earlier: Answer) -> Answer:
+    async def _repeated(self, asked: ProviderRequest, on_text: OnText, earlier: ModelAnswer) -> ModelAnswer:
         """The answer to the repeated question; when there is none, the earlier one still has to be paid."""
         try:
             return await self._answer(asked, on_text)
@@ -81,8 +81,8 @@ class ProviderModel:
             error.output_tokens += earlier.reply.output_tokens
             raise
 
-    async def _answer(self, asked: Question, on_text: OnText) -> Answer:
-        async def attempt(left_s: float) -> Answer:
+    async def _answer(self, asked: ProviderRequest, on_text: OnText) -> ModelAnswer:
+        async def attempt(left_s: float) -> ModelAnswer:
             timeout_s = min(left_s, self._endpoint.timeout_s)
             force = self._forces
             try:
@@ -95,8 +95,8 @@ class ProviderModel:
 
         return await self._retries.run(attempt)
 
-    async def _attempt(self, asked: Question, on_text: OnText, timeout_s: float, *, force: bool) -> Answer:
-        """One request. Raises `Fault`; `CannotForce` when the request without force is worth an attempt."""
+    async def _attempt(self, asked: ProviderRequest, on_text: OnText, timeout_s: float, *, force: bool) -> ModelAnswer:
+        """One request. Raises `AttemptFailed`; `CannotForce` when the request without force is worth an attempt."""
         settings = asked.settings(self._endpoint, force=force, timeout_s=timeout_s)
         parameters = asked.parameters(force=force)
         try:
@@ -106,7 +106,7 @@ class ProviderModel:
                         self._client, asked.messages(), model_settings=settings, model_request_parameters=parameters
                     )
                 else:
-                    response = await self._listen(asked, settings, parameters, on_text)
+                    response = await self._stream(asked, settings, parameters, on_text)
         # What a provider's client can raise is no closed set: its own errors, those of its HTTP client, of its JSON
         # decoder, of its validation. Each becomes one sentence here. It is raised outside of the handler, so that it
         # does not carry the exception, which holds the request and with it the key.
@@ -117,9 +117,9 @@ class ProviderModel:
             return read_answer(response, asked)
         raise failure
 
-    async def _listen(
+    async def _stream(
         self,
-        asked: Question,
+        asked: ProviderRequest,
         settings: ModelSettings,
         parameters: ModelRequestParameters,
         on_text: Callable[[str], None],

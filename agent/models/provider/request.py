@@ -65,7 +65,7 @@ TEXT_MODE = f"""You call tools in text. Write exactly one JSON object, complete,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ProviderRequest:
     """One request, independent of the provider's wire format."""
 
     prompt: Prompt
@@ -84,7 +84,7 @@ class Question:
         """Only an object will do: a plan or calls."""
         return self.prompt.purpose == "plan" or bool(self.prompt.required)
 
-    def again(self, fault: str) -> "Question":
+    def enforced(self, fault: str) -> "ProviderRequest":
         """The same question after an answer that could not be used."""
         note = f"Your last answer could not be used: {fault}. Answer again, completely."
         return replace(self, text=f"{self.text}\n\n{note}")
@@ -106,17 +106,17 @@ class Question:
         return settings
 
 
-def question(prompt: Prompt, tools: Sequence[ToolDefinition], endpoint: Endpoint) -> Question:
+def question(prompt: Prompt, tools: Sequence[ToolDefinition], endpoint: Endpoint) -> ProviderRequest:
     """What to ask for a prompt. `tools` are the full definitions of the offered tools."""
     return _in_text(prompt, tools) if endpoint.mode == "text" else _with_tools(prompt, tools)
 
 
-def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
+def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequest:
     if prompt.purpose == "plan":
         plan = SentTool(
             name=PLAN_TOOL, description="Hand in the plan.", parameters_json_schema=prompt.answer_schema, strict=False
         )
-        return Question(
+        return ProviderRequest(
             prompt=prompt,
             system=prompt.system,
             text=prompt.text,
@@ -137,7 +137,7 @@ def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
     has_form = bool(prompt.optional and not prompt.required)
     # A tool of that name keeps it, and revising is left to the text.
     may_revise = bool(prompt.revision) and REVISE_TOOL not in {*names, *names.values(), *prompt.optional}
-    return Question(
+    return ProviderRequest(
         prompt=prompt,
         system=prompt.system if may_revise else _system(prompt),
         text=f"{prompt.text}\n\n{prompt.form}" if has_form else prompt.text,
@@ -148,7 +148,7 @@ def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
     )
 
 
-def _in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
+def _in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequest:
     parts = [prompt.text]
     if tools:
         parts.append(data_block("tools", "\n".join(_described(tool) for tool in tools)))
@@ -157,7 +157,7 @@ def _in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Question:
     speaks_json = bool(prompt.purpose == "plan" or prompt.required or tools or prompt.optional)
     if speaks_json:
         parts.append(prompt.form)
-    return Question(
+    return ProviderRequest(
         prompt=prompt,
         system=f"{_system(prompt)}\n\n{TEXT_MODE}" if speaks_json else _system(prompt),
         text="\n\n".join(parts),

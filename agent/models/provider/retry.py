@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
-class Fault(Exception):
+class AttemptFailed(Exception):
     """One attempt failed. Internal to the provider's modules; what leaves them is a `ModelError`."""
 
     def __init__(self, sentence: str, *, is_transient: bool = False, retry_after_s: float | None = None) -> None:
@@ -35,7 +35,7 @@ class Fault(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryLimits:
     """How often and how long to try."""
 
     attempts: int = 4
@@ -51,7 +51,7 @@ class Retries:
 
     def __init__(
         self,
-        patience: Patience,
+        patience: RetryLimits,
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         clock: Callable[[], float] | None = None,
@@ -60,7 +60,7 @@ class Retries:
         self._patience = patience
         self._sleep = sleep
         self._clock = clock or anyio.current_time
-        self._dice = dice
+        self._random = dice
 
     async def run(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
         """The first result; `attempt` is given the seconds that are left. Raises `ModelError` with one sentence."""
@@ -70,7 +70,7 @@ class Retries:
             number += 1
             try:
                 return await attempt(max(0.001, self._patience.total_s - (self._clock() - began)))
-            except Fault as fault:
+            except AttemptFailed as fault:
                 failed = fault
             left_s = self._patience.total_s - (self._clock() - began)
             wait_s = self._wait_s(failed, number)
@@ -80,12 +80,12 @@ class Retries:
             logger.info("%s; trying again in %.1f s", failed.sentence, wait_s)
             await self._sleep(wait_s)
 
-    def _wait_s(self, fault: Fault, number: int) -> float:
+    def _wait_s(self, fault: AttemptFailed, number: int) -> float:
         own_s = min(self._patience.first_wait_s * 2 ** (number - 1), self._patience.longest_wait_s)
-        own_s *= 0.5 + self._dice() / 2
+        own_s *= 0.5 + self._random() / 2
         return max(own_s, fault.retry_after_s or 0.0)
 
-    def _refusal(self, fault: Fault, number: int, wait_s: float, left_s: float) -> str | None:
+    def _refusal(self, fault: AttemptFailed, number: int, wait_s: float, left_s: float) -> str | None:
         """Why there is no further attempt, or None."""
         times = f" ({number} attempts)" if number > 1 else ""
         if not fault.is_transient or number >= self._patience.attempts:

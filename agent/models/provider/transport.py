@@ -33,7 +33,7 @@ class AnswerTooLarge(Exception):
     """The body of an answer went over the limit; carries no part of it."""
 
 
-class OneShot(httpx2.AsyncBaseTransport):
+class ConnectionPerRequest(httpx2.AsyncBaseTransport):
     """A transport that keeps nothing open."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -95,7 +95,7 @@ class _Bounded(httpx2.AsyncByteStream):
 def bounded_client(timeout_s: float) -> httpx2.AsyncClient:
     """A client for a provider's library; holds no connection, so that nobody has to close it."""
     timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
-    return httpx2.AsyncClient(transport=OneShot(), timeout=timeout, follow_redirects=False)
+    return httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
 
 
 @cache

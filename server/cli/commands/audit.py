@@ -9,8 +9,8 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.server.api.audit import Audit, AuditLine, AuditPage, Verdict, line
-from planwarden.server.cli.terminal.lines import Line
+from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, AuditVerdict, line
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
@@ -27,18 +27,18 @@ def show(settings: Settings, *, thread_id: str | None, limit: int, cursor: str |
     return anyio.run(work)
 
 
-def verify(settings: Settings, head: str | None) -> Verdict:
-    async def work() -> Verdict:
+def verify(settings: Settings, head: str | None) -> AuditVerdict:
+    async def work() -> AuditVerdict:
         async with AsyncExitStack() as stack:
             return await (await _opened(settings, stack)).verify(head)
 
     return anyio.run(work)
 
 
-def export(settings: Settings, write: Callable[[str], object]) -> Verdict:
+def export(settings: Settings, write: Callable[[str], object]) -> AuditVerdict:
     """Every row as one JSON object a line, oldest first; gives the verdict on what was written."""
 
-    async def work() -> Verdict:
+    async def work() -> AuditVerdict:
         async with AsyncExitStack() as stack:
             audit = await _opened(settings, stack)
             async for row in audit.rows():
@@ -48,7 +48,7 @@ def export(settings: Settings, write: Callable[[str], object]) -> Verdict:
     return anyio.run(work)
 
 
-def export_to(settings: Settings, target: Path) -> Verdict:
+def export_to(settings: Settings, target: Path) -> AuditVerdict:
     """As `export`, into a new file. Raises `StoreError` when it exists or cannot be written."""
     try:
         with target.open("x", encoding="ascii") as file:
@@ -65,23 +65,25 @@ def draw_rows(terminal: Terminal, page: AuditPage) -> None:
     for row in page.rows:
         at = row.at.isoformat(timespec="seconds").replace("+00:00", "Z")
         terminal.say(
-            Line(((f"{row.sequence:>6}  {at}  ", "dim"), (row.kind.replace("_", " ").ljust(14), "bold"), _told(row)))
+            TerminalLine(
+                ((f"{row.sequence:>6}  {at}  ", "dim"), (row.kind.replace("_", " ").ljust(14), "bold"), _told(row))
+            )
         )
     if page.next_cursor is not None:
-        terminal.say(Line(((f"more: --cursor {page.next_cursor}", "dim"),)))
+        terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
 
 
-def draw_verdict(terminal: Terminal, verdict: Verdict) -> None:
+def draw_verdict(terminal: Terminal, verdict: AuditVerdict) -> None:
     for problem in verdict.problems:
-        terminal.say(Line(((escape_text(problem), "bad"),), "failed"))
+        terminal.say(TerminalLine(((escape_text(problem), "bad"),), "failed"))
     if verdict.signatures:
-        terminal.say(Line(((f"{verdict.signatures} signature(s) verified", "good"),), "done"))
+        terminal.say(TerminalLine(((f"{verdict.signatures} signature(s) verified", "good"),), "done"))
     if verdict.unverified:
-        terminal.say(Line(((f"{verdict.unverified} signature(s) not verified: {EXTRA}", "warn"),), "asks"))
+        terminal.say(TerminalLine(((f"{verdict.unverified} signature(s) not verified: {EXTRA}", "warn"),), "asks"))
     if verdict.is_whole:
-        terminal.say(Line(((f"{verdict.rows} rows, whole; head {verdict.head}", "good"),), "done"))
+        terminal.say(TerminalLine(((f"{verdict.rows} rows, whole; head {verdict.head}", "good"),), "done"))
     else:
-        terminal.say(Line(((f"{verdict.rows} rows, {len(verdict.problems)} problem(s)", "bad"),), "failed"))
+        terminal.say(TerminalLine(((f"{verdict.rows} rows, {len(verdict.problems)} problem(s)", "bad"),), "failed"))
 
 
 def _told(row: AuditLine) -> str:
@@ -95,9 +97,9 @@ def _short(value: JsonValue) -> str:
     return text[:16] + "…" if len(text) == 64 and text.isalnum() else text[:80]
 
 
-async def _opened(settings: Settings, stack: AsyncExitStack) -> Audit:
+async def _opened(settings: Settings, stack: AsyncExitStack) -> AuditReader:
     if not settings.database.exists():
         raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
     store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
     stack.push_async_callback(store.close)
-    return Audit(store)
+    return AuditReader(store)

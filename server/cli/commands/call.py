@@ -7,12 +7,12 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, UnknownTool
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
-from planwarden.server.cli.commands.run import Desk
-from planwarden.server.cli.terminal.lines import Line, one_line
+from planwarden.server.cli.commands.run import CliSession
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
 
@@ -37,14 +37,14 @@ def read_arguments(pairs: Sequence[str], document: str | None) -> Given:
     return whole, tuple(named)
 
 
-def call_tool(desk: Desk, name: str, given: Given) -> Execution:
+def call_tool(desk: CliSession, name: str, given: Given) -> ExecutionState:
     """Run the one call to its end, or to a question that nobody answers here.
 
     Raises:
         UnknownTool: there is no such tool, or it is not available.
     """
 
-    async def start(service: Service) -> Execution:
+    async def start(service: Service) -> ExecutionState:
         await service.tools_known([name])
         definition = desk.home.tools.get(name)
         if definition is None or definition.unavailable is not None:
@@ -59,7 +59,7 @@ def call_tool(desk: Desk, name: str, given: Given) -> Execution:
         return kept.converse(kept.follow(start))
 
 
-def draw_result(terminal: Terminal, execution: Execution) -> None:
+def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
     """The whole result, escaped line by line, so that it can be read and copied."""
     state = execution.steps.get(STEP)
     if state is None or state.status != "completed":
@@ -69,7 +69,7 @@ def draw_result(terminal: Terminal, execution: Execution) -> None:
     lines = text.splitlines()
     terminal.say(*(escape_text(line) for line in lines[:MAX_LINES]))
     if len(lines) > MAX_LINES:
-        terminal.say(Line(((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim"),)))
+        terminal.say(TerminalLine(((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim"),)))
 
 
 def _plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:

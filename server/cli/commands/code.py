@@ -11,12 +11,12 @@ import anyio
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UsageError
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.cli.commands.run import Desk, check_tools
-from planwarden.server.cli.home import Home, find
+from planwarden.server.cli.commands.run import CliSession, check_tools
+from planwarden.server.cli.home import CliHome, find
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.inbox.sessions import Access
+from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import shown_digest
 
@@ -25,7 +25,7 @@ DIGEST_CHARS = 12
 """Of the digest, at least; `planwarden list` shows so many."""
 
 
-def approve_with_code(desk: Desk, suspension_id: str, code: str, digest: str) -> Execution:
+def approve_with_code(desk: CliSession, suspension_id: str, code: str, digest: str) -> ExecutionState:
     """Approve exactly what the digest names, as whoever the code is for, and go on with the execution.
 
     Raises:
@@ -38,9 +38,9 @@ def approve_with_code(desk: Desk, suspension_id: str, code: str, digest: str) ->
     check_tools(desk.home, execution)
     terminal_question.show(desk.terminal, suspension)
 
-    async def start(service: Service) -> Execution:
+    async def start(service: Service) -> ExecutionState:
         # Redeemed last, so that a mistake in anything else does not spend it; its session is not kept.
-        access = Access(service.engine.store)
+        access = InboxAccess(service.engine.store)
         opened = await access.redeem(code)
         principal = opened.session.principal
         await access.end(opened.token, principal)
@@ -73,7 +73,7 @@ def _check(suspension: Suspension, digest: str) -> None:
         raise Expired(f"the time to answer suspension {suspension.suspension_id!r} has passed")
 
 
-async def _question(home: Home, suspension_id: str) -> tuple[Suspension, str]:
+async def _question(home: CliHome, suspension_id: str) -> tuple[Suspension, str]:
     if home.settings.passphrase_file is not None:
         raise UsageError("[inbox] asks for a passphrase besides a code, so approve in the inbox or in a terminal")
     async with home.looking() as service:
@@ -86,6 +86,6 @@ async def _question(home: Home, suspension_id: str) -> tuple[Suspension, str]:
         return view, row.principal
 
 
-async def _execution(home: Home, suspension_id: str) -> Execution:
+async def _execution(home: CliHome, suspension_id: str) -> ExecutionState:
     async with home.looking() as service:
         return (await find(service, suspension_id))[1]

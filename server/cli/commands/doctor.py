@@ -22,7 +22,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.notifications import TOLD
-from planwarden.server.cli.terminal.lines import Line, Mark, one_line
+from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import (
@@ -45,7 +45,7 @@ _MARKS: dict[Status, Mark] = {"ok": "done", "off": "waits", "warning": "note", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class HealthCheck:
     """One thing that was looked at."""
 
     name: str
@@ -55,11 +55,11 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DoctorReport:
     version: str
     python: str
     home: str
-    checks: tuple[Check, ...]
+    checks: tuple[HealthCheck, ...]
 
     @property
     def is_healthy(self) -> bool:
@@ -78,7 +78,7 @@ class Report:
         }
 
 
-def examine(home: Path | None, model: str | None, mcp_config: Path | None = None) -> Report:
+def examine(home: Path | None, model: str | None, mcp_config: Path | None = None) -> DoctorReport:
     """Every check, in the order of what depends on what. Downstream servers are started for it and ended again."""
     folder = home_folder(home, os.environ)
     settings, settings_check = _settings(home, model, mcp_config, folder)
@@ -95,7 +95,7 @@ def examine(home: Path | None, model: str | None, mcp_config: Path | None = None
         _guarded("notify", lambda: _notify(settings)),
         *_downstream(settings),
     )
-    return Report(
+    return DoctorReport(
         version=version("planwarden"),
         python=f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         home=str(folder),
@@ -103,58 +103,60 @@ def examine(home: Path | None, model: str | None, mcp_config: Path | None = None
     )
 
 
-def draw(terminal: Terminal, report: Report) -> None:
-    terminal.say(Line(((f"planwarden {report.version}", "bold"), (f"  Python {report.python}", "dim"))))
-    terminal.say(Line(((f"home {report.home}", "dim"),)))
+def draw(terminal: Terminal, report: DoctorReport) -> None:
+    terminal.say(TerminalLine(((f"planwarden {report.version}", "bold"), (f"  Python {report.python}", "dim"))))
+    terminal.say(TerminalLine(((f"home {report.home}", "dim"),)))
     width = max(len(check.name) for check in report.checks)
     for check in report.checks:
         name: tuple[str, Literal["bold", "dim"]] = (check.name.ljust(width), "dim" if check.status == "off" else "bold")
-        terminal.say(Line((name, "  ", one_line(check.message, 400)), _MARKS[check.status]))
+        terminal.say(TerminalLine((name, "  ", one_line(check.message, 400)), _MARKS[check.status]))
         for text in _listed(check):
-            terminal.say(Line(((text, "dim"),), indent=1))
+            terminal.say(TerminalLine(((text, "dim"),), indent=1))
     if report.is_healthy:
-        terminal.say(Line((("Everything that planwarden needs is there.", "good"),), "done"))
+        terminal.say(TerminalLine((("Everything that planwarden needs is there.", "good"),), "done"))
     else:
         broken = ", ".join(check.name for check in report.checks if check.status == "broken")
-        terminal.say(Line(((f"Broken: {broken}.", "bad"),), "failed"))
+        terminal.say(TerminalLine(((f"Broken: {broken}.", "bad"),), "failed"))
 
 
-def _listed(check: Check) -> Iterator[str]:
+def _listed(check: HealthCheck) -> Iterator[str]:
     unavailable = check.facts.get("unavailable")
     if isinstance(unavailable, dict):
         yield from (one_line(f"{name}: {why}", 300) for name, why in unavailable.items())
 
 
-def _guarded(name: str, look: Callable[[], Check]) -> Check:
+def _guarded(name: str, look: Callable[[], HealthCheck]) -> HealthCheck:
     try:
         return look()
     except PlanwardenError as error:
-        return Check(name=name, status="broken", message=error.message)
+        return HealthCheck(name=name, status="broken", message=error.message)
     except OSError as error:
-        return Check(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
+        return HealthCheck(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
 
 
-def _settings(home: Path | None, model: str | None, mcp_config: Path | None, folder: Path) -> tuple[Settings, Check]:
+def _settings(
+    home: Path | None, model: str | None, mcp_config: Path | None, folder: Path
+) -> tuple[Settings, HealthCheck]:
     path = folder / FILE
     try:
         settings = load_settings(home=home, model=model, mcp_config=mcp_config)
     except PlanwardenError as error:
         fallback = Settings(home=folder, model=model or os.environ.get(MODEL_VARIABLE) or "caller")
-        return fallback, Check(name="settings", status="broken", message=error.message)
+        return fallback, HealthCheck(name="settings", status="broken", message=error.message)
     if not path.exists():
-        return settings, Check(name="settings", status="off", message=f"no {FILE}; the defaults apply")
+        return settings, HealthCheck(name="settings", status="off", message=f"no {FILE}; the defaults apply")
     facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.retention_days}
     if settings.policy.trust_caller:
         text = "approvals.trust_caller is on: the calling model's word counts as an approval"
-        return settings, Check(name="settings", status="warning", message=text, facts=facts)
-    return settings, Check(name="settings", status="ok", message=str(path), facts=facts)
+        return settings, HealthCheck(name="settings", status="warning", message=text, facts=facts)
+    return settings, HealthCheck(name="settings", status="ok", message=str(path), facts=facts)
 
 
-def _store(settings: Settings) -> Check:
+def _store(settings: Settings) -> HealthCheck:
     path = settings.database
     if not path.exists():
         text = f"{path} is made with the first execution"
-        return Check(name="store", status="off", message=text, facts={"file": str(path)})
+        return HealthCheck(name="store", status="off", message=text, facts={"file": str(path)})
 
     async def look() -> dict[str, int | str]:
         store = await anyio.to_thread.run_sync(SqliteStore.open, path)
@@ -176,18 +178,18 @@ def _store(settings: Settings) -> Check:
     }
     if found["integrity"] != "ok":
         text = f"{path} is damaged: {found['integrity']}; restore a backup, or move it away to start afresh"
-        return Check(name="store", status="broken", message=text, facts=facts)
+        return HealthCheck(name="store", status="broken", message=text, facts=facts)
     text = (
         f"{path}: {_size(int(found['size_bytes']))}, schema {found['schema']}, intact; {found['executions']} executions, "
         f"{found['running']} running, open questions: {found['pending']}"
     )
-    return Check(name="store", status="ok", message=text, facts=facts)
+    return HealthCheck(name="store", status="ok", message=text, facts=facts)
 
 
-def _files(settings: Settings) -> Check:
+def _files(settings: Settings) -> HealthCheck:
     """Only the owner may read what plans and approvals contain."""
     if sys.platform == "win32":
-        return Check(name="privacy", status="off", message="file modes are not checked on Windows")
+        return HealthCheck(name="privacy", status="off", message="file modes are not checked on Windows")
     wanted = {settings.home: 0o700}
     wanted |= {Path(f"{settings.database}{tail}"): 0o600 for tail in ("", "-wal", "-shm", ".lock")}
     modes: dict[str, JsonValue] = {}
@@ -203,51 +205,53 @@ def _files(settings: Settings) -> Check:
     if open_to_others:
         # Before the first execution there is nothing in it but what a person put there.
         status = "broken" if settings.database.exists() else "warning"
-        return Check(name="privacy", status=status, message="; ".join(open_to_others), facts={"modes": modes})
+        return HealthCheck(name="privacy", status=status, message="; ".join(open_to_others), facts={"modes": modes})
     text = "only this user can read the home" if modes else "no home yet"
-    return Check(name="privacy", status="ok" if modes else "off", message=text, facts={"modes": modes})
+    return HealthCheck(name="privacy", status="ok" if modes else "off", message=text, facts={"modes": modes})
 
 
-def _sqlite() -> Check:
+def _sqlite() -> HealthCheck:
     locks = needs_write_lock()
     how = "older than 3.51.3, so writers also take a lock file" if locks else "writers need no lock file"
     facts: dict[str, JsonValue] = {"version": sqlite3.sqlite_version, "usesWriteLock": locks}
-    return Check(name="sqlite", status="ok", message=f"{sqlite3.sqlite_version}, {how}", facts=facts)
+    return HealthCheck(name="sqlite", status="ok", message=f"{sqlite3.sqlite_version}, {how}", facts=facts)
 
 
-def _model(settings: Settings) -> Check:
+def _model(settings: Settings) -> HealthCheck:
     build_model(settings.model, settings.environment)
     text = "the calling assistant thinks; no key needed" if settings.model == "caller" else settings.model
-    return Check(name="model", status="ok", message=text, facts={"model": settings.model})
+    return HealthCheck(name="model", status="ok", message=text, facts={"model": settings.model})
 
 
-def _tools(settings: Settings) -> Check:
+def _tools(settings: Settings) -> HealthCheck:
     definitions = build_registry(settings).definitions()
     missing: dict[str, JsonValue] = {known.name: known.unavailable for known in definitions if known.unavailable}
     usable: list[JsonValue] = [known.name for known in definitions if not known.unavailable]
     text = f"{len(usable)} usable: {', '.join(map(str, usable[:12]))}" + (" …" if len(usable) > 12 else "")
-    return Check(name="tools", status="ok", message=text, facts={"available": usable, "unavailable": missing})
+    return HealthCheck(name="tools", status="ok", message=text, facts={"available": usable, "unavailable": missing})
 
 
-def _web_extra() -> Check:
+def _web_extra() -> HealthCheck:
     if importlib.util.find_spec("trafilatura") is None:
-        return Check(name="web extra", status="off", message="not installed; webExtract needs planwarden[web]")
-    return Check(name="web extra", status="ok", message=f"trafilatura {version('trafilatura')}")
+        return HealthCheck(name="web extra", status="off", message="not installed; webExtract needs planwarden[web]")
+    return HealthCheck(name="web extra", status="ok", message=f"trafilatura {version('trafilatura')}")
 
 
-def _search(settings: Settings) -> Check:
+def _search(settings: Settings) -> HealthCheck:
     endpoint = search_endpoint_from_environment(settings.environment)
     if endpoint is None:
-        return Check(name="search", status="off", message="no search service; PLANWARDEN_SEARCH names one")
+        return HealthCheck(name="search", status="off", message="no search service; PLANWARDEN_SEARCH names one")
     facts: dict[str, JsonValue] = {"provider": endpoint.provider, "baseUrl": endpoint.base_url}
-    return Check(name="search", status="ok", message=f"{endpoint.provider} at {endpoint.base_url}", facts=facts)
+    return HealthCheck(name="search", status="ok", message=f"{endpoint.provider} at {endpoint.base_url}", facts=facts)
 
 
-def _notify(settings: Settings) -> Check:
+def _notify(settings: Settings) -> HealthCheck:
     """Hosts only: the address of a webhook and the topic of a push service may be secrets."""
     if not settings.channels:
-        return Check(name="notify", status="off", message=f"nobody is told of questions; [[notify]] in {FILE} does")
-    waiting = _waiting_notices(settings)
+        return HealthCheck(
+            name="notify", status="off", message=f"nobody is told of questions; [[notify]] in {FILE} does"
+        )
+    waiting = _waiting_notifications(settings)
     listed: list[JsonValue] = [
         {
             "name": channel.name,
@@ -264,19 +268,19 @@ def _notify(settings: Settings) -> Check:
     if problems:
         # Not broken: the processes that deliver may have what this one lacks.
         text = f"not deliverable with this environment: {'; '.join(problems)}"
-        return Check(name="notify", status="warning", message=text, facts=facts)
+        return HealthCheck(name="notify", status="warning", message=text, facts=facts)
     text = ", ".join(
         f"{found.name} ({'everything' if len(found.events) == len(TOLD) else ' '.join(sorted(found.events))})"
         for found in settings.channels
     )
-    return Check(name="notify", status="ok", message=f"{text}; waiting: {sum(waiting.values())}", facts=facts)
+    return HealthCheck(name="notify", status="ok", message=f"{text}; waiting: {sum(waiting.values())}", facts=facts)
 
 
-def _waiting_notices(settings: Settings) -> Mapping[str, int]:
+def _waiting_notifications(settings: Settings) -> Mapping[str, int]:
     async def look() -> Mapping[str, int]:
         store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
         try:
-            return await store.notices.waiting()
+            return await store.notifications.waiting()
         finally:
             await store.close()
 
@@ -287,21 +291,21 @@ def _waiting_notices(settings: Settings) -> Mapping[str, int]:
     return {}
 
 
-def _downstream(settings: Settings) -> Iterator[Check]:
+def _downstream(settings: Settings) -> Iterator[HealthCheck]:
     """One check for the file and one for each server in it."""
     path, servers = settings.servers_file, settings.servers
     if path is None or not (path.exists() or servers.notes):
-        yield Check(name="downstream", status="off", message=f"no {SERVERS_FILE}; no downstream MCP servers")
+        yield HealthCheck(name="downstream", status="off", message=f"no {SERVERS_FILE}; no downstream MCP servers")
         return
     facts: dict[str, JsonValue] = {"file": str(path), "notes": list(servers.notes)}
     count = f"{len(servers.configs)} downstream server{'' if len(servers.configs) == 1 else 's'}"
     text = "; ".join([f"{path}: {count}", *servers.notes])
-    yield Check(name="downstream", status="warning" if servers.notes else "ok", message=text, facts=facts)
+    yield HealthCheck(name="downstream", status="warning" if servers.notes else "ok", message=text, facts=facts)
     if servers.configs:
         try:
             yield from (_server(found) for found in anyio.run(_started, settings))
         except PlanwardenError as error:
-            yield Check(name="downstream", status="broken", message=error.message)
+            yield HealthCheck(name="downstream", status="broken", message=error.message)
 
 
 async def _started(settings: Settings) -> tuple[ServerHealth, ...]:
@@ -311,7 +315,7 @@ async def _started(settings: Settings) -> tuple[ServerHealth, ...]:
         return downstream.health()
 
 
-def _server(found: ServerHealth) -> Check:
+def _server(found: ServerHealth) -> HealthCheck:
     facts: dict[str, JsonValue] = {
         "health": found.health,
         "tools": found.tools,
@@ -320,19 +324,19 @@ def _server(found: ServerHealth) -> Check:
     }
     name = f"server {one_line(found.name, 48)}"
     if found.health == "disabled":
-        return Check(
+        return HealthCheck(
             name=name, status="off", message=f"disabled: {found.reason}" if found.reason else "disabled", facts=facts
         )
     if found.health != "ready":
         text = f"down: {found.reason or 'it did not start in time'}" + (
             f"; its log is {found.log}" if found.log else ""
         )
-        return Check(name=name, status="broken", message=text, facts=facts)
+        return HealthCheck(name=name, status="broken", message=text, facts=facts)
     trust = (
         "trusted: its hints may lower risks" if found.trusted else "not trusted: its tools are dangerous unless you say"
     )
     text = f"{found.tools} tools; {trust}" + (f"; {found.reason}" if found.reason else "")
-    return Check(name=name, status="warning" if found.reason else "ok", message=text, facts=facts)
+    return HealthCheck(name=name, status="warning" if found.reason else "ok", message=text, facts=facts)
 
 
 def _size(size_bytes: int) -> str:

@@ -9,8 +9,8 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.server.api.grants import GrantRequest, GrantView
-from planwarden.server.cli.home import Home
-from planwarden.server.cli.terminal.lines import Line
+from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import operator
 from planwarden.server.views.facts import escape_text, value_text
@@ -20,7 +20,7 @@ YES = ("y", "yes")
 _UNITS = {"m": 60.0, "h": 3600.0}
 
 
-def list_grants(home: Home, *, only_open: bool) -> tuple[GrantView, ...]:
+def list_grants(home: CliHome, *, only_open: bool) -> tuple[GrantView, ...]:
     async def work() -> tuple[GrantView, ...]:
         async with home.looking() as service:
             return await service.grants.list(only_open=only_open)
@@ -28,7 +28,7 @@ def list_grants(home: Home, *, only_open: bool) -> tuple[GrantView, ...]:
     return anyio.run(work)
 
 
-def add_grant(home: Home, terminal: Terminal, request: GrantRequest) -> GrantView | None:
+def add_grant(home: CliHome, terminal: Terminal, request: GrantRequest) -> GrantView | None:
     """The new grant; None when the person at the terminal did not say yes.
 
     Raises:
@@ -39,10 +39,10 @@ def add_grant(home: Home, terminal: Terminal, request: GrantRequest) -> GrantVie
             "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
         )
     lines = [
-        Line((f"Tool: {escape_text(request.tool_name)}",)),
-        *(Line((f"  {escape_text(name)} = {value_text(value)}",)) for name, value in request.arguments.items()),
-        Line(("  all other arguments may be anything",)),
-        Line((f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes",)),
+        TerminalLine((f"Tool: {escape_text(request.tool_name)}",)),
+        *(TerminalLine((f"  {escape_text(name)} = {value_text(value)}",)) for name, value in request.arguments.items()),
+        TerminalLine(("  all other arguments may be anything",)),
+        TerminalLine((f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes",)),
     ]
     terminal.panel("Allow these calls without asking?", lines, "warn")
     if (terminal.ask("Allow them? [y yes · Enter no] ") or "").lower() not in YES:
@@ -55,7 +55,7 @@ def add_grant(home: Home, terminal: Terminal, request: GrantRequest) -> GrantVie
     return anyio.run(work)
 
 
-def revoke_grant(home: Home, grant_id: str) -> None:
+def revoke_grant(home: CliHome, grant_id: str) -> None:
     async def work() -> None:
         async with home.acting(follows=False) as service:
             await service.grants.revoke(grant_id, _authority())
@@ -72,7 +72,7 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
         )
         until = grant.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
         terminal.say(
-            Line(
+            TerminalLine(
                 (
                     (escape_text(grant.tool_name), "bold"),
                     f"  {grant.uses_left} of {grant.uses} left, until {until}  ",
@@ -80,10 +80,10 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
                 ),
                 "done" if state == "open" else "waits",
             ),
-            Line(((grant.grant_id, "dim"),), indent=1),
+            TerminalLine(((grant.grant_id, "dim"),), indent=1),
         )
         for name, value in grant.arguments.items():
-            terminal.say(Line((f"{escape_text(name)} = {value_text(value)}",), indent=1))
+            terminal.say(TerminalLine((f"{escape_text(name)} = {value_text(value)}",), indent=1))
 
 
 def arguments_of(pairs: Sequence[str]) -> dict[str, JsonValue]:

@@ -13,21 +13,21 @@ import anyio.to_thread
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.service import Service
-from planwarden.server.cli.home import Home
-from planwarden.server.cli.terminal.lines import Line
+from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.address import BASE, listen
 from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.launcher import announced, pairing_url, serve_app
+from planwarden.server.inbox.launcher import announce_inbox, pairing_url, serve_app
 from planwarden.server.inbox.passphrase import Passphrase, write_passphrase
-from planwarden.server.inbox.sessions import CODE_S, Access, Codes
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import operator
 from planwarden.storage.ports.sessions import sessions_of
 
 
-def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens: bool) -> None:
+def open_inbox(home: CliHome, terminal: Terminal, name: str | None, *, opens: bool) -> None:
     """Make a one-time code and open the inbox with it: one that runs already, else one that runs here until interrupted.
 
     Raises:
@@ -46,7 +46,7 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens: bool)
         async with home.acting() as service:
             store = service.engine.store
             running = await sessions_of(store).inboxes()
-            codes = await Access(store).make_codes(name or operator(), "terminal")
+            codes = await InboxAccess(store).make_codes(name or operator(), "terminal")
             if running:
                 await _show(terminal, running[0], codes, opens=opens)
             else:
@@ -55,17 +55,17 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens: bool)
     anyio.run(work)
 
 
-def end_sessions(home: Home) -> int:
+def end_sessions(home: CliHome) -> int:
     """End every session and void every code of the home; gives the number of sessions."""
 
     async def work() -> int:
         async with home.acting(follows=False) as service:
-            return await Access(service.engine.store).end_all(operator())
+            return await InboxAccess(service.engine.store).end_all(operator())
 
     return anyio.run(work)
 
 
-def set_passphrase(home: Home, terminal: Terminal) -> Path:
+def set_passphrase(home: CliHome, terminal: Terminal) -> Path:
     """Ask for a passphrase twice and keep its hash; gives the file.
 
     Raises:
@@ -83,31 +83,33 @@ def set_passphrase(home: Home, terminal: Terminal) -> Path:
     return path
 
 
-async def _serve(home: Home, terminal: Terminal, service: Service, codes: Codes, *, opens: bool) -> None:
+async def _serve(home: CliHome, terminal: Terminal, service: Service, codes: PairingCodes, *, opens: bool) -> None:
     """An inbox of this command's own."""
     listening = listen()
     url = f"{listening.base_url}{BASE}"
-    site = Site(
+    site = InboxSite(
         service=lambda: service,
         home=home.settings.home,
         passphrase_file=home.settings.passphrase_file,
         origin=listening.origin,
     )
-    async with announced(service, url), anyio.create_task_group() as tasks:
+    async with announce_inbox(service, url), anyio.create_task_group() as tasks:
         tasks.start_soon(serve_app, inbox_app(site, lambda: listening.hosts), *listening.sockets)
         await _show(terminal, url, codes, opens=opens)
-        terminal.say(Line((("The inbox runs here until Ctrl-C.", "dim"),)))
+        terminal.say(TerminalLine((("The inbox runs here until Ctrl-C.", "dim"),)))
 
 
-async def _show(terminal: Terminal, url: str, codes: Codes, *, opens: bool) -> None:
+async def _show(terminal: Terminal, url: str, codes: PairingCodes, *, opens: bool) -> None:
     link = pairing_url(url, codes.link)
     is_open = opens and await anyio.to_thread.run_sync(open_page, link)
     terminal.say("Opened in the browser. If it did not appear:" if is_open else "Open this in a browser:")
     # Written as it is: a link that is broken over lines to fit cannot be copied.
     terminal.out.write(f"{link}\n")
     lines = [
-        Line(("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold"))),
-        Line(((f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat.", "dim"),)),
+        TerminalLine(("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold"))),
+        TerminalLine(
+            ((f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat.", "dim"),)
+        ),
     ]
     for line in lines:
         terminal.say(line)

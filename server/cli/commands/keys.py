@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import anyio
 
-from planwarden.server.cli.home import Home
-from planwarden.server.cli.terminal.lines import Line
+from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import operator
 from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.facts import escape_text
-from planwarden.storage.ports.keys import Key
+from planwarden.storage.ports.keys import SigningKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class KeyView:
     revoked_at: datetime | None
 
 
-def list_keys(home: Home) -> tuple[KeyView, ...]:
+def list_keys(home: CliHome) -> tuple[KeyView, ...]:
     """Everybody's, revoked ones included, oldest first."""
 
     async def work() -> tuple[KeyView, ...]:
@@ -39,7 +39,7 @@ def list_keys(home: Home) -> tuple[KeyView, ...]:
     return anyio.run(work)
 
 
-def revoke_key(home: Home, key: str) -> KeyView:
+def revoke_key(home: CliHome, key: str) -> KeyView:
     """End a key by its id or the beginning of it. Raises `UsageError` when that is not one living key."""
 
     async def work() -> KeyView:
@@ -56,7 +56,7 @@ def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:
         state = "usable" if key.revoked_at is None else f"revoked {_date(key.revoked_at)}"
         last = "never signed" if key.used_at is None else f"signed {_date(key.used_at)}"
         terminal.say(
-            Line(
+            TerminalLine(
                 (
                     (key.key_id, "bold"),
                     f"  {escape_text(key.principal)}  {escape_text(key.label)}  ",
@@ -64,11 +64,11 @@ def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:
                 ),
                 "done" if key.revoked_at is None else "waits",
             ),
-            Line(((f"for {key.rp_id} · added {_date(key.created_at)} · {last}", "dim"),), indent=1),
+            TerminalLine(((f"for {key.rp_id} · added {_date(key.created_at)} · {last}", "dim"),), indent=1),
         )
 
 
-def _view(key: Key) -> KeyView:
+def _view(key: SigningKey) -> KeyView:
     return KeyView(
         key_id=key.key_id,
         principal=key.principal,

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
-from planwarden.server.cli.home import Home
+from planwarden.server.cli.home import CliHome
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.serving import until_cancelled
@@ -29,7 +29,7 @@ from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.authorization import log_in
 from planwarden.tools.downstream.login.issuer import is_private
 from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginFile, redirect_port
-from planwarden.tools.downstream.servers import Downstream
+from planwarden.tools.downstream.servers import DownstreamServers
 
 WAIT_S = 600.0
 """How long the person may take in the browser."""
@@ -38,7 +38,7 @@ MAX_CHARS = 4_096
 Opens = Callable[[str], Awaitable[None]]
 
 
-def login(home: Home, terminal: Terminal, name: str, *, opens: bool) -> bool:
+def login(home: CliHome, terminal: Terminal, name: str, *, opens: bool) -> bool:
     """Log in to the named server; False when it does not ask for that.
 
     Raises:
@@ -60,7 +60,7 @@ def login(home: Home, terminal: Terminal, name: str, *, opens: bool) -> bool:
     return anyio.run(logged_in, config, file, show)
 
 
-def forget(home: Home, name: str) -> bool:
+def forget(home: CliHome, name: str) -> bool:
     """Delete what a login left behind; False when there was nothing.
 
     Raises:
@@ -75,7 +75,7 @@ def forget(home: Home, name: str) -> bool:
         raise ToolError(f"the login to server {name!r} cannot be deleted: {why}; try again") from error
 
 
-def found(downstream: Downstream, name: str) -> tuple[ServerConfig, LoginFile]:
+def found(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, LoginFile]:
     """The named server and the file of its login.
 
     Raises:
@@ -118,7 +118,7 @@ async def _with_browser(config: ServerConfig, file: LoginFile, opens: Opens, lis
     raise failure
 
 
-class Visitor:
+class BrowserLogin:
     """The browser between leaving for an authorization server and coming back."""
 
     def __init__(self, redirect_uri: str, opens: Opens) -> None:
@@ -153,8 +153,8 @@ class Visitor:
 
 
 @asynccontextmanager
-async def _coming_back(listener: socket.socket, opens: Opens) -> AsyncGenerator[Visitor]:
-    visitor = Visitor(f"http://{HOST}:{listener.getsockname()[1]}{PATH}", opens)
+async def _coming_back(listener: socket.socket, opens: Opens) -> AsyncGenerator[BrowserLogin]:
+    visitor = BrowserLogin(f"http://{HOST}:{listener.getsockname()[1]}{PATH}", opens)
     app = Starlette(routes=[Route(PATH, visitor.receive, methods=["GET"])])
     settings = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
     async with anyio.create_task_group() as tasks:

@@ -24,13 +24,13 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import parse_plan, tool_names
-from planwarden.agent.core.state import Execution, SuspensionState
+from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
-from planwarden.server.cli.home import Home, Loop, find, watch
+from planwarden.server.cli.home import CliHome, RunLoop, find, watch
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import OUTCOMES, Line, outcome_lines
+from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import operator
 from planwarden.server.views import execution as views
@@ -42,25 +42,25 @@ UNASKED = "terminal --yes"
 YES_COVERS: tuple[ev.SuspensionKind, ...] = ("confirmation", "approval")
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 
-Start = Callable[[Service], Awaitable[Execution]]
+Start = Callable[[Service], Awaitable[ExecutionState]]
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CliSession:
     """Where a person sits: the home that is worked on, the terminal, and what was agreed to in advance."""
 
-    home: Home
+    home: CliHome
     terminal: Terminal
     says_yes: bool = False
-    loop: Loop = asyncio.run
+    loop: RunLoop = asyncio.run
     """What the phases of the command run on."""
     patience_s: float = math.inf
     """How long the clock is waited for when nobody else can go on."""
 
-    def follow(self, start: Start) -> Execution:
+    def follow(self, start: Start) -> ExecutionState:
         """Start or answer something and show it live until it is over or waits for somebody."""
 
-        async def phase() -> Execution:
+        async def phase() -> ExecutionState:
             async with self.home.acting() as service:
                 execution = await start(service)
                 await _note_owner(service, execution, self.terminal)
@@ -70,24 +70,24 @@ class Desk:
         return self.loop(phase())
 
     @contextmanager
-    def kept(self) -> Generator["Desk"]:
+    def kept(self) -> Generator["CliSession"]:
         """The desk with downstream servers that go on while a person thinks."""
         with self.home.kept() as loop:
             yield replace(self, loop=loop)
 
-    def answer(self, suspension: views.Suspension, decision: Decision, channel: str = CHANNEL) -> Execution:
+    def answer(self, suspension: views.Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
         """Record a decision on what was shown and go on; when it comes too late, go on with the time-out instead."""
 
-        async def start(service: Service) -> Execution:
+        async def start(service: Service) -> ExecutionState:
             try:
                 return await _decide(service, suspension, decision, channel)
             except Expired as error:
-                self.terminal.say(Line(((error.message, "warn"),), "note"))
+                self.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
                 return await _time_out(service, suspension.suspension_id)
 
         return self.follow(start)
 
-    def converse(self, execution: Execution) -> Execution:
+    def converse(self, execution: ExecutionState) -> ExecutionState:
         """Ask each open question of a person as it comes up, until the execution is over or an answer stays out."""
         while (asked := _next_question(execution)) is not None:
             suspension = self.view(execution, asked)
@@ -108,17 +108,17 @@ class Desk:
             return True
         terminal_question.show(self.terminal, suspension)
         text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
-        self.terminal.say(Line(((text, "warn"),), "note"))
+        self.terminal.say(TerminalLine(((text, "warn"),), "note"))
         return False
 
-    def view(self, execution: Execution, asked: SuspensionState) -> views.Suspension:
+    def view(self, execution: ExecutionState, asked: SuspensionState) -> views.Suspension:
         return views.suspension_view(execution, asked, self.home.tools)
 
     def _decision(self, suspension: views.Suspension) -> tuple[Decision | None, str]:
         may_skip = suspension.kind in YES_COVERS and suspension.risk != "critical" and suspension.answer_schema is None
         if self.says_yes and may_skip:
             terminal_question.show(self.terminal, suspension)
-            self.terminal.say(Line((("Approve? ", "plain"), ("yes (--yes)", "good"))))
+            self.terminal.say(TerminalLine((("Approve? ", "plain"), ("yes (--yes)", "good"))))
             return Decision(approved=True), UNASKED
         if not self.terminal.can_ask:
             return None, CHANNEL
@@ -145,10 +145,10 @@ def read_plan(path: str) -> JsonValue:
         raise InvalidArguments(f"the plan in {where} is {error.message}") from error
 
 
-def run_plan(desk: Desk, document: JsonValue) -> Execution:
+def run_plan(desk: CliSession, document: JsonValue) -> ExecutionState:
     """Run a plan to its end or to the first question that nobody answers here."""
 
-    async def start(service: Service) -> Execution:
+    async def start(service: Service) -> ExecutionState:
         await service.tools_known(tool_names(document))
         _check_thinking(desk.home, service, document)
         view = await service.execute_plan(document, wait_seconds=0, principal=LOCAL)
@@ -159,7 +159,7 @@ def run_plan(desk: Desk, document: JsonValue) -> Execution:
         return kept.converse(kept.follow(start))
 
 
-def run_goal(desk: Desk, goal: str) -> Execution:
+def run_goal(desk: CliSession, goal: str) -> ExecutionState:
     """Plan for a goal with the configured model and run the plan as `run_plan` does.
 
     Raises:
@@ -168,7 +168,7 @@ def run_goal(desk: Desk, goal: str) -> Execution:
     if isinstance(desk.home.model, CallerModel):
         raise UsageError(f"a goal has to be planned, so a model has to think. {_NO_MODEL}")
 
-    async def start(service: Service) -> Execution:
+    async def start(service: Service) -> ExecutionState:
         view = await service.run_goal(goal, wait_seconds=0, principal=LOCAL)
         execution, _ = await service.engine.current(view.execution_id)
         return execution
@@ -177,7 +177,7 @@ def run_goal(desk: Desk, goal: str) -> Execution:
         return kept.converse(kept.follow(start))
 
 
-def approve(desk: Desk, suspension_id: str) -> Execution:
+def approve(desk: CliSession, suspension_id: str) -> ExecutionState:
     """Ask the person at the terminal about one question and go on with its execution.
 
     Raises:
@@ -190,7 +190,7 @@ def approve(desk: Desk, suspension_id: str) -> Execution:
         whom = "the clock" if asked.question.addressee == "clock" else "the calling model, which uses submit_answer"
         raise UsageError(f"suspension {suspension_id!r} is not for a person; it waits for {whom}")
     if asked.question.expires_at is not None and asked.question.expires_at <= time.time():
-        desk.terminal.say(Line((("The time to answer has passed.", "warn"),), "note"))
+        desk.terminal.say(TerminalLine((("The time to answer has passed.", "warn"),), "note"))
         return desk.follow(lambda service: _time_out(service, suspension_id))
     if not desk.terminal.can_ask:
         raise UsageError(
@@ -210,7 +210,7 @@ def approve(desk: Desk, suspension_id: str) -> Execution:
     return desk.answer(suspension, decision)
 
 
-def reject(desk: Desk, suspension_id: str, reason: str | None) -> Execution:
+def reject(desk: CliSession, suspension_id: str, reason: str | None) -> ExecutionState:
     """Reject one question, which needs no authority beyond being the operator, and go on with its execution.
 
     Where tools of the execution are not known the rejection is recorded and whoever has them goes on.
@@ -228,12 +228,12 @@ def reject(desk: Desk, suspension_id: str, reason: str | None) -> Execution:
     return desk.answer(suspension, decision)
 
 
-async def _only_record(home: Home, suspension: views.Suspension, decision: Decision) -> Execution:
+async def _only_record(home: CliHome, suspension: views.Suspension, decision: Decision) -> ExecutionState:
     async with home.acting(follows=False) as service:
         return await _decide(service, suspension, decision, CHANNEL)
 
 
-async def _decide(service: Service, suspension: views.Suspension, decision: Decision, channel: str) -> Execution:
+async def _decide(service: Service, suspension: views.Suspension, decision: Decision, channel: str) -> ExecutionState:
     """Record the decision; the digest makes sure that it is about the question that was shown."""
     row, _ = await find(service, suspension.suspension_id)
     authority = Authority(
@@ -250,37 +250,37 @@ async def _decide(service: Service, suspension: views.Suspension, decision: Deci
     return execution
 
 
-async def _time_out(service: Service, suspension_id: str) -> Execution:
+async def _time_out(service: Service, suspension_id: str) -> ExecutionState:
     """Let the question's deadline pass, as any process that sees it does."""
     await find(service, suspension_id)
     await service.engine.tick()
     return (await find(service, suspension_id))[1]
 
 
-def conclude(desk: Desk, execution: Execution) -> None:
+def conclude(desk: CliSession, execution: ExecutionState) -> None:
     """The last lines of a command: how it ended, or what has to happen now."""
     terminal, home = desk.terminal, desk.home
     if execution.is_finished:
         mark, style = OUTCOMES[execution.status]
-        lines = [*outcome_lines(execution), Line(((home.command("show", execution.thread_id), "dim"),))]
-        terminal.panel(execution.status, [Line(lines[0].parts, mark), *lines[1:]], style)
+        lines = [*outcome_lines(execution), TerminalLine(((home.command("show", execution.thread_id), "dim"),))]
+        terminal.panel(execution.status, [TerminalLine(lines[0].parts, mark), *lines[1:]], style)
         return
     for found in execution.open_suspensions:
         question = found.question
         if question.addressee == "caller":
             terminal.say(
-                Line((("a model has to answer: ", "warn"), escape_text(question.message)), "asks"),
-                Line((_NO_MODEL,), indent=1),
+                TerminalLine((("a model has to answer: ", "warn"), escape_text(question.message)), "asks"),
+                TerminalLine((_NO_MODEL,), indent=1),
             )
         elif question.addressee == "human":
-            terminal.say(Line((("waits for an answer: ", "warn"), escape_text(question.message)[:200]), "asks"))
+            terminal.say(TerminalLine((("waits for an answer: ", "warn"), escape_text(question.message)[:200]), "asks"))
             approves = ("inbox",) if question.needs in _NOT_HERE else ("approve", question.suspension_id)
-            terminal.say(Line((home.command(*approves),), indent=1))
-            terminal.say(Line((home.command("reject", question.suspension_id),), indent=1))
+            terminal.say(TerminalLine((home.command(*approves),), indent=1))
+            terminal.say(TerminalLine((home.command("reject", question.suspension_id),), indent=1))
         elif question.expires_at is not None:
             until = datetime.fromtimestamp(question.expires_at, UTC).isoformat(timespec="seconds")
             text = f"waits until {until}; a planwarden server that runs then (an assistant's, or `planwarden serve`) goes on"
-            terminal.say(Line((text,), "waits"))
+            terminal.say(TerminalLine((text,), "waits"))
 
 
 _NOT_HERE: tuple[ev.Needs, ...] = ("signed", "second")
@@ -293,18 +293,18 @@ _NO_MODEL = (
 )
 
 
-async def _look_up(home: Home, suspension_id: str) -> tuple[Execution, SuspensionState]:
+async def _look_up(home: CliHome, suspension_id: str) -> tuple[ExecutionState, SuspensionState]:
     async with home.looking() as service:
         row, execution = await find(service, suspension_id)
         return execution, execution.suspensions[row.suspension_id]
 
 
-async def _owner_of(home: Home, suspension_id: str) -> str:
+async def _owner_of(home: CliHome, suspension_id: str) -> str:
     async with home.looking() as service:
         return (await find(service, suspension_id))[0].principal
 
 
-def _go_on(desk: Desk, execution: Execution, asked: SuspensionState, *, approved: bool) -> Execution:
+def _go_on(desk: CliSession, execution: ExecutionState, asked: SuspensionState, *, approved: bool) -> ExecutionState:
     """The same decision again gives what became of it, and goes on if that was interrupted; any other is refused."""
     question, decision = asked.question, asked.decision
     if decision is None or decision.approved != approved:
@@ -324,31 +324,33 @@ def _go_on(desk: Desk, execution: Execution, asked: SuspensionState, *, approved
     return desk.answer(desk.view(execution, asked), same)
 
 
-def _next_question(execution: Execution) -> SuspensionState | None:
+def _next_question(execution: ExecutionState) -> SuspensionState | None:
     if execution.status != "suspended":
         return None
     return next((found for found in execution.open_suspensions if found.question.addressee == "human"), None)
 
 
-async def _note_owner(service: Service, execution: Execution, terminal: Terminal) -> None:
+async def _note_owner(service: Service, execution: ExecutionState, terminal: Terminal) -> None:
     header = await service.engine.store.header(execution.execution_id)
     if header is None or header.owner in (None, service.engine.owner) or header.status != "running":
         return
     if header.leased_until > service.engine.store.clock.now():
-        terminal.say(Line((("Another planwarden process runs this execution; watching it.", "dim"),)))
+        terminal.say(TerminalLine((("Another planwarden process runs this execution; watching it.", "dim"),)))
 
 
-def _hide_settled(terminal: Terminal, execution: Execution) -> None:
+def _hide_settled(terminal: Terminal, execution: ExecutionState) -> None:
     """What was over before this command began is `show`'s to tell."""
     settled = (name for name, state in execution.steps.items() if state.status in ("completed", "failed", "skipped"))
     terminal.screen.shown |= {(execution.execution_id, name) for name in settled}
 
 
-def _check_thinking(home: Home, service: Service, document: JsonValue) -> None:
+def _check_thinking(home: CliHome, service: Service, document: JsonValue) -> None:
     """Refuse before anything runs when steps need a model and there is none."""
     if not isinstance(home.model, CallerModel):
         return
-    plan, _ = parse_plan(document, author="caller", tools=service.engine.facts(), max_steps=home.settings.max_steps)
+    plan, _ = parse_plan(
+        document, author="caller", tools=service.engine.tool_facts(), max_steps=home.settings.max_steps
+    )
     thinking = [
         step.step_id
         for step in plan.steps
@@ -359,7 +361,7 @@ def _check_thinking(home: Home, service: Service, document: JsonValue) -> None:
         raise UsageError(f"step(s) {named} have no toolCalls for all they need, so a model has to think. {_NO_MODEL}")
 
 
-def check_tools(home: Home, execution: Execution) -> None:
+def check_tools(home: CliHome, execution: ExecutionState) -> None:
     """Refuse to go on with an execution whose tools live elsewhere: here its calls would fail."""
     named = {
         name

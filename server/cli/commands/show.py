@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import anyio
 
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.service import Service
-from planwarden.server.cli.home import Home
+from planwarden.server.cli.home import CliHome
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import OUTCOMES, Line, one_line, outcome_lines, step_lines
+from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, one_line, outcome_lines, step_lines
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views import execution as views
 from planwarden.server.views.facts import escape_text
@@ -21,7 +21,7 @@ _HARMLESS = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal only shows."""
 
 
-def list_questions(home: Home, terminal: Terminal | None, *, limit: int, cursor: str | None) -> views.SuspensionPage:
+def list_questions(home: CliHome, terminal: Terminal | None, *, limit: int, cursor: str | None) -> views.SuspensionPage:
     """Open questions, oldest first; drawn when there is a terminal."""
 
     async def look() -> views.SuspensionPage:
@@ -36,7 +36,7 @@ def list_questions(home: Home, terminal: Terminal | None, *, limit: int, cursor:
 
 
 def show_thread(
-    home: Home, terminal: Terminal | None, thread_id: str, *, observations_after: int | None
+    home: CliHome, terminal: Terminal | None, thread_id: str, *, observations_after: int | None
 ) -> views.Execution:
     """The thread's newest execution; drawn when there is a terminal.
 
@@ -65,7 +65,7 @@ def show_thread(
     return anyio.run(look)
 
 
-def read_artifact(home: Home, thread_id: str, artifact_id: str, *, for_eyes: bool) -> bytes:
+def read_artifact(home: CliHome, thread_id: str, artifact_id: str, *, for_eyes: bool) -> bytes:
     """The whole content of an artifact of the thread; `for_eyes` when it goes to a terminal.
 
     Raises:
@@ -83,50 +83,52 @@ def read_artifact(home: Home, thread_id: str, artifact_id: str, *, for_eyes: boo
     return data
 
 
-def _draw_questions(terminal: Terminal, home: Home, page: views.SuspensionPage, now: float) -> None:
+def _draw_questions(terminal: Terminal, home: CliHome, page: views.SuspensionPage, now: float) -> None:
     if not page.suspensions:
-        terminal.say(Line((("Nothing waits for an answer.", "good"),), "done"))
+        terminal.say(TerminalLine((("Nothing waits for an answer.", "good"),), "done"))
         return
-    terminal.say(Line(((f"{page.total} waiting for an answer", "bold"),)))
+    terminal.say(TerminalLine(((f"{page.total} waiting for an answer", "bold"),)))
     for found in page.suspensions:
         asked = f"asked {age(found.created_at.timestamp(), now)}"
         until = "" if found.expires_at is None else f" · until {found.expires_at:%Y-%m-%d %H:%M:%SZ}"
         whom = "a person" if found.addressee == "human" else "the calling model"
         risk = f" · {found.risk} · digest {found.digest[:12]}" if found.risk is not None else ""
         terminal.say(
-            Line(((found.suspension_id, "bold"), (f"  {found.kind} · {whom}{risk} · {asked}{until}", "dim")), "asks"),
-            Line((one_line(found.message, 160),), indent=1),
+            TerminalLine(
+                ((found.suspension_id, "bold"), (f"  {found.kind} · {whom}{risk} · {asked}{until}", "dim")), "asks"
+            ),
+            TerminalLine((one_line(found.message, 160),), indent=1),
         )
     if page.next_cursor is not None:
-        terminal.say(Line((("more: " + home.command("list", "--cursor", page.next_cursor), "dim"),)))
+        terminal.say(TerminalLine((("more: " + home.command("list", "--cursor", page.next_cursor), "dim"),)))
     how = f"{home.command('approve', 'SUSPENSION')} · {home.command('reject', 'SUSPENSION')}"
-    terminal.say(Line(((how, "dim"),)))
+    terminal.say(TerminalLine(((how, "dim"),)))
 
 
 async def _draw_recent(terminal: Terminal, service: Service) -> None:
     headers = await service.engine.store.executions(None, RECENT)
     if headers:
-        terminal.say("", Line((("newest executions", "bold"),)))
+        terminal.say("", TerminalLine((("newest executions", "bold"),)))
     for header in headers:
         execution, _ = await service.engine.current(header.execution_id)
         mark, style = OUTCOMES[execution.status]
         when = age(header.updated_at, service.engine.store.clock.now())
         what = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
-        terminal.say(Line(((execution.status, style), f"  {header.thread_id}", (f"  {when}", "dim")), mark))
-        terminal.say(Line(((what, "dim"),), indent=1))
+        terminal.say(TerminalLine(((execution.status, style), f"  {header.thread_id}", (f"  {when}", "dim")), mark))
+        terminal.say(TerminalLine(((what, "dim"),), indent=1))
 
 
 def _draw_execution(
-    terminal: Terminal, home: Home, execution: Execution, headers: tuple[Header, ...], now: float
+    terminal: Terminal, home: CliHome, execution: ExecutionState, headers: tuple[Header, ...], now: float
 ) -> None:
     header = headers[-1]
     mark, style = OUTCOMES[execution.status]
     changed = f"  changed {age(header.updated_at, now)} · principal {escape_text(header.principal)}"
-    terminal.say(Line(((execution.status, style), (changed, "dim")), mark))
+    terminal.say(TerminalLine(((execution.status, style), (changed, "dim")), mark))
     if execution.goal:
-        terminal.say(Line((("goal: ", "dim"), one_line(execution.goal, 300))))
+        terminal.say(TerminalLine((("goal: ", "dim"), one_line(execution.goal, 300))))
     if len(headers) > 1:
-        terminal.say(Line(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
+        terminal.say(TerminalLine(((f"the newest of {len(headers)} executions of this thread", "dim"),)))
     for state in execution.steps.values():
         terminal.say(*step_lines(execution, state))
     if execution.is_finished:
@@ -134,10 +136,10 @@ def _draw_execution(
     for found in execution.open_suspensions:
         if found.question.addressee == "human":
             terminal_question.show(terminal, views.suspension_view(execution, found, home.tools))
-            terminal.say(Line(((home.command("approve", found.question.suspension_id), "bold"),)))
+            terminal.say(TerminalLine(((home.command("approve", found.question.suspension_id), "bold"),)))
         elif found.question.addressee == "caller":
             text = f"the calling model has to answer: {one_line(found.question.message, 200)}"
-            terminal.say(Line(((text, "warn"),), "asks"))
+            terminal.say(TerminalLine(((text, "warn"),), "asks"))
 
 
 def _draw_observations(terminal: Terminal, view: views.Execution) -> None:
@@ -147,7 +149,7 @@ def _draw_observations(terminal: Terminal, view: views.Execution) -> None:
         )
         where = f" {escape_text(seen.step_id)}" if seen.step_id else ""
         head = f"{seen.sequence:>4}  {seen.at:%H:%M:%S}  "
-        terminal.say(Line(((head, "dim"), seen.type, (f"{where}  {details}", "dim"))))
+        terminal.say(TerminalLine(((head, "dim"), seen.type, (f"{where}  {details}", "dim"))))
 
 
 def age(then: float, now: float) -> str:

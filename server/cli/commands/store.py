@@ -13,12 +13,12 @@ DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PruneResult:
     executions: int
     days: int
 
 
-def prune(settings: Settings, days: int | None) -> Pruned:
+def prune(settings: Settings, days: int | None) -> PruneResult:
     """Delete finished executions that have not changed for `days` (`[retention] days` when None); gives their number."""
     kept_days = settings.retention_days if days is None else days
     if kept_days < 0:
@@ -31,7 +31,7 @@ def prune(settings: Settings, days: int | None) -> Pruned:
         finally:
             await store.close()
 
-    return Pruned(executions=anyio.run(work) if settings.database.exists() else 0, days=kept_days)
+    return PruneResult(executions=anyio.run(work) if settings.database.exists() else 0, days=kept_days)
 
 
 def backup(settings: Settings, target: Path) -> int:

@@ -6,8 +6,8 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.server.api.service import MAX_PAGE
-from planwarden.server.cli.home import Home
-from planwarden.server.cli.terminal.lines import Line, Mark, Style, one_line
+from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.terminal.lines import Mark, Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views import execution as views
 from planwarden.tools.downstream.servers import ServerHealth
@@ -16,7 +16,7 @@ _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad
 
 
 def list_tools(
-    home: Home, query: str | None, *, limit: int | None, cursor: str | None
+    home: CliHome, query: str | None, *, limit: int | None, cursor: str | None
 ) -> tuple[views.ToolPage, tuple[ServerHealth, ...]]:
     """Best matches first, everything by name without a query; and how the downstream servers are doing.
 
@@ -35,7 +35,7 @@ def draw_tools(terminal: Terminal, page: views.ToolPage) -> None:
         name = one_line(found.name, 64).ljust(min(width, 28))
         risk = found.risk.ljust(9)
         terminal.say(
-            Line(
+            TerminalLine(
                 (
                     (name, "dim" if is_off else "bold"),
                     "  ",
@@ -45,12 +45,12 @@ def draw_tools(terminal: Terminal, page: views.ToolPage) -> None:
                 ),
                 "skipped" if is_off else "done",
             ),
-            Line((one_line(found.description, 200),), indent=1),
+            TerminalLine((one_line(found.description, 200),), indent=1),
         )
         if found.unavailable is not None:
-            terminal.say(Line(((f"not available: {one_line(found.unavailable, 300)}", "warn"),), indent=1))
+            terminal.say(TerminalLine(((f"not available: {one_line(found.unavailable, 300)}", "warn"),), indent=1))
     if page.next_cursor is not None:
-        terminal.say(Line(((f"more: --cursor {page.next_cursor}", "dim"),)))
+        terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
 
 
 def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
@@ -59,9 +59,9 @@ def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
         mark: Mark = "failed" if found.health == "down" else "skipped" if found.health == "disabled" else "done"
         state = "not started; the first call starts it" if found.health == "idle" else found.health
         facts = f"server, {found.tools} tools, {state}{', trusted' if found.trusted else ''}"
-        terminal.say(Line(((one_line(found.name, 64), "bold"), "  ", (facts, "dim")), mark))
+        terminal.say(TerminalLine(((one_line(found.name, 64), "bold"), "  ", (facts, "dim")), mark))
         if found.reason is not None:
-            terminal.say(Line(((one_line(found.reason, 300), "warn"),), indent=1))
+            terminal.say(TerminalLine(((one_line(found.reason, 300), "warn"),), indent=1))
 
 
 def servers_json(servers: Sequence[ServerHealth]) -> list[JsonValue]:

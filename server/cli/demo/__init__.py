@@ -1,1 +1,1 @@
-"""The command `demo` and what it works on."""
+"""The command `demo` and the files that it works on."""

@@ -16,30 +16,32 @@ from pathlib import Path
 import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.state import Execution
-from planwarden.server.cli.commands.run import Desk, conclude
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.cli.commands.run import CliSession, conclude
 from planwarden.server.cli.demo import home as demo_home
-from planwarden.server.cli.home import Home, watch
-from planwarden.server.cli.terminal.lines import OUTCOMES, Line, outcome_lines
+from planwarden.server.cli.home import CliHome, watch
+from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal
 
 
-def demonstrate(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> tuple[Home, Execution]:
+def demonstrate(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> tuple[CliHome, ExecutionState]:
     """Run it in `folder`, or in a temporary one that is removed when the demo is over."""
     home_folder = folder.expanduser().absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANWARDEN_")}
     model = demo_home.furnish(home_folder)
-    home = Home.load(home_folder, model, environment)
-    desk = Desk(home, terminal, says_yes=says_yes)
+    home = CliHome.load(home_folder, model, environment)
+    desk = CliSession(home, terminal, says_yes=says_yes)
     terminal.say(
-        Line((("planwarden demo", "bold"), (f"  {home_folder}  no key, no network, a script plays the model", "dim")))
+        TerminalLine(
+            (("planwarden demo", "bold"), (f"  {home_folder}  no key, no network, a script plays the model", "dim"))
+        )
     )
     with _worker(home_folder, environment) as process:
         execution = anyio.run(_watch_worker, home, terminal, process)
         process.kill()
         process.wait()
     killed = f"Process {process.pid} was killed (kill -9) while the question waits."
-    terminal.say(Line(((killed, "warn"), f" Process {os.getpid()} goes on from planwarden.db:"), "note"))
+    terminal.say(TerminalLine(((killed, "warn"), f" Process {os.getpid()} goes on from planwarden.db:"), "note"))
     try:
         execution = desk.converse(execution)
     except KeyboardInterrupt:
@@ -51,7 +53,9 @@ def demonstrate(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> t
     mark, style = OUTCOMES[execution.status]
     counts, *rest = outcome_lines(execution)
     left = ", ".join(sorted(path.name for path in (home_folder / "reports").iterdir()))
-    terminal.panel(execution.status, [Line(counts.parts, mark), *rest, Line((f"reports left: {left}",))], style)
+    terminal.panel(
+        execution.status, [TerminalLine(counts.parts, mark), *rest, TerminalLine((f"reports left: {left}",))], style
+    )
     if folder is None:
         shutil.rmtree(home_folder, ignore_errors=True)
     return home, execution
@@ -69,7 +73,7 @@ def _worker(folder: Path, environment: Mapping[str, str]) -> Generator[subproces
             process.kill()
 
 
-async def _watch_worker(home: Home, terminal: Terminal, process: subprocess.Popen[str]) -> Execution:
+async def _watch_worker(home: CliHome, terminal: Terminal, process: subprocess.Popen[str]) -> ExecutionState:
     """What the other process does, seen through the file that both share."""
     assert process.stdout is not None
     line = await anyio.to_thread.run_sync(process.stdout.readline, abandon_on_cancel=True)

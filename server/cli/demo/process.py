@@ -7,11 +7,11 @@ import anyio
 
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.cli.commands.run import read_plan
-from planwarden.server.cli.home import Home
+from planwarden.server.cli.home import CliHome
 
 
 async def work(folder: Path) -> None:
-    home = Home.load(folder, None)
+    home = CliHome.load(folder, None)
     async with home.acting() as service:
         plan = read_plan(str(folder / "plan.json"))
         execution = await service.execute_plan(plan, wait_seconds=0, principal=LOCAL)

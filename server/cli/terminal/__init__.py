@@ -1,1 +1,1 @@
-"""What a person sees and types in a terminal."""
+"""What a person at a terminal sees and types: lines, a live list of steps, questions."""

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.cli.terminal.lines import Line
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
 
@@ -26,7 +26,7 @@ def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
     try:
         return read_json(text)
     except PlanwardenError as error:
-        terminal.say(Line(((f"That is {error.message}.", "warn"),)))
+        terminal.say(TerminalLine(((f"That is {error.message}.", "warn"),)))
         return None
 
 
@@ -44,5 +44,5 @@ def _in_editor(editor: str, value: JsonValue) -> str | None:
 
 
 def _on_one_line(terminal: Terminal, value: JsonValue) -> str | None:
-    terminal.say(Line((("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False)))))
+    terminal.say(TerminalLine((("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False)))))
     return terminal.ask("as one line of JSON (Enter: unchanged): ")

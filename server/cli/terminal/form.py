@@ -14,7 +14,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.schema import Schema
 from planwarden.server.cli.terminal.editor import edit_json
-from planwarden.server.cli.terminal.lines import Line, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
 
@@ -23,7 +23,7 @@ _TRUE, _FALSE = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TerminalField:
     """One property of a flat form."""
 
     name: str
@@ -54,18 +54,18 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
         _complain(terminal, "; ".join(faults[:3]))
 
 
-def flat_fields(form: Mapping[str, JsonValue]) -> list[Field] | None:
+def flat_fields(form: Mapping[str, JsonValue]) -> list[TerminalField] | None:
     """The fields in their order; None when some field is neither text, number, yes or no, nor one of several texts."""
     properties, required = form.get("properties"), form.get("required")
     if not isinstance(properties, dict) or not properties:
         return None
     wanted = required if isinstance(required, list) else []
-    fields: list[Field] = []
+    fields: list[TerminalField] = []
     for name, schema in properties.items():
         kind = schema.get("type") if isinstance(schema, dict) else None
         if not isinstance(schema, dict) or not isinstance(kind, str) or kind not in _SIMPLE or "$ref" in schema:
             return None
-        fields.append(Field(name, kind, schema, name in wanted))
+        fields.append(TerminalField(name, kind, schema, name in wanted))
     return fields
 
 
@@ -83,7 +83,7 @@ def type_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
         return False, None
 
 
-def _by_fields(terminal: Terminal, fields: list[Field]) -> dict[str, JsonValue] | None:
+def _by_fields(terminal: Terminal, fields: list[TerminalField]) -> dict[str, JsonValue] | None:
     content: dict[str, JsonValue] = {}
     for field in fields:
         answered, value = _ask_field(terminal, field)
@@ -94,7 +94,7 @@ def _by_fields(terminal: Terminal, fields: list[Field]) -> dict[str, JsonValue] 
     return content
 
 
-def _ask_field(terminal: Terminal, field: Field) -> tuple[bool, JsonValue]:
+def _ask_field(terminal: Terminal, field: TerminalField) -> tuple[bool, JsonValue]:
     """Whether the person went on, and the value; None leaves the field out."""
     prompt = _prompt(field)
     while True:
@@ -113,7 +113,7 @@ def _ask_field(terminal: Terminal, field: Field) -> tuple[bool, JsonValue]:
         _complain(terminal, faults[0])
 
 
-def _prompt(field: Field) -> str:
+def _prompt(field: TerminalField) -> str:
     title = field.schema.get("title") or field.schema.get("description") or ""
     about = f" - {one_line(str(title), 120)}" if title else ""
     shape = "y/n" if field.kind == "boolean" else " | ".join(map(escape_text, field.choices)) or field.kind
@@ -122,7 +122,7 @@ def _prompt(field: Field) -> str:
     return f"  {escape_text(field.name)}{about} ({shape}{need}){given}: "
 
 
-def _parsed(field: Field, typed: str) -> JsonValue:
+def _parsed(field: TerminalField, typed: str) -> JsonValue:
     """The typed text as the field's type, or as it is when it is none; None for neither yes nor no."""
     if field.kind == "boolean":
         return True if typed.lower() in _TRUE else False if typed.lower() in _FALSE else None
@@ -135,9 +135,9 @@ def _parsed(field: Field, typed: str) -> JsonValue:
 
 
 def _as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
-    terminal.say(Line((("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False)))))
+    terminal.say(TerminalLine((("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False)))))
     return edit_json(terminal, {})
 
 
 def _complain(terminal: Terminal, text: str) -> None:
-    terminal.say(Line(((f"  {one_line(text, 300)}", "warn"),)))
+    terminal.say(TerminalLine(((f"  {one_line(text, 300)}", "warn"),)))

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
-from planwarden.agent.core.state import Call, CallStatus, Execution, ExecutionStatus, StepState, StepStatus
+from planwarden.agent.core.state import Call, CallStatus, ExecutionState, ExecutionStatus, StepState, StepStatus
 from planwarden.server.views.facts import escape_text
 
 Style = Literal["plain", "bold", "dim", "good", "bad", "warn", "busy"]
@@ -26,7 +26,7 @@ HEARD_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TerminalLine:
     """One line; `parts` are texts, some with a style."""
 
     parts: tuple[Part, ...] = ()
@@ -73,7 +73,7 @@ OUTCOMES: Mapping[ExecutionStatus, tuple[Mark, Style]] = {
 }
 
 
-def step_lines(execution: Execution, state: StepState) -> tuple[Line, ...]:
+def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
     """The step, then one line for every prose answer that did not count, every call, and its trouble."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
@@ -83,45 +83,47 @@ def step_lines(execution: Execution, state: StepState) -> tuple[Line, ...]:
     parts: tuple[Part, ...] = (
         ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
     )
-    head = Line(parts, _STEP_MARKS[state.status])
+    head = TerminalLine(parts, _STEP_MARKS[state.status])
     return (head, *_prose_lines(state), *_calls_lines(execution, state), *_trouble_lines(state))
 
 
-def _prose_lines(state: StepState) -> Iterable[Line]:
+def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
     """What a model wrote instead of calling its tools; shown because it was not believed."""
     if not state.retries and not state.warned:
         return
     for turn in state.turns:
         if turn.call_ids or not turn.content:
             continue
-        yield Line((("the model only wrote: ", "warn"), (_quoted(turn.content, SPOKEN_CHARS), "dim")), "note", 1)
+        yield TerminalLine(
+            (("the model only wrote: ", "warn"), (_quoted(turn.content, SPOKEN_CHARS), "dim")), "note", 1
+        )
     times = "once" if state.retries == 1 else f"{state.retries} times"
     named = ", ".join(map(escape_text, state.step.required_tools))
     if state.retries:
-        yield Line(((f"not accepted: nothing called {named}; told {times} to call it", "warn"),), "note", 1)
+        yield TerminalLine(((f"not accepted: nothing called {named}; told {times} to call it", "warn"),), "note", 1)
     else:
-        yield Line(((f"advisory: went on without {named}", "warn"),), "note", 1)
+        yield TerminalLine(((f"advisory: went on without {named}", "warn"),), "note", 1)
 
 
-def _calls_lines(execution: Execution, state: StepState) -> Iterable[Line]:
+def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
     for call in state.calls:
         if call.status != "proposed":
             yield _call_line(execution, call)
     if state.status == "completed" and not state.calls and not state.warned and isinstance(state.result, str):
-        yield Line((("→ ", "dim"), _quoted(state.result, SPOKEN_CHARS)), indent=1)
+        yield TerminalLine((("→ ", "dim"), _quoted(state.result, SPOKEN_CHARS)), indent=1)
 
 
-def _call_line(execution: Execution, call: Call) -> Line:
+def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     suspension = execution.suspensions.get(call.suspension_id or "")
     is_question = suspension is not None and suspension.question.call_id == call.call_id
     only_asks = is_question and suspension is not None and suspension.question.kind in ("confirmation", "input", "wait")
     arguments = "" if only_asks else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"
     text, style = _outcome(execution, call)
-    return Line((name, (" → ", "dim"), (text, style)), indent=1)
+    return TerminalLine((name, (" → ", "dim"), (text, style)), indent=1)
 
 
-def _outcome(execution: Execution, call: Call) -> tuple[str, Style]:
+def _outcome(execution: ExecutionState, call: Call) -> tuple[str, Style]:
     texts: dict[CallStatus, tuple[str, Style]] = {
         "running": ("running", "busy"),
         "decided": ("decided", "busy"),
@@ -145,14 +147,14 @@ def _outcome(execution: Execution, call: Call) -> tuple[str, Style]:
     return f"{value_summary(call.value)} ({decided})", "dim"
 
 
-def _waiting_for(execution: Execution, call: Call) -> str:
+def _waiting_for(execution: ExecutionState, call: Call) -> str:
     suspension = execution.suspensions.get(call.suspension_id or "")
     if suspension is not None and suspension.question.addressee == "clock":
         return "waits for the clock"
     return "waits for a person"
 
 
-def decision_text(execution: Execution, suspension_id: str | None) -> str | None:
+def decision_text(execution: ExecutionState, suspension_id: str | None) -> str | None:
     """Who decided and what that proves, in the words of the log; None while nobody did."""
     suspension = execution.suspensions.get(suspension_id or "")
     if suspension is None or suspension.is_open:
@@ -170,38 +172,38 @@ def decision_text(execution: Execution, suspension_id: str | None) -> str | None
     return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
 
 
-def _trouble_lines(state: StepState) -> Iterable[Line]:
+def _trouble_lines(state: StepState) -> Iterable[TerminalLine]:
     if state.status == "rejected":
         return
     shown = {call.error_message for call in state.calls if call.status == "failed"}
     if state.error_message is not None and not any(text and text in state.error_message for text in shown):
-        yield Line((("error: " + one_line(state.error_message, RESULT_CHARS * 3), "bad"),), indent=1)
+        yield TerminalLine((("error: " + one_line(state.error_message, RESULT_CHARS * 3), "bad"),), indent=1)
 
 
-def outcome_lines(execution: Execution) -> tuple[Line, ...]:
+def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     """How it ended: counts that the log proves, the text if there is one, the error if there is one."""
     done = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
     counts = [f"{done} of {len(execution.steps)} steps completed", _many(usage.tool_calls, "tool call")]
     if usage.model_calls:
         counts.append(_many(usage.model_calls, "model reply", "model replies"))
-    lines = [Line((" · ".join(counts),))]
+    lines = [TerminalLine((" · ".join(counts),))]
     if execution.synthesis:
-        lines += [Line((escape_text(text),)) for text in execution.synthesis.splitlines()[:40]]
+        lines += [TerminalLine((escape_text(text),)) for text in execution.synthesis.splitlines()[:40]]
     if execution.error_code is not None:
         message = one_line(execution.error_message or "", 500)
-        lines.append(Line(((f"{execution.error_code}: ", "bad"), message)))
+        lines.append(TerminalLine(((f"{execution.error_code}: ", "bad"), message)))
     if execution.exhausted is not None:
-        lines.append(Line(((f"the budget of {execution.exhausted} is used up", "bad"),)))
+        lines.append(TerminalLine(((f"the budget of {execution.exhausted} is used up", "bad"),)))
     if execution.cancel_reason:
-        lines.append(Line((f"cancelled: {one_line(execution.cancel_reason, 300)}",)))
+        lines.append(TerminalLine((f"cancelled: {one_line(execution.cancel_reason, 300)}",)))
     return tuple(lines)
 
 
-def heard_line(heard: str) -> Line:
+def heard_line(heard: str) -> TerminalLine:
     """The end of an answer that a model is writing; it is progress and disappears with the next drawing."""
     tail = escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]
-    return Line((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
+    return TerminalLine((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
 
 
 def arguments_text(arguments: Mapping[str, JsonValue]) -> str:

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.form import fill_in, type_json
-from planwarden.server.cli.terminal.lines import Line, Style
+from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import agent_lines, escape_text, facts_lines, is_shown_whole
@@ -32,11 +32,11 @@ _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 def show(terminal: Terminal, suspension: Suspension) -> None:
     """The question in a frame."""
     heading, *facts = facts_lines(suspension)
-    lines = [Line((fact,)) for fact in facts]
+    lines = [TerminalLine((fact,)) for fact in facts]
     if suspension.needs is not None:
-        lines.append(Line((f"Needs: {_NEEDS.get(suspension.needs, suspension.needs)}",)))
-    lines.append(Line(((f"Step: {escape_text(suspension.step_id or '')}", "dim"),)))
-    lines += [Line(((text, "dim"),)) for text in agent_lines(suspension)]
+        lines.append(TerminalLine((f"Needs: {_NEEDS.get(suspension.needs, suspension.needs)}",)))
+    lines.append(TerminalLine(((f"Step: {escape_text(suspension.step_id or '')}", "dim"),)))
+    lines += [TerminalLine(((text, "dim"),)) for text in agent_lines(suspension)]
     terminal.panel(f"{heading} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn"))
 
 
@@ -74,12 +74,12 @@ def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | N
             edited = _edited(terminal, call.arguments if edited is None else edited)
             if edited is not None:
                 terminal.say(
-                    Line((("It would run with ", "warn"), escape_text(json.dumps(edited, ensure_ascii=False))))
+                    TerminalLine((("It would run with ", "warn"), escape_text(json.dumps(edited, ensure_ascii=False))))
                 )
         elif key == "":
             return None
         else:
-            terminal.say(Line((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
+            terminal.say(TerminalLine((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
 
 
 def _rejected(terminal: Terminal) -> Decision | None:
@@ -94,7 +94,7 @@ def _edited(terminal: Terminal, arguments: dict[str, JsonValue]) -> dict[str, Js
         terminal.say("The arguments are as they were.")
         return None
     if not isinstance(found, dict):
-        terminal.say(Line((("Arguments are a JSON object; they are as they were.", "warn"),)))
+        terminal.say(TerminalLine((("Arguments are a JSON object; they are as they were.", "warn"),)))
         return None
     return found
 
@@ -104,7 +104,7 @@ def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | 
     if content is None:
         return None
     while True:
-        terminal.say(Line((("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False)))))
+        terminal.say(TerminalLine((("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False)))))
         key = (terminal.ask("Send it? [y yes · r reject the question · Enter leaves it open] ") or "").lower()
         if key in YES:
             return Decision(content=content)
@@ -148,7 +148,7 @@ def _show_whole(terminal: Terminal, suspension: Suspension) -> None:
         calls.append((suspension.tool_call.tool_name, suspension.tool_call.arguments))
     calls += [(covered.tool_name, covered.arguments) for covered in suspension.confirms]
     for name, arguments in calls:
-        terminal.say(Line(((escape_text(name), "bold"),)))
+        terminal.say(TerminalLine(((escape_text(name), "bold"),)))
         terminal.say(*map(escape_text, json.dumps(arguments, ensure_ascii=False, indent=2).splitlines()))
 
 

@@ -17,9 +17,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from planwarden.agent.core.state import STEP_TERMINAL, Execution
-from planwarden.server.cli.terminal.lines import Line, Style, heard_line, step_lines
-from planwarden.server.cli.terminal.screen import Update, sign
+from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, heard_line, step_lines
+from planwarden.server.cli.terminal.screen import ScreenUpdate, sign
 
 _STYLES: dict[Style, str] = {
     "plain": "",
@@ -43,11 +43,11 @@ class RichScreen:
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
         self._is_unicode = "utf" in self._console.encoding.lower()
 
-    def lines(self, lines: Sequence[Line]) -> None:
+    def lines(self, lines: Sequence[TerminalLine]) -> None:
         for line in lines:
             self._console.print(self.drawn(line))
 
-    def panel(self, title: str, lines: Sequence[Line], style: Style) -> None:
+    def panel(self, title: str, lines: Sequence[TerminalLine], style: Style) -> None:
         body = Group(*(self.drawn(line) for line in lines))
         box = ROUNDED if self._is_unicode else ASCII
         width = min(self._console.width, MAX_WIDTH)
@@ -60,7 +60,7 @@ class RichScreen:
         self._console.print(Text(text, style="bold"), end="", soft_wrap=True)
 
     @contextmanager
-    def live(self) -> Generator[Update]:
+    def live(self) -> Generator[ScreenUpdate]:
         steps = _Steps(self)
         with Live(steps, console=self._console, refresh_per_second=1 / _FRAME_S):
             yield steps.update
@@ -68,10 +68,10 @@ class RichScreen:
             settled = (name for name, state in steps.execution.steps.items() if state.status in STEP_TERMINAL)
             self.shown |= {(steps.execution.execution_id, name) for name in settled}
 
-    def step(self, execution: Execution, step_id: str) -> Group:
+    def step(self, execution: ExecutionState, step_id: str) -> Group:
         return Group(*(self.drawn(line) for line in step_lines(execution, execution.steps[step_id])))
 
-    def drawn(self, line: Line) -> Padding | Table | Text:
+    def drawn(self, line: TerminalLine) -> Padding | Table | Text:
         text = Text()
         for part in line.parts:
             words, style = (part, "plain") if isinstance(part, str) else part
@@ -92,11 +92,11 @@ class _Steps:
     """Drawn anew with every frame."""
 
     def __init__(self, screen: RichScreen) -> None:
-        self.execution: Execution | None = None
+        self.execution: ExecutionState | None = None
         self._heard = ""
         self._screen = screen
 
-    def update(self, execution: Execution, heard: str = "") -> None:
+    def update(self, execution: ExecutionState, heard: str = "") -> None:
         self.execution, self._heard = execution, heard
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -4,12 +4,12 @@ from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
-from planwarden.agent.core.state import STEP_TERMINAL, Execution
-from planwarden.server.cli.terminal.lines import STYLES, Line, Mark, Style, step_lines
+from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
+from planwarden.server.cli.terminal.lines import STYLES, Mark, Style, TerminalLine, step_lines
 
 
-class Update(Protocol):
-    def __call__(self, execution: Execution, heard: str = "") -> None:
+class ScreenUpdate(Protocol):
+    def __call__(self, execution: ExecutionState, heard: str = "") -> None:
         """Show the execution; `heard` is the end of the answer that a model is writing."""
         ...
 
@@ -33,15 +33,15 @@ class Screen(Protocol):
 
     shown: set[tuple[str, str]]
 
-    def lines(self, lines: Sequence[Line]) -> None: ...
+    def lines(self, lines: Sequence[TerminalLine]) -> None: ...
 
-    def panel(self, title: str, lines: Sequence[Line], style: Style) -> None: ...
+    def panel(self, title: str, lines: Sequence[TerminalLine], style: Style) -> None: ...
 
     def prompt(self, text: str) -> None:
         """Without an end of line."""
         ...
 
-    def live(self) -> AbstractContextManager[Update]:
+    def live(self) -> AbstractContextManager[ScreenUpdate]:
         """While open, every update shows the execution as it is then."""
         ...
 
@@ -55,25 +55,25 @@ class PlainScreen:
         self._is_unicode = "utf" in (out.encoding or "utf-8").lower()
         self._waiting: set[tuple[str, str, int]] = set()
 
-    def lines(self, lines: Sequence[Line]) -> None:
+    def lines(self, lines: Sequence[TerminalLine]) -> None:
         for line in lines:
             sign = "" if line.mark is None else MARKS[line.mark][0 if self._is_unicode else 1] + " "
             text = line.text if self._is_unicode else line.text.translate(_ASCII)
             self._out.write(f"{'    ' * line.indent}{sign}{text}".rstrip() + "\n")
         self._out.flush()
 
-    def panel(self, title: str, lines: Sequence[Line], style: Style) -> None:
-        self.lines([Line((f"== {title} ==",)), *lines])
+    def panel(self, title: str, lines: Sequence[TerminalLine], style: Style) -> None:
+        self.lines([TerminalLine((f"== {title} ==",)), *lines])
 
     def prompt(self, text: str) -> None:
         self._out.write(text if self._is_unicode else text.translate(_ASCII))
         self._out.flush()
 
     @contextmanager
-    def live(self) -> Generator[Update]:
+    def live(self) -> Generator[ScreenUpdate]:
         yield self._update
 
-    def _update(self, execution: Execution, heard: str = "") -> None:
+    def _update(self, execution: ExecutionState, heard: str = "") -> None:
         # What is being written would be lines that may not be true in the end, and here they could not be taken back.
         for step_id, state in execution.steps.items():
             if (execution.execution_id, step_id) in self.shown:

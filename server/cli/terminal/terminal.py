@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TextIO
 
-from planwarden.server.cli.terminal.lines import Line, Style
-from planwarden.server.cli.terminal.screen import PlainScreen, Screen, Update
+from planwarden.server.cli.terminal.lines import Style, TerminalLine
+from planwarden.server.cli.terminal.screen import PlainScreen, Screen, ScreenUpdate
 
 
 class Terminal:
@@ -40,13 +40,13 @@ class Terminal:
                 self._screen = PlainScreen(self.out)
         return self._screen
 
-    def say(self, *lines: Line | str) -> None:
-        self.screen.lines([Line((line,)) if isinstance(line, str) else line for line in lines])
+    def say(self, *lines: TerminalLine | str) -> None:
+        self.screen.lines([TerminalLine((line,)) if isinstance(line, str) else line for line in lines])
 
-    def panel(self, title: str, lines: Sequence[Line], style: Style = "plain") -> None:
+    def panel(self, title: str, lines: Sequence[TerminalLine], style: Style = "plain") -> None:
         self.screen.panel(title, lines, style)
 
-    def live(self) -> AbstractContextManager[Update]:
+    def live(self) -> AbstractContextManager[ScreenUpdate]:
         return self.screen.live()
 
     def ask(self, prompt: str) -> str | None:

@@ -10,11 +10,11 @@ from starlette.routing import BaseRoute
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.keys.place import obstacle, place_of
-from planwarden.server.inbox.request import Visit, change, page
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.request import InboxRequest, change, page
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
 from planwarden.server.views.facts import escape_text
-from planwarden.storage.ports.keys import Key
+from planwarden.storage.ports.keys import SigningKey
 
 PATH = f"{BASE}/keys"
 
@@ -29,7 +29,7 @@ class ShownKey:
     revoked_at: datetime | None
 
 
-def key_routes(site: Site) -> Sequence[BaseRoute]:
+def key_routes(site: InboxSite) -> Sequence[BaseRoute]:
     return (
         page(site, PATH, show_keys),
         change(site, f"{PATH}/add", add),
@@ -37,11 +37,11 @@ def key_routes(site: Site) -> Sequence[BaseRoute]:
     )
 
 
-async def show_keys(visit: Visit) -> Response:
+async def show_keys(visit: InboxRequest) -> Response:
     return await _page(visit)
 
 
-async def add(visit: Visit) -> Response:
+async def add(visit: InboxRequest) -> Response:
     """A challenge while there is no new key; then the key is added."""
     keyring, place = _keyring(visit), place_of(visit)
     try:
@@ -66,7 +66,7 @@ async def add(visit: Visit) -> Response:
     return visit.to("/keys")
 
 
-async def remove(visit: Visit) -> Response:
+async def remove(visit: InboxRequest) -> Response:
     try:
         await _keyring(visit).remove(visit.session, visit.request.path_params["key_id"])
     except UsageError as error:
@@ -74,7 +74,7 @@ async def remove(visit: Visit) -> Response:
     return visit.to("/keys")
 
 
-async def _page(visit: Visit, fault: str = "") -> Response:
+async def _page(visit: InboxRequest, fault: str = "") -> Response:
     keys = [key for key in await _keyring(visit).all() if key.principal == visit.session.principal]
     return visit.page(
         "keys.html",
@@ -87,11 +87,11 @@ async def _page(visit: Visit, fault: str = "") -> Response:
     )
 
 
-def _keyring(visit: Visit) -> Keyring:
+def _keyring(visit: InboxRequest) -> Keyring:
     return Keyring(visit.service.engine.store)
 
 
-def _shown(key: Key) -> ShownKey:
+def _shown(key: SigningKey) -> ShownKey:
     return ShownKey(
         key_id=key.key_id,
         label=escape_text(key.label),

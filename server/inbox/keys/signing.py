@@ -10,26 +10,26 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.keys.place import Obstacle, obstacle, place_of
-from planwarden.server.inbox.lookup import Asked
-from planwarden.server.inbox.request import Visit
-from planwarden.server.signatures.keyring import Keyring, Statement
+from planwarden.server.inbox.keys.place import KeyObstacle, obstacle, place_of
+from planwarden.server.inbox.lookup import FoundQuestion
+from planwarden.server.inbox.request import InboxRequest
+from planwarden.server.signatures.keyring import Keyring, SignedStatement
 from planwarden.server.signatures.signature import SignatureRefused
-from planwarden.storage.ports.keys import KeepsKeys
+from planwarden.storage.ports.keys import HasKeys
 
 
-def may_sign(visit: Visit, asked: Asked) -> bool:
+def may_sign(visit: InboxRequest, asked: FoundQuestion) -> bool:
     """Whether this person's approval counts with a signature and does not without."""
     gate, question = visit.service.engine.grants.gate, asked.found.question
     name, owner = visit.session.principal, asked.row.principal
-    if not isinstance(visit.service.engine.store, KeepsKeys):
+    if not isinstance(visit.service.engine.store, HasKeys):
         return False
     has_voted = any(gate.person(vote.principal) == gate.person(name) for vote in asked.found.endorsements)
     worth = [gate.worth(assurance, name, owner, question.needs) for assurance in ("human", "signed")]
     return asked.shown.is_open and not has_voted and worth[0] is None and worth[1] is not None
 
 
-async def hindrance(visit: Visit, asked: Asked) -> Obstacle | None:
+async def hindrance(visit: InboxRequest, asked: FoundQuestion) -> KeyObstacle | None:
     """What keeps a person who may sign from it."""
     found = obstacle(visit, f"{BASE}/suspensions/{asked.row.suspension_id}")
     place = place_of(visit)
@@ -38,12 +38,12 @@ async def hindrance(visit: Visit, asked: Asked) -> Obstacle | None:
     usable = await Keyring(visit.service.engine.store).usable(visit.session.principal)
     if any(key.rp_id == place.rp_id for key in usable):
         return None
-    return Obstacle(
+    return KeyObstacle(
         text="This call is approved with a key of yours, and you have none here.", link=f"{BASE}/keys", action="Add one"
     )
 
 
-async def signature(visit: Visit, asked: Asked, decision: Decision) -> Response | None:
+async def signature(visit: InboxRequest, asked: FoundQuestion, decision: Decision) -> Response | None:
     """A challenge while there is no signature; None once one was counted, and the decision may be recorded as signed.
 
     Raises:
@@ -56,7 +56,7 @@ async def signature(visit: Visit, asked: Asked, decision: Decision) -> Response 
     place, keyring = place_of(visit), Keyring(visit.service.engine.store)
     if place is None:
         raise SignatureRefused("keys cannot be used at this address")
-    statement = Statement(
+    statement = SignedStatement(
         execution_id=asked.execution.execution_id,
         suspension_id=asked.row.suspension_id,
         digest=asked.shown.digest,

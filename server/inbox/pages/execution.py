@@ -7,11 +7,11 @@ from datetime import datetime
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.facts import GOAL_CHARS
-from planwarden.server.inbox.request import NotFound, Visit, page
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.request import InboxRequest, NotFound, page
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.execution import Observation
 from planwarden.server.views.facts import AGENT_CHARS, escape_text, value_text
 from planwarden.server.views.observations import observations
@@ -21,7 +21,7 @@ DETAIL_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TimelineEntry:
     """One observation."""
 
     sequence: int
@@ -59,21 +59,21 @@ _TONES = {
 }
 
 
-def execution_routes(site: Site) -> Sequence[BaseRoute]:
+def execution_routes(site: InboxSite) -> Sequence[BaseRoute]:
     where = f"{BASE}/executions/{{execution_id}}"
     return (page(site, where, show_execution), page(site, f"{where}/timeline", show_timeline))
 
 
-async def show_execution(visit: Visit) -> Response:
+async def show_execution(visit: InboxRequest) -> Response:
     return await _shown(visit, "execution.html")
 
 
-async def show_timeline(visit: Visit) -> Response:
+async def show_timeline(visit: InboxRequest) -> Response:
     """The changing part alone; nothing while the execution is as the page shows it."""
     return await _shown(visit, "_execution.html", seen=visit.request.query_params.get("seen"))
 
 
-async def _shown(visit: Visit, template: str, seen: str | None = None) -> Response:
+async def _shown(visit: InboxRequest, template: str, seen: str | None = None) -> Response:
     execution_id = visit.request.path_params["execution_id"]
     header = await visit.service.engine.store.header(execution_id)
     if header is None:
@@ -98,7 +98,7 @@ async def _shown(visit: Visit, template: str, seen: str | None = None) -> Respon
     )
 
 
-def _moment(found: Observation, people: Collection[str]) -> Moment:
+def _moment(found: Observation, people: Collection[str]) -> TimelineEntry:
     """`people` are the ids of questions to people, which have a page."""
     details = [
         (name, value) for name, value in found.data.items() if name not in _QUIET and value not in (None, [], "")
@@ -107,7 +107,7 @@ def _moment(found: Observation, people: Collection[str]) -> Moment:
     tone = _TONES.get(found.type, "plain")
     if found.data.get("approved") is not None:
         tone = "good" if found.data["approved"] is True else "bad"
-    return Moment(
+    return TimelineEntry(
         sequence=found.sequence,
         at=found.at,
         kind=found.type.replace("_", " ").lower(),
@@ -123,7 +123,7 @@ def _detail(value: object) -> str:
     return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
 
 
-def _steps(execution: Execution) -> list[ShownStep]:
+def _steps(execution: ExecutionState) -> list[ShownStep]:
     return [
         ShownStep(
             step_id=escape_text(state.step.step_id),

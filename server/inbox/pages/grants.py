@@ -13,11 +13,11 @@ from planwarden.agent.common.errors import AlreadyDecided, StaleRevision, UsageE
 from planwarden.server.api.grants import GrantRequest, GrantView
 from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.answer import CHANNEL
-from planwarden.server.inbox.facts import Value, shown_value
+from planwarden.server.inbox.facts import ShownValue, shown_value
 from planwarden.server.inbox.fields import key_of
-from planwarden.server.inbox.lookup import Asked, find_asked
-from planwarden.server.inbox.request import BadForm, Visit, change, page
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.lookup import FoundQuestion, find_question
+from planwarden.server.inbox.request import BadForm, InboxRequest, change, page
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import escape_text
 
 MINUTES: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
@@ -30,10 +30,10 @@ class ShownGrant:
     tool: str
     owner: str
     made_by: str
-    arguments: tuple[tuple[str, Value], ...]
+    arguments: tuple[tuple[str, ShownValue], ...]
 
 
-def grant_routes(site: Site) -> Sequence[BaseRoute]:
+def grant_routes(site: InboxSite) -> Sequence[BaseRoute]:
     question = f"{BASE}/suspensions/{{suspension_id}}/grant"
     return (
         page(site, f"{BASE}/grants", show_grants),
@@ -43,7 +43,7 @@ def grant_routes(site: Site) -> Sequence[BaseRoute]:
     )
 
 
-async def show_grants(visit: Visit) -> Response:
+async def show_grants(visit: InboxRequest) -> Response:
     found = [_shown(grant) for grant in await visit.service.grants.list()]
     return visit.page(
         "grants.html",
@@ -52,16 +52,16 @@ async def show_grants(visit: Visit) -> Response:
     )
 
 
-async def revoke(visit: Visit) -> Response:
+async def revoke(visit: InboxRequest) -> Response:
     await visit.service.grants.revoke(visit.request.path_params["grant_id"], _authority(visit))
     return visit.to("/grants")
 
 
-async def show_form(visit: Visit) -> Response:
+async def show_form(visit: InboxRequest) -> Response:
     return _form(visit, await _asked(visit))
 
 
-async def make(visit: Visit) -> Response:
+async def make(visit: InboxRequest) -> Response:
     """Allow calls like the one of the question; the question itself stays open."""
     asked = await _asked(visit)
     if not asked.shown.is_open:
@@ -91,14 +91,14 @@ async def make(visit: Visit) -> Response:
     return visit.to("/grants")
 
 
-async def _asked(visit: Visit) -> Asked:
-    asked = await find_asked(visit.service, visit.request.path_params["suspension_id"])
+async def _asked(visit: InboxRequest) -> FoundQuestion:
+    asked = await find_question(visit.service, visit.request.path_params["suspension_id"])
     if not asked.shown.may_be_granted:
         raise BadForm("calls like this one cannot be allowed beforehand")
     return asked
 
 
-def _form(visit: Visit, asked: Asked, fault: str = "") -> Response:
+def _form(visit: InboxRequest, asked: FoundQuestion, fault: str = "") -> Response:
     names = [(name, key_of(name)) for name in (asked.found.question.arguments or {})]
     rows = [
         (f"fix.{key}", argument)
@@ -116,7 +116,7 @@ def _form(visit: Visit, asked: Asked, fault: str = "") -> Response:
     )
 
 
-def _authority(visit: Visit) -> Authority:
+def _authority(visit: InboxRequest) -> Authority:
     return Authority(assurance="human", channel=CHANNEL, principal=visit.session.principal)
 
 

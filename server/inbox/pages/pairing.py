@@ -13,15 +13,15 @@ from starlette.routing import BaseRoute, Route
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.request import Visit, answered, change, read_form, status_of
+from planwarden.server.inbox.request import InboxRequest, answered, change, read_form, status_of
 from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
-from planwarden.server.inbox.site import Site, render
+from planwarden.server.inbox.site import InboxSite, render
 
 _INSIDE = re.compile(rf"{BASE}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
 """Where a person may be sent after coming in: our own pages, nothing else."""
 
 
-def pairing_routes(site: Site) -> Sequence[BaseRoute]:
+def pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
     async def pair(request: Request) -> Response:
         async def run() -> Response:
             return await (_used(site, request) if request.method == "POST" else _asked(site, request))
@@ -34,7 +34,7 @@ def pairing_routes(site: Site) -> Sequence[BaseRoute]:
     )
 
 
-async def _asked(site: Site, request: Request) -> Response:
+async def _asked(site: InboxSite, request: Request) -> Response:
     """The form for the code. Whoever is in already goes on."""
     target = _inside(request.query_params.get("next", ""))
     if await site.access().session(request.cookies.get(site.cookie)) is not None:
@@ -43,7 +43,7 @@ async def _asked(site: Site, request: Request) -> Response:
     return _form(site, code=code, target=target)
 
 
-async def _used(site: Site, request: Request) -> Response:
+async def _used(site: InboxSite, request: Request) -> Response:
     given = {name: values[0] for name, values in (await read_form(request)).items()}
     code, target = given.get("code", ""), _inside(given.get("next", ""))
     try:
@@ -67,7 +67,7 @@ async def _used(site: Site, request: Request) -> Response:
     return response
 
 
-async def _end(visit: Visit) -> Response:
+async def _end(visit: InboxRequest) -> Response:
     everywhere = visit.given("everywhere") == "yes"
     access = visit.site.access()
     if everywhere:
@@ -79,7 +79,7 @@ async def _end(visit: Visit) -> Response:
     return response
 
 
-def _form(site: Site, *, code: str, target: str, fault: str = "", status: int = 200) -> Response:
+def _form(site: InboxSite, *, code: str, target: str, fault: str = "", status: int = 200) -> Response:
     text = render(
         "pair.html",
         code=code,

@@ -26,10 +26,10 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.answer import answer, missing_tools
-from planwarden.server.inbox.facts import changes
+from planwarden.server.inbox.facts import argument_changes
 from planwarden.server.inbox.fields import (
-    Field,
-    Filled,
+    FilledForm,
+    InputField,
     answer_of,
     argument_fields,
     fill,
@@ -38,9 +38,9 @@ from planwarden.server.inbox.fields import (
     texts_of,
 )
 from planwarden.server.inbox.keys.signing import hindrance, may_sign, signature
-from planwarden.server.inbox.lookup import Asked, find_asked, next_waiting, standing_token
-from planwarden.server.inbox.request import BadForm, Visit, change, page, status_of
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.lookup import FoundQuestion, find_question, next_waiting, standing_token
+from planwarden.server.inbox.request import BadForm, InboxRequest, change, page, status_of
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.facts import escape_text
 
@@ -60,7 +60,7 @@ class Remark:
     tone: str = "warn"
 
 
-def question_routes(site: Site) -> Sequence[BaseRoute]:
+def question_routes(site: InboxSite) -> Sequence[BaseRoute]:
     where = f"{BASE}/suspensions/{{suspension_id}}"
     return (
         page(site, where, show_question),
@@ -69,11 +69,11 @@ def question_routes(site: Site) -> Sequence[BaseRoute]:
     )
 
 
-async def show_question(visit: Visit) -> Response:
+async def show_question(visit: InboxRequest) -> Response:
     return await _page(visit, await _asked(visit))
 
 
-async def show_standing(visit: Visit) -> Response:
+async def show_standing(visit: InboxRequest) -> Response:
     """The part of the page that says how things stand; nothing while that is what the page shows already."""
     asked = await _asked(visit)
     if visit.request.query_params.get("seen") == standing_token(asked):
@@ -82,7 +82,7 @@ async def show_standing(visit: Visit) -> Response:
     return visit.page("_standing.html", **_standing(asked), is_news=was_open, **await _following(visit, asked))
 
 
-async def decide(visit: Visit) -> Response:
+async def decide(visit: InboxRequest) -> Response:
     """Approve, reject, or look at the difference first."""
     asked = await _asked(visit)
     verdict, digest = visit.given("decision"), visit.given("digest")
@@ -102,7 +102,7 @@ async def decide(visit: Visit) -> Response:
     return await _approved(visit, asked, verdict)
 
 
-async def _approved(visit: Visit, asked: Asked, verdict: str) -> Response:
+async def _approved(visit: InboxRequest, asked: FoundQuestion, verdict: str) -> Response:
     """Approve as shown, or with edits that were shown as a difference."""
     fields = _fields(visit, asked)
     before = asked.found.question.arguments or {}
@@ -128,7 +128,7 @@ async def _approved(visit: Visit, asked: Asked, verdict: str) -> Response:
     return visit.page(
         "changes.html",
         question=asked.shown,
-        changes=changes(before, completed),
+        changes=argument_changes(before, completed),
         edited=canonical_json(completed),
         seen=seen,
         reason=visit.given("reason"),
@@ -136,7 +136,7 @@ async def _approved(visit: Visit, asked: Asked, verdict: str) -> Response:
     )
 
 
-async def _answered(visit: Visit, asked: Asked, verdict: str) -> Response:
+async def _answered(visit: InboxRequest, asked: FoundQuestion, verdict: str) -> Response:
     """Send the filled-in form of a question that has one."""
     fields = _fields(visit, asked)
     filled = fill(fields, visit.fields())
@@ -149,7 +149,7 @@ async def _answered(visit: Visit, asked: Asked, verdict: str) -> Response:
         return await _page(visit, asked, Remark(text=error.message, tone="bad"), filled=filled, status=422)
 
 
-async def _reconciled(visit: Visit, asked: Asked) -> Response:
+async def _reconciled(visit: InboxRequest, asked: FoundQuestion) -> Response:
     """Say whether a call without a result took effect."""
     happened, text = visit.given("happened"), visit.given("result").strip()
     if happened not in ("yes", "no"):
@@ -164,7 +164,7 @@ async def _reconciled(visit: Visit, asked: Asked) -> Response:
     return await _decided(visit, asked, Decision(approved=True, content=content))
 
 
-async def _decided(visit: Visit, asked: Asked, decision: Decision) -> Response:
+async def _decided(visit: InboxRequest, asked: FoundQuestion, decision: Decision) -> Response:
     """Record the decision; whoever was first has decided."""
     assurance: ev.Assurance = "human"
     # A question that is over takes no signature: the same answer again is told what was recorded.
@@ -193,12 +193,17 @@ async def _decided(visit: Visit, asked: Asked, decision: Decision) -> Response:
     return visit.to(f"/suspensions/{asked.row.suspension_id}")
 
 
-async def _asked(visit: Visit) -> Asked:
-    return await find_asked(visit.service, visit.request.path_params["suspension_id"])
+async def _asked(visit: InboxRequest) -> FoundQuestion:
+    return await find_question(visit.service, visit.request.path_params["suspension_id"])
 
 
 async def _page(
-    visit: Visit, asked: Asked, remark: Remark | None = None, *, filled: Filled | None = None, status: int = 200
+    visit: InboxRequest,
+    asked: FoundQuestion,
+    remark: Remark | None = None,
+    *,
+    filled: FilledForm | None = None,
+    status: int = 200,
 ) -> Response:
     fields = _fields(visit, asked) if asked.shown.is_open else ()
     return visit.page(
@@ -220,16 +225,16 @@ async def _page(
     )
 
 
-def _standing(asked: Asked) -> dict[str, Any]:
+def _standing(asked: FoundQuestion) -> dict[str, Any]:
     return {"shown": asked.shown, "execution": asked.execution, "seen": standing_token(asked)}
 
 
-async def _following(visit: Visit, asked: Asked) -> dict[str, Any]:
+async def _following(visit: InboxRequest, asked: FoundQuestion) -> dict[str, Any]:
     following, total = await next_waiting(visit.service, asked.row.suspension_id)
     return {"following": following, "others": total}
 
 
-def _suffices(visit: Visit, asked: Asked) -> bool:
+def _suffices(visit: InboxRequest, asked: FoundQuestion) -> bool:
     """Whether this person's approval counts, so that nobody presses a button in vain."""
     gate, question = visit.service.engine.grants.gate, asked.found.question
     name, owner = visit.session.principal, asked.row.principal
@@ -237,7 +242,7 @@ def _suffices(visit: Visit, asked: Asked) -> bool:
     return not has_voted and gate.worth("human", name, owner, question.needs) is not None
 
 
-def _fields(visit: Visit, asked: Asked) -> tuple[Field, ...]:
+def _fields(visit: InboxRequest, asked: FoundQuestion) -> tuple[InputField, ...]:
     question = asked.found.question
     if question.kind == "reconcile":
         return ()
@@ -249,7 +254,7 @@ def _fields(visit: Visit, asked: Asked) -> tuple[Field, ...]:
     return argument_fields(definition.input_schema, question.arguments)
 
 
-def _edits(visit: Visit, fields: Sequence[Field], before: Mapping[str, JsonValue]) -> Filled:
+def _edits(visit: InboxRequest, fields: Sequence[InputField], before: Mapping[str, JsonValue]) -> FilledForm:
     """What stands in the inputs, or what the page with the difference carried on; what has no input stays as it was."""
     carried = visit.given("edited")
     if not carried:
@@ -259,7 +264,7 @@ def _edits(visit: Visit, fields: Sequence[Field], before: Mapping[str, JsonValue
     values = read_json(carried)
     if not isinstance(values, dict):
         raise BadForm
-    return Filled(values=values, texts=texts_of(fields, values))
+    return FilledForm(values=values, texts=texts_of(fields, values))
 
 
 def _seen(digest: str, arguments: dict[str, JsonValue]) -> str:

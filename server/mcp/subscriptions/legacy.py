@@ -20,19 +20,19 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, SubscribeRequ
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.lazy_service import Desk
+from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.subscriptions.listen import topic_of
-from planwarden.server.mcp.subscriptions.watch import MAX_TOPICS, ResourceTopic, Watch
+from planwarden.server.mcp.subscriptions.watch import MAX_TOPICS, ResourceTopic, TopicWatcher
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """After something failed."""
 
-DeskContext = ServerRequestContext[Desk, Any]
+DeskContext = ServerRequestContext[LazyService, Any]
 
 
-class Subscriptions:
+class LegacySubscriptions:
     """Serves `resources/subscribe` and `resources/unsubscribe`."""
 
     def __init__(self, bus: SubscriptionBus) -> None:
@@ -80,7 +80,7 @@ class _Subscriber:
         self.scope = anyio.CancelScope()
         self._session = session
         self._uris: set[str] = set()
-        self._watch = Watch(service, principal, bus, self._admits)
+        self._watch = TopicWatcher(service, principal, bus, self._admits)
 
     async def add(self, uri: str) -> bool:
         if uri not in self._uris and len(self._uris) >= MAX_TOPICS:

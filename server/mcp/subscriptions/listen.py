@@ -36,7 +36,7 @@ from mcp.types import (
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.lazy_service import Desk
+from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.subscriptions.watch import (
     MAX_TOPICS,
     Change,
@@ -46,7 +46,7 @@ from planwarden.server.mcp.subscriptions.watch import (
     TaskTopic,
     ToolsTopic,
     Topic,
-    Watch,
+    TopicWatcher,
 )
 from planwarden.server.mcp.tasks.extension import Tasks, owned
 from planwarden.server.mcp.tasks.view import TASKS, TERMINAL
@@ -54,7 +54,7 @@ from planwarden.server.mcp.tasks.view import TASKS, TERMINAL
 MAX_LISTENERS = 1_024
 TASK_IDS = "taskIds"
 
-DeskContext = ServerRequestContext[Desk, Any]
+DeskContext = ServerRequestContext[LazyService, Any]
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -64,7 +64,7 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
     params: dict[str, Any]
 
 
-class Listening:
+class ListenMethod:
     """Serves `subscriptions/listen`; one call is one stream."""
 
     def __init__(self, bus: SubscriptionBus, tasks: Tasks) -> None:
@@ -126,7 +126,7 @@ class _Stream:
             resource_subscriptions=uris or None,
         )
         self._uris = frozenset(uris)
-        self._watch = Watch(service, self._principal, bus, self._admits, partial(tasks.mark, service))
+        self._watch = TopicWatcher(service, self._principal, bus, self._admits, partial(tasks.mark, service))
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         """By task, for those that will look different without anything happening."""

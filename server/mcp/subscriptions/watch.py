@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import MAX_PAGE, Service
 from planwarden.server.views.execution import ToolLine, tool_line
@@ -65,7 +65,7 @@ Change = Topic | ServerEvent
 """Events of the SDK's bus are passed on as they are."""
 
 
-class Watch:
+class TopicWatcher:
     """The topics of one listener; `changes` has to be running for anything to be heard."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Watch:
             self._changed.update(dict.fromkeys(concerned))
             self._ring()
 
-    def _concerns(self, topic: Topic, execution: Execution) -> bool:
+    def _concerns(self, topic: Topic, execution: ExecutionState) -> bool:
         match topic:
             case ExecutionTopic(thread_id=thread_id):
                 return thread_id == execution.thread_id

@@ -34,23 +34,23 @@ from pydantic import Field
 from starlette.requests import Request as HttpRequest
 
 from planwarden.agent.common.errors import PlanwardenError, UnknownThread
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.handlers import Request, shown
-from planwarden.server.mcp.lazy_service import Desk
+from planwarden.server.mcp.handlers import ToolRequest, shown
+from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.results import view_result
 from planwarden.server.mcp.tasks.input import TaskInput, input_request
-from planwarden.server.mcp.tasks.state import Standing, end, standing
+from planwarden.server.mcp.tasks.state import TaskState, end, task_state
 from planwarden.server.mcp.tasks.view import TASKS, Document, task_document
 from planwarden.server.mcp.text import execution_text
-from planwarden.server.mcp.tools import Result, Verb
-from planwarden.server.mcp.waiting import AnyContext, watched
+from planwarden.server.mcp.tools import McpTool, Result
+from planwarden.server.mcp.waiting import AnyContext, wait_with_progress
 
 TASKED = frozenset({"run_goal", "execute_plan", "resume_execution"})
 _OFFER = "planwarden/task"
 """Marks a result, on its way from a tool to `Tasks`, as one to be given as a task; it never leaves the server."""
 
-DeskContext = ServerRequestContext[Desk, Any]
+DeskContext = ServerRequestContext[LazyService, Any]
 
 
 class TaskParams(RequestParams):
@@ -70,12 +70,12 @@ class Task:
     """A task of the principal who asks."""
 
     service: Service
-    execution: Execution
+    execution: ExecutionState
     principal: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TaskSnapshot:
     """A task as one client sees it."""
 
     document: Document
@@ -123,7 +123,7 @@ class Tasks(Extension):
             found = await self._standing(task, ctx.session.client_capabilities)
             return {"resultType": "task", **task_document(service, execution, found.status, found.what)}
 
-    async def run(self, verb: Verb, request: Request) -> Result:
+    async def run(self, verb: McpTool, request: ToolRequest) -> Result:
         """The tool's result at once, offered as a task, whether or not the execution has ended meanwhile.
 
         Refusals, a question of this very call that is still open, and whatever waits for somebody that this client
@@ -140,13 +140,15 @@ class Tasks(Extension):
         asked = request.arguments.get("suspensionId")
         if any(found.question.suspension_id == asked for found in execution.open_suspensions):
             return result
-        found = await standing(self._questions, service, execution, request.context.client_capabilities)
+        found = await task_state(self._questions, service, execution, request.context.client_capabilities)
         if not found.is_stopped and not _asks_the_caller(service, execution):
             return offered(result, execution.execution_id)
         seconds = request.arguments.get("waitSeconds")
-        return await shown(request, await watched(service, service.view(execution), seconds, request.context))
+        return await shown(
+            request, await wait_with_progress(service, service.view(execution), seconds, request.context)
+        )
 
-    async def shown(self, task: Task, capabilities: ClientCapabilities | None) -> Shown:
+    async def shown(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
         """The task with what belongs to its status: open questions, the result, or the error. Raises `StoreError`."""
         found = await self._standing(task, capabilities)
         document = task_document(task.service, task.execution, found.status, found.what)
@@ -158,11 +160,11 @@ class Tasks(Extension):
             given = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
             failed = {"status": "failed", "error": given}
             document |= failed if isinstance(outcome, ErrorData) else {"result": given}
-        return Shown(document, found.look_again_s)
+        return TaskSnapshot(document, found.look_again_s)
 
-    async def _standing(self, task: Task, capabilities: ClientCapabilities | None) -> Standing:
+    async def _standing(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
         """Where the task stands; kept when the client is told that it is over."""
-        found = await standing(self._questions, task.service, task.execution, capabilities)
+        found = await task_state(self._questions, task.service, task.execution, capabilities)
         if found.is_stopped or found.may_go_on:
             await end(self._questions, task.service, task.execution.execution_id, capabilities, task.principal)
         return found
@@ -178,7 +180,7 @@ class Tasks(Extension):
     async def _update(self, ctx: DeskContext, params: UpdateParams) -> Document:
         async with _translated():
             task = await _found(ctx, params)
-            found = await standing(self._questions, task.service, task.execution, ctx.session.client_capabilities)
+            found = await task_state(self._questions, task.service, task.execution, ctx.session.client_capabilities)
             try:
                 await self._questions.answer(task.service, task.principal, found.asked, params.input_responses)
             finally:
@@ -240,7 +242,7 @@ def _check_name_header(ctx: DeskContext, task_id: str) -> None:
         )
 
 
-async def _continues(verb: Verb, request: Request) -> bool:
+async def _continues(verb: McpTool, request: ToolRequest) -> bool:
     """True for an execution that ended `incomplete` and is to go on: as a task it is over."""
     given: Mapping[str, Any] = request.arguments
     if verb.name != "execute_plan" or "plan" in given or "threadId" not in given:
@@ -249,7 +251,7 @@ async def _continues(verb: Verb, request: Request) -> bool:
     return newest.status == "incomplete"
 
 
-def _asks_the_caller(service: Service, execution: Execution) -> bool:
+def _asks_the_caller(service: Service, execution: ExecutionState) -> bool:
     """True when the execution has, or will have, a prompt for the calling model."""
     if any(found.question.addressee == "caller" for found in execution.open_suspensions):
         return True

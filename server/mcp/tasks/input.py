@@ -27,18 +27,18 @@ from planwarden.agent.common.errors import (
     StaleRevision,
     UnknownSuspension,
 )
-from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation import declares_forms, declares_links, elicit_request
-from planwarden.server.mcp.forms import Form, Link, decision_from, form_digest, form_for, link_for
-from planwarden.server.mcp.tasks.notes import Notebook, question_of
+from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink, decision_from, form_digest, form_for, link_for
+from planwarden.server.mcp.tasks.notes import TaskNotebook, question_of
 from planwarden.server.views.execution import Execution, Suspension
 
 CHANNEL = "tasks"
 MAX_KEY_SHOWN = 80
 
 Content = dict[str, Any]
-Asked = tuple[Suspension, Form | Link]
+Asked = tuple[Suspension, ElicitationForm | ElicitationLink]
 """A question, and how this client can be asked it."""
 
 
@@ -47,12 +47,12 @@ class TaskInput:
 
     def __init__(
         self,
-        form: Callable[[Suspension], Form | None] = form_for,
+        form: Callable[[Suspension], ElicitationForm | None] = form_for,
         decision: Callable[[Suspension, Content | None], Decision | None] = decision_from,
     ) -> None:
         self._form = form
         self._decision = decision
-        self.notebook = Notebook()
+        self.notebook = TaskNotebook()
 
     async def outstanding(
         self, service: Service, view: Execution, capabilities: ClientCapabilities | None
@@ -89,16 +89,20 @@ class TaskInput:
             except (InvalidArguments, LimitExceeded) as error:
                 raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
 
-    def _question(self, suspension: Suspension, capabilities: ClientCapabilities | None) -> Form | Link | None:
+    def _question(
+        self, suspension: Suspension, capabilities: ClientCapabilities | None
+    ) -> ElicitationForm | ElicitationLink | None:
         form = self._form(suspension) if declares_forms(capabilities) else None
         if form is not None:
             return form
         # Everything else is decided on the page.
         return link_for(suspension) if declares_links(capabilities) else None
 
-    def _decided(self, suspension: Suspension, question: Form | Link, response: ElicitResult) -> Decision | None:
+    def _decided(
+        self, suspension: Suspension, question: ElicitationForm | ElicitationLink, response: ElicitResult
+    ) -> Decision | None:
         """None when it decides nothing, which is all that the answer to an address can do, whatever came with it."""
-        if response.action != "accept" or isinstance(question, Link):
+        if response.action != "accept" or isinstance(question, ElicitationLink):
             return None
         return self._decision(suspension, response.content)
 
@@ -106,13 +110,13 @@ class TaskInput:
         self,
         service: Service,
         suspension: Suspension,
-        question: Form | Link,
+        question: ElicitationForm | ElicitationLink,
         key: str,
         action: Literal["accept", "decline", "cancel"],
         principal: str,
     ) -> None:
-        entry = Entry(
-            kind="form_closed" if isinstance(question, Form) else "link_answered",
+        entry = AuditEntry(
+            kind="form_closed" if isinstance(question, ElicitationForm) else "link_answered",
             facts={"key": key, "action": action, "channel": CHANNEL, "principal": principal},
             execution_id=suspension.execution_id,
             suspension_id=suspension.suspension_id,
@@ -123,14 +127,14 @@ class TaskInput:
         )
 
 
-def input_request(question: Form | Link) -> Content:
+def input_request(question: ElicitationForm | ElicitationLink) -> Content:
     """The question as the request that a client would get by itself."""
     return elicit_request(question).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def _key(suspension: Suspension, question: Form | Link) -> str:
+def _key(suspension: Suspension, question: ElicitationForm | ElicitationLink) -> str:
     revision = f"{suspension.suspension_id}.{suspension.revision}"
-    if isinstance(question, Form):
+    if isinstance(question, ElicitationForm):
         return revision
     return f"{revision}.link-{sha256(question.url.encode()).hexdigest()[:8]}"
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from planwarden.agent.core.audit import AuditRow, Entry
+from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.ports.store import Store
 
 CACHED, PAGE = 1_024, 100
 
 
 @dataclass(slots=True)
-class Notes:
+class TaskNotes:
     """Of one execution, as far as the audit was read."""
 
     seen: int = 0
@@ -50,16 +50,16 @@ class Notes:
                 pass
 
 
-class Notebook:
+class TaskNotebook:
     """Notes by execution, read from the store as far as they are new."""
 
     def __init__(self) -> None:
-        self._notes: OrderedDict[str, Notes] = OrderedDict()
+        self._notes: OrderedDict[str, TaskNotes] = OrderedDict()
         self._writing = anyio.Lock()
 
-    async def of(self, store: Store, execution_id: str) -> Notes:
+    async def of(self, store: Store, execution_id: str) -> TaskNotes:
         """What is noted now, by whatever process. Raises `StoreError`."""
-        notes = self._notes.setdefault(execution_id, Notes())
+        notes = self._notes.setdefault(execution_id, TaskNotes())
         self._notes.move_to_end(execution_id)
         if len(self._notes) > CACHED:
             self._notes.popitem(last=False)
@@ -71,7 +71,9 @@ class Notebook:
             notes.seen = max(notes.seen, rows[-1].sequence if len(rows) == PAGE else end)
         return notes
 
-    async def add(self, store: Store, execution_id: str, entry: Entry, is_known: Callable[[Notes], bool]) -> bool:
+    async def add(
+        self, store: Store, execution_id: str, entry: AuditEntry, is_known: Callable[[TaskNotes], bool]
+    ) -> bool:
         """Whether the entry was written, which what is known already is not. Raises `StoreError`."""
         async with self._writing:
             if is_known(await self.of(store, execution_id)):

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 from mcp.types import ClientCapabilities
 
-from planwarden.agent.core.audit import Entry
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation import declares_forms, declares_links
 from planwarden.server.mcp.tasks.input import CHANNEL, Asked, TaskInput
-from planwarden.server.mcp.tasks.notes import Notes
+from planwarden.server.mcp.tasks.notes import TaskNotes
 from planwarden.server.mcp.tasks.view import TERMINAL, TaskStatus, task_status
 from planwarden.server.views import execution as views
 
@@ -32,7 +32,7 @@ PAGE_S = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TaskState:
     status: TaskStatus
     asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
     """What the client can be asked now, by key; only of tasks that are `input_required`."""
@@ -46,28 +46,28 @@ class Standing:
     """What it waits for, where the execution alone does not say it."""
 
 
-async def standing(
-    questions: TaskInput, service: Service, execution: Execution, capabilities: ClientCapabilities | None
-) -> Standing:
+async def task_state(
+    questions: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
+) -> TaskState:
     """Where the task stands for this client. Raises `StoreError`."""
     status = task_status(execution)
     notes = await questions.notebook.of(service.engine.store, execution.execution_id)
     if _kind(capabilities) in notes.ended:
-        return Standing(status="completed", is_stopped=True)
+        return TaskState(status="completed", is_stopped=True)
     if execution.status == "incomplete":
-        return Standing(status="completed", may_go_on=True)
+        return TaskState(status="completed", may_go_on=True)
     if status in TERMINAL or not execution.suspensions:
-        return Standing(status=status)
+        return TaskState(status=status)
     view = service.view(execution)
     asked = await questions.outstanding(service, view, capabilities)
     if asked:
-        return Standing(status="input_required", asked=asked)
+        return TaskState(status="input_required", asked=asked)
     if view.awaiting is None:
-        return Standing(status="working")
+        return TaskState(status="working")
     left_s = _left_s(view, notes, service.engine.store.clock.now())
     if left_s > 0:
-        return Standing(status="working", look_again_s=left_s, what=OPENED)
-    return Standing(status="completed", is_stopped=True)
+        return TaskState(status="working", look_again_s=left_s, what=OPENED)
+    return TaskState(status="completed", is_stopped=True)
 
 
 async def end(
@@ -75,7 +75,7 @@ async def end(
 ) -> None:
     """Keep that this client is told that the task is over. Raises `StoreError`; it must not be told then."""
     kind = _kind(capabilities)
-    entry = Entry(
+    entry = AuditEntry(
         kind="task_ended",
         facts={"client": kind, "channel": CHANNEL, "principal": principal},
         execution_id=execution_id,
@@ -89,7 +89,7 @@ def _kind(capabilities: ClientCapabilities | None) -> str:
     return "+".join(name for name, declared in modes if declared) or "nothing"
 
 
-def _left_s(view: views.Execution, notes: Notes, now: float) -> float:
+def _left_s(view: views.Execution, notes: TaskNotes, now: float) -> float:
     """How long somebody who was sent to a page is still waited for; 0 when nobody is.
 
     A clock that was set back further than `PAGE_S` says nothing about them; they are not waited for.

@@ -11,9 +11,9 @@ Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specificatio
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.waiting import standing
+from planwarden.server.mcp.waiting import progress_text
 
 TASKS = "io.modelcontextprotocol/tasks"
 """Identifier of the extension."""
@@ -27,14 +27,14 @@ TERMINAL: frozenset[TaskStatus] = frozenset({"completed", "failed", "cancelled"}
 Document = dict[str, Any]
 
 
-def task_status(execution: Execution) -> TaskStatus:
+def task_status(execution: ExecutionState) -> TaskStatus:
     """What the execution alone says: whether it has ended, and how."""
     if execution.status == "cancelled":
         return "cancelled"
     return "completed" if execution.is_finished else "working"
 
 
-def task_document(service: Service, execution: Execution, status: TaskStatus, what: str | None = None) -> Document:
+def task_document(service: Service, execution: ExecutionState, status: TaskStatus, what: str | None = None) -> Document:
     """The fields that every form of a task has. `what` takes the place of what is to be done in its message."""
     is_running = status == "working" and execution.status == "running"
     return {
@@ -48,21 +48,21 @@ def task_document(service: Service, execution: Execution, status: TaskStatus, wh
     }
 
 
-def _message(service: Service, execution: Execution, is_running: bool, what: str | None) -> str:
+def _message(service: Service, execution: ExecutionState, is_running: bool, what: str | None) -> str:
     """Names the thread, which is what our tools take, and says what is to be done."""
     if what is None:
-        what = standing(execution) if is_running else service.view(execution).next_action
+        what = progress_text(execution) if is_running else service.view(execution).next_action
     return f"thread {execution.thread_id}: {what}"
 
 
-def _ttl_ms(service: Service, execution: Execution) -> int | None:
+def _ttl_ms(service: Service, execution: ExecutionState) -> int | None:
     """From the creation; None, which is unlimited, before the end: only what has ended is ever deleted."""
     if not execution.is_finished:
         return None
     return round((_updated_at(execution) - execution.created_at) * 1000) + service.retention_days * DAY_MS
 
 
-def _updated_at(execution: Execution) -> float:
+def _updated_at(execution: ExecutionState) -> float:
     """Never before the creation, whatever the clock did."""
     return max(execution.updated_at, execution.created_at)
 

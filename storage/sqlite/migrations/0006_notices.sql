@@ -6,13 +6,13 @@ DROP INDEX suspension_deadlines;
 CREATE INDEX suspension_wakes ON suspensions (min(coalesce(alarm_at, expires_at), coalesce(expires_at, alarm_at)))
     WHERE status = 'pending' AND min(coalesce(alarm_at, expires_at), coalesce(expires_at, alarm_at)) IS NOT NULL;
 
--- notices   one row per message that is still to be delivered to one channel. Inserted in the transaction of what it tells;
+-- notifications   one row per message that is still to be delivered to one channel. Inserted in the transaction of what it tells;
 --           a claim to deliver it adds one to `attempts` and moves `next_at` behind the claim's end; deleted when it was
 --           delivered or given up.
 
-CREATE TABLE notices (
+CREATE TABLE notifications (
     number         INTEGER PRIMARY KEY,
-    notice_id      TEXT NOT NULL UNIQUE,
+    notification_id      TEXT NOT NULL UNIQUE,
     channel        TEXT NOT NULL,
     kind           TEXT NOT NULL,
     execution_id   TEXT NOT NULL,
@@ -23,4 +23,4 @@ CREATE TABLE notices (
     next_at        REAL NOT NULL
 ) STRICT;
 
-CREATE INDEX notices_of_channel ON notices (channel, next_at);
+CREATE INDEX notifications_of_channel ON notifications (channel, next_at);

@@ -13,7 +13,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import Schedule, alarms
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
@@ -34,7 +34,7 @@ def policy(*remind_after_s: float, escalate_after_s: float | None = None, to: tu
         escalate_after_s=escalate_after_s,
         escalate_to=() if escalate_after_s is None else to,
     )
-    return Settings(home=NOBODY, policy=Policy(default_schedule=schedule))
+    return Settings(home=NOBODY, policy=OperatorPolicy(default_schedule=schedule))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, StaleRevision
 from planwarden.agent.core import events as ev
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.support.wardens import Ledger, plan, tool_step, warden
@@ -32,7 +32,7 @@ def wipe(ledger: Ledger, description: str = "Wipe it.") -> object:
 
 def settings(**policy: object) -> Settings:
     # The fields are the policy's own; a wrong one raises at once.
-    return Settings(home=Path("/nonexistent"), policy=Policy(**policy))  # pyright: ignore[reportArgumentType]
+    return Settings(home=Path("/nonexistent"), policy=OperatorPolicy(**policy))  # pyright: ignore[reportArgumentType]
 
 
 def by(principal: str, assurance: ev.Assurance = "human", digest: str | None = None) -> Authority:
@@ -156,7 +156,7 @@ def test_the_operators_file_says_who_decides(tmp_path: Path) -> None:
     file.write_text('[approvals]\ncritical = "second"\nquorum = 2\napprovers = ["bob", "carol"]\n')
     policy = load_settings(home=tmp_path, environment={}).policy
     assert (policy.critical, policy.quorum, policy.approvers) == ("second", 2, ("bob", "carol"))
-    assert policy.policy_digest != Policy().policy_digest
+    assert policy.policy_digest != OperatorPolicy().policy_digest
     file.write_text('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]\n')
     with pytest.raises(InvalidArguments, match="quorum is 3, but approvers names 2"):
         load_settings(home=tmp_path, environment={})

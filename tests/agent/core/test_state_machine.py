@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply, fold
-from planwarden.agent.core.plan import Plan, PlannedCall, Step
+from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.state import (
     CALL_SETTLED,
     CALL_TRANSITIONS,
     STEP_TERMINAL,
     STEP_TRANSITIONS,
     TRANSITIONS,
-    Execution,
+    ExecutionState,
     new_execution,
 )
 from planwarden.storage.codec import decode_events, encode_events
@@ -28,14 +28,14 @@ STEPS, CALLS, QUESTIONS = ("a", "b"), ("a:1", "a:2", "b:1", "b:2"), ("q1", "q2",
 ALARMS = (ev.Alarm(kind="remind", at=1_060.0), ev.Alarm(kind="escalate", at=1_120.0, to=("bob",)))
 PLAN = Plan(
     steps=(
-        Step(
+        PlanStep(
             step_id="a",
             description="a",
             step_type="tool",
             required_tools=("t",),
             tool_calls=(PlannedCall(tool_name="t", arguments={"x": 1}),),
         ),
-        Step(step_id="b", description="b", step_type="tool", required_tools=("t", "u"), dependencies=("a",)),
+        PlanStep(step_id="b", description="b", step_type="tool", required_tools=("t", "u"), dependencies=("a",)),
     )
 )
 
@@ -111,7 +111,7 @@ def _pool() -> tuple[ev.Event, ...]:
         pool += [
             ev.SuspensionDecided(
                 suspension_id=name,
-                decision=ev.Decision(approved=approved),
+                decision=ev.RecordedDecision(approved=approved),
                 assurance="human",
                 channel="inbox",
                 principal="ann",
@@ -144,7 +144,7 @@ INNER = (
 NEW = new_execution("e1", "t1")
 
 
-def is_legal(execution: Execution, event: ev.Event) -> bool:
+def is_legal(execution: ExecutionState, event: ev.Event) -> bool:
     try:
         apply(execution, event, 1.0)
     except IllegalTransition:
@@ -172,7 +172,7 @@ def logs(draw: st.DrawFn, min_size: int = 0) -> tuple[ev.Recorded, ...]:
     return tuple(recorded)
 
 
-def assert_declared(execution: Execution) -> None:
+def assert_declared(execution: ExecutionState) -> None:
     assert execution.status in TRANSITIONS
     calls = [call for state in execution.steps.values() for call in state.calls]
     assert {state.status for state in execution.steps.values()} <= STEP_TRANSITIONS.keys()
@@ -181,7 +181,7 @@ def assert_declared(execution: Execution) -> None:
     assert not execution.open_suspensions or not execution.is_finished
 
 
-def assert_follows(before: Execution, after: Execution) -> None:
+def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
     """What an event may never undo."""
     assert after.version == before.version + 1 and after.active_s >= before.active_s
     for step_id, state in before.steps.items():

@@ -17,8 +17,8 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.plan import Step, parse_plan
-from planwarden.agent.core.state import Execution, new_execution
+from planwarden.agent.core.plan import PlanStep, parse_plan
+from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
@@ -107,12 +107,14 @@ def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
     return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
 
 
-async def _run(data: st.DataObject, plan: JsonValue, ledger: EffectLedger) -> tuple[Execution, tuple[ev.Recorded, ...]]:
+async def _run(
+    data: st.DataObject, plan: JsonValue, ledger: EffectLedger
+) -> tuple[ExecutionState, tuple[ev.Recorded, ...]]:
     """The finished execution and its log."""
     clock = ManualClock()
     store = MemoryStore(clock)
     async with engine_on(store, _tools(ledger), CallerModel()) as engine:
-        parsed, _ = parse_plan(plan, author="caller", tools=engine.facts())
+        parsed, _ = parse_plan(plan, author="caller", tools=engine.tool_facts())
         options = ev.Options(max_iterations=2, budget_tool_calls=data.draw(st.sampled_from([None, None, 1, 2, 3])))
         execution = await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=parsed, options=options)
         for _ in range(MAX_ROUNDS):
@@ -129,7 +131,9 @@ async def _run(data: st.DataObject, plan: JsonValue, ledger: EffectLedger) -> tu
     raise AssertionError(f"not over after {MAX_ROUNDS} answers")
 
 
-async def _one_answer(data: st.DataObject, engine: Engine, clock: ManualClock, execution: Execution) -> Execution:
+async def _one_answer(
+    data: st.DataObject, engine: Engine, clock: ManualClock, execution: ExecutionState
+) -> ExecutionState:
     question = data.draw(st.sampled_from(execution.open_suspensions)).question
     answer = _answer(data, question)
     if answer is not None:
@@ -141,7 +145,7 @@ async def _one_answer(data: st.DataObject, engine: Engine, clock: ManualClock, e
     return (await engine.current(execution.execution_id))[0]
 
 
-def _may_start(before: Execution, step: Step) -> bool:
+def _may_start(before: ExecutionState, step: PlanStep) -> bool:
     """Whether everything that the step needs has happened, or was rejected in a plan that goes on after that."""
     for name in step.dependencies:
         needed = before.steps[name]
@@ -152,12 +156,12 @@ def _may_start(before: Execution, step: Step) -> bool:
     return not stopped
 
 
-def _is_approved(before: Execution, intent: ev.ToolCallIntended) -> bool:
+def _is_approved(before: ExecutionState, intent: ev.ToolCallIntended) -> bool:
     consumed = before.suspensions.get(intent.suspension_id or "")
     return consumed is not None and consumed.decision is not None and consumed.decision.approved
 
 
-def _replay(execution: Execution, log: tuple[ev.Recorded, ...]) -> Execution:
+def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> ExecutionState:
     """The fold of the log, with the promises checked at each event."""
     state = new_execution(execution.execution_id, execution.thread_id)
     for entry in log:

@@ -12,7 +12,7 @@ import planwarden
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.models.provider.model import ProviderModel
-from planwarden.agent.models.provider.retry import Patience
+from planwarden.agent.models.provider.retry import RetryLimits
 from planwarden.agent.models.provider.transport import MAX_ANSWER_BYTES
 from planwarden.storage.memory.store import MemoryStore
 from tests.support.doubles.asked import Asked, Said
@@ -66,7 +66,7 @@ async def test_trouble_that_passes_is_tried_again_later_each_time_and_not_for_ev
     """spec: issue, retries with back-off"""
     waits_s: list[float] = []
     async with serving(wire, fails(status)) as double:
-        text = await sentence(provider_of(double, waits_s=waits_s, patience=Patience(attempts=4)))
+        text = await sentence(provider_of(double, waits_s=waits_s, patience=RetryLimits(attempts=4)))
     assert waits_s == [0.5, 1.0, 2.0] and double.requests == 4
     assert str(status) in text and "4 attempts" in text
 
@@ -84,7 +84,7 @@ async def test_the_time_of_all_attempts_together_is_bounded() -> None:
     """ours"""
     waits_s: list[float] = []
     async with serving("openai-chat", fails(503)) as double:
-        patience = Patience(attempts=100, total_s=10.0)
+        patience = RetryLimits(attempts=100, total_s=10.0)
         text = await sentence(provider_of(double, waits_s=waits_s, clock=lambda: sum(waits_s), patience=patience))
     assert sum(waits_s) <= 10.0 and double.requests < 100 and "10 s" in text
 
@@ -152,7 +152,7 @@ async def test_a_page_instead_of_an_answer_is_one_sentence(wire: str) -> None:
 async def test_silence_ends_in_a_sentence(wire: str) -> None:
     """spec: issue, time-outs"""
     async with serving(wire, MANNERS["hangs"]) as double:
-        text = await sentence(provider_of(double, timeout_s=0.05, patience=Patience(attempts=2)))
+        text = await sentence(provider_of(double, timeout_s=0.05, patience=RetryLimits(attempts=2)))
     assert "gave no answer within 0.05 s" in text and double.requests == 2
 
 

@@ -12,7 +12,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.models.provider.endpoint import Endpoint, read_endpoint
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.models import LateModel, build_model
+from planwarden.server.settings.models import LazyModel, build_model
 from tests.support.doubles.manners import MANNERS
 from tests.support.doubles.server import WIRES, serving
 
@@ -157,7 +157,7 @@ async def test_the_model_of_a_setting_answers(wire: str) -> None:
     """spec: wire.md environment"""
     async with serving(wire, MANNERS["obedient"]) as double:
         model = build_model(double.wire.setting, double.environment)
-        assert isinstance(model, LateModel) and double.key not in repr(model)
+        assert isinstance(model, LazyModel) and double.key not in repr(model)
         reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
     assert reply.content == "Here is what the record shows."
 
@@ -170,7 +170,7 @@ async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
         environment = {"PLANWARDEN_MODEL_URL": double.url}
         model = build_model(f"{provider}:double-1", environment)
         double.expected_key = None
-        assert isinstance(model, LateModel)
+        assert isinstance(model, LazyModel)
         reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
     assert reply.content and "double-0123" not in str(double.asked[0].headers)
 

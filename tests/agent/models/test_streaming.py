@@ -20,7 +20,7 @@ from planwarden.agent.runtime.perform import Performer
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.models import build_model
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from tests.support.doubles.asked import Asked, Said
 from tests.support.doubles.manners import Manner
@@ -46,7 +46,7 @@ async def test_a_listener_hears_the_text_grow_and_the_reply_is_the_whole_text(wi
     """spec: issue, streaming of synthesis as progress"""
     heard: list[str] = []
     async with serving(wire, saying(Said(text=ANSWER))) as double:
-        reply = await provider_of(double).reply_aloud(RECORD, (), heard.append)
+        reply = await provider_of(double).reply_streaming(RECORD, (), heard.append)
     assert reply.content == ANSWER and (reply.input_tokens, reply.output_tokens) == double.tokens
     assert len(heard) > 3 and all(ANSWER.startswith(text) for text in heard)
     assert [len(text) for text in heard] == sorted({len(text) for text in heard})
@@ -58,7 +58,7 @@ async def test_a_stream_that_breaks_off_begins_anew(wire: str) -> None:
     """spec: issue, cut stream"""
     heard: list[str] = []
     async with serving(wire, saying(Said(text=ANSWER), first=Said(text=ANSWER[::-1], breaks_off=True))) as double:
-        reply = await provider_of(double).reply_aloud(RECORD, (), heard.append)
+        reply = await provider_of(double).reply_streaming(RECORD, (), heard.append)
     assert reply.content == ANSWER and len(double.asked) == 2
     assert ANSWER[::-1].startswith(heard[0]) and ANSWER.startswith(heard[-1])
 
@@ -68,7 +68,7 @@ async def test_a_stream_that_stalls_ends_in_a_sentence(wire: str) -> None:
     """spec: issue, time-outs"""
     async with serving(wire, saying(Said(text=ANSWER, stalls=True))) as double:
         with pytest.raises(ModelError, match=r"gave no answer within 0\.1 s"):
-            await provider_of(double, timeout_s=0.1).reply_aloud(RECORD, (), lambda text: None)
+            await provider_of(double, timeout_s=0.1).reply_streaming(RECORD, (), lambda text: None)
     assert double.requests == 3
 
 
@@ -79,7 +79,7 @@ async def test_cancelling_a_stream_closes_it_at_once(wire: str) -> None:
     async with serving(wire, saying(Said(text=ANSWER, stalls=True))) as double:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(provider_of(double).reply_aloud, RECORD, (), heard.append)
+                tasks.start_soon(provider_of(double).reply_streaming, RECORD, (), heard.append)
                 await double.is_hanging.wait()
                 tasks.cancel_scope.cancel()
             await double.hung_up.wait()
@@ -92,7 +92,7 @@ async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: 
     heard: list[str] = []
     async with serving(wire, saying(Said(text="x" * 2_000_000))) as double:
         with pytest.raises(ModelError, match="too large"):
-            await provider_of(double).reply_aloud(RECORD, (), heard.append)
+            await provider_of(double).reply_streaming(RECORD, (), heard.append)
     assert max(map(len, heard)) <= 100_000 and double.requests == 1
 
 
@@ -107,9 +107,9 @@ async def test_only_the_final_answer_is_listened_to() -> None:
     """ours: a plan or a call half written is nothing to show"""
     heard: list[str] = []
     tools = build_registry(Settings(home=Path("/nonexistent")), ())
-    questions = Questions(tools, Policy(), ManualClock(0.0), RandomIds())
+    questions = Questions(tools, OperatorPolicy(), ManualClock(0.0), RandomIds())
     async with serving("openai-chat", saying(Said(text=ANSWER))) as double:
-        staleness = Staleness(tools, Policy(), questions)
+        staleness = Staleness(tools, OperatorPolicy(), questions)
         performer = Performer(tools, provider_of(double), questions, staleness, RandomIds(), max_steps=50)
         thought = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
         await performer.prompt(thought, dict, heard.append)

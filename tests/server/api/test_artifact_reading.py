@@ -14,7 +14,7 @@ from planwarden.agent.common.artifact import Attached, make_artifact
 from planwarden.agent.common.errors import UnknownArtifact, UsageError
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.commands.show import read_artifact
-from planwarden.server.cli.home import Home
+from planwarden.server.cli.home import CliHome
 from planwarden.tools.base import Tool, define
 from tests.server.cli.support import Cli, make_home
 from tests.server.mcp.support import Document, ok, served
@@ -105,7 +105,7 @@ def test_a_terminal_is_not_written_to_by_an_artifact_that_it_might_obey(tmp_path
         async with planwarden.Warden(folder, tools=[draw]) as w:
             return (await w.execute_plan(plan(tool_step("a", "draw")))).thread_id
 
-    thread_id, home = anyio.run(store_it), Home.load(folder, None, {})
+    thread_id, home = anyio.run(store_it), CliHome.load(folder, None, {})
     with pytest.raises(UsageError, match="is not plain text; redirect the output into a file"):
         read_artifact(home, thread_id, hostile.artifact_id, for_eyes=True)
     assert read_artifact(home, thread_id, hostile.artifact_id, for_eyes=False) == hostile.data

@@ -9,7 +9,7 @@ import pytest
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
-from planwarden.server.api.audit import Audit
+from planwarden.server.api.audit import AuditReader
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import Cli
@@ -46,7 +46,7 @@ async def audited(path: Path) -> str:
 async def problems(path: Path, head: str | None = None) -> tuple[str, ...]:
     store = SqliteStore.open(path)
     try:
-        return (await Audit(store).verify(head)).problems
+        return (await AuditReader(store).verify(head)).problems
     finally:
         await store.close()
 
@@ -66,7 +66,7 @@ async def test_every_question_and_decision_is_in_it_with_who_how_and_what_was_sh
     thread_id = await audited(tmp_path / "planwarden.db")
     store = SqliteStore.open(tmp_path / "planwarden.db")
     try:
-        audit = Audit(store)
+        audit = AuditReader(store)
         rows = (await audit.page(thread_id=thread_id)).rows
         policy = (await audit.page(limit=1)).rows[0]
         verdict = await audit.verify()
@@ -128,7 +128,7 @@ async def test_a_chain_written_anew_does_not_fit_the_log_nor_a_head_that_was_kep
     path = tmp_path / "planwarden.db"
     await audited(path)
     store = SqliteStore.open(path)
-    head = (await Audit(store).verify()).head
+    head = (await AuditReader(store).verify()).head
     await store.close()
     # Everything after row 2 is written again without the first decision.
     forged = sqlite3.connect(path)
@@ -138,11 +138,11 @@ async def test_a_chain_written_anew_does_not_fit_the_log_nor_a_head_that_was_kep
     forged.commit()
     forged.close()
     del rows[2]
-    from planwarden.agent.core.audit import GENESIS, Entry, chained
+    from planwarden.agent.core.audit import GENESIS, AuditEntry, chained
 
     before, connection = GENESIS, sqlite3.connect(path)
     for sequence, (kind, execution_id, suspension_id, facts, at) in enumerate(rows, 1):
-        entry = Entry(kind=kind, facts=json.loads(facts), execution_id=execution_id, suspension_id=suspension_id)
+        entry = AuditEntry(kind=kind, facts=json.loads(facts), execution_id=execution_id, suspension_id=suspension_id)
         before = chained(before, sequence, at, entry)
         connection.execute(
             "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -11,7 +11,7 @@ import pytest
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.transports.http import serve_http
 from tests.requirements import requirement
 from tests.server.mcp.http_support import HEADERS, bearing, client_of, serving, token_for
@@ -175,7 +175,7 @@ async def test_an_approvers_token_alone_starts_no_server_for_others(tmp_path: Pa
 
 @requirement("network:trust")
 async def test_a_caller_that_approves_itself_needs_a_second_word_off_this_machine(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, http=ALLOWED, policy=Policy(trust_caller=True))
+    settings = Settings(home=tmp_path, http=ALLOWED, policy=OperatorPolicy(trust_caller=True))
     await token_for(settings, "ann")
     with pytest.raises(UsageError, match="--i-know-the-caller-can-approve-itself"):
         await serve_http(settings, host="0.0.0.0", port=0)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from planwarden.server.auth.caller import Access
+from planwarden.server.auth.caller import VerifiedToken
 from planwarden.server.auth.oauth import COOL_DOWN_S, FRESH_S, MAX_DOCUMENT_BYTES, MAX_KEYS, STALE_S, IssuerCheck
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.settings.configuration import Settings
@@ -43,7 +43,7 @@ def _check(issuer: Issuer, clock: ManualClock | None = None, **settings: Any) ->
 async def test_a_token_of_the_issuer_is_its_subject(algorithm: str) -> None:
     issuer = Issuer(algorithm=algorithm)
     found = await _check(issuer).verify_token(issuer.token())
-    assert isinstance(found, Access)
+    assert isinstance(found, VerifiedToken)
     assert (found.principal, found.subject, found.oauth_client) == (f"{issuer.url}#ann", "ann", "app")
     assert found.scopes == ["plan:run", "other"] and found.claims == {"iss": issuer.url} and found.token == ""
 
@@ -115,10 +115,10 @@ async def test_scopes_and_client_are_read_as_issuers_write_them() -> None:
     issuer = Issuer()
     check = _check(issuer)
     listed = await check.verify_token(issuer.token(scope=None, scp=["plan:run", 7], client_id=None, azp="portal"))
-    assert isinstance(listed, Access)
+    assert isinstance(listed, VerifiedToken)
     assert (listed.scopes, listed.oauth_client) == (["plan:run"], "portal")
     bare = await check.verify_token(issuer.token(scope=None, client_id=None))
-    assert isinstance(bare, Access)
+    assert isinstance(bare, VerifiedToken)
     assert (bare.scopes, bare.oauth_client) == ([], None)
     several = await check.verify_token(issuer.token(aud=["other", AUDIENCE]))
     assert several is not None

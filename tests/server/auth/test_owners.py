@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UnknownSuspension, UnknownThread, UsageError
-from planwarden.server.auth.caller import Access, bearer
+from planwarden.server.auth.caller import VerifiedToken, bearer
 from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, MAX_KNOWN, WINDOW_S, FailedTokens
 from planwarden.server.auth.proof import BY_OAUTH
 from planwarden.server.settings.configuration import Settings
@@ -234,7 +234,7 @@ async def test_a_request_that_lost_its_token_on_the_way_is_not_the_operators() -
     """ours: whatever goes wrong between middleware and tool fails closed."""
     with pytest.raises(StoreError, match="no verified token"):
         bearer()
-    user = AuthenticatedUser(Access.granted("ann", scopes=(), expires_at=None, client_id="app"))
+    user = AuthenticatedUser(VerifiedToken.granted("ann", scopes=(), expires_at=None, client_id="app"))
     reset = auth_context_var.set(user)
     try:
         assert (bearer().principal, bearer().client_id) == ("ann", "app")

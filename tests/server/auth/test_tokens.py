@@ -9,14 +9,14 @@ from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.server.auth.secrets import DAY_S, PREFIX, hashed, make_token, token_row
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.ports.tokens import HasTokens, Tokens
+from planwarden.storage.ports.tokens import HasTokens, TokenStore
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
 
 
-def _tokens(back_end: BackEnd) -> tuple[Tokens, ManualClock]:
+def _tokens(back_end: BackEnd) -> tuple[TokenStore, ManualClock]:
     store = back_end.connect()
     assert isinstance(store, HasTokens)
     return store.tokens, back_end.clock

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from planwarden.server.inbox.sessions import Access
+from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import TOOLS, Cli
@@ -20,7 +20,7 @@ def code_for(cli: Cli, name: str) -> str:
     async def work() -> str:
         store = SqliteStore.open(cli.home / "planwarden.db")
         try:
-            return (await Access(store).make_codes(name, "terminal")).typed
+            return (await InboxAccess(store).make_codes(name, "terminal")).typed
         finally:
             await store.close()
 

@@ -290,7 +290,7 @@ def test_an_installation_in_an_environment_is_named_by_its_path(
 ) -> None:
     """ours: a host does not know the environment"""
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    assert clients.launch({}) == clients.Launch("uvx", ("planwarden",), {})
+    assert clients.launch({}) == clients.LaunchCommand("uvx", ("planwarden",), {})
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "uv" / "archive-v0" / "abc"))
     assert clients.launch({}).command == "uvx"
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.core.state import Execution
-from planwarden.server.cli.commands.run import Desk, approve, conclude, run_plan
-from planwarden.server.cli.home import Home, exit_code
+from planwarden.agent.core.state import ExecutionState
+from planwarden.server.cli.commands.run import CliSession, approve, conclude, run_plan
+from planwarden.server.cli.home import CliHome, exit_code
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
@@ -36,8 +36,8 @@ class Seat(Terminal):
         return self.paper.getvalue()
 
 
-def run(cli: Cli, seat: Seat, *steps: JsonValue) -> Execution:
-    desk = Desk(Home.load(cli.home, None), seat)
+def run(cli: Cli, seat: Seat, *steps: JsonValue) -> ExecutionState:
+    desk = CliSession(CliHome.load(cli.home, None), seat)
     execution = run_plan(desk, {"todoList": list(steps)})
     conclude(desk, execution)
     return execution
@@ -135,9 +135,9 @@ def test_an_answer_that_comes_too_late_gives_way_to_the_time_out(cli: Cli) -> No
     thread_id = asyncio.run(ask_long_ago())
     [question] = cli.main("list", "--json").json["suspensions"]
     seat = Seat()
-    desk = Desk(Home.load(cli.home, None), seat)
+    desk = CliSession(CliHome.load(cli.home, None), seat)
 
-    async def look() -> Execution:
+    async def look() -> ExecutionState:
         async with desk.home.looking() as service:
             return await service.newest(thread_id, "local")
 
@@ -177,7 +177,7 @@ def test_a_step_that_the_calling_model_has_to_do_is_left_to_it(cli: Cli) -> None
             return (await warden.execute_plan(plan)).suspensions[0].suspension_id
 
     seat = Seat("y")
-    desk = Desk(Home.load(cli.home, None), seat)
+    desk = CliSession(CliHome.load(cli.home, None), seat)
     execution = approve(desk, asyncio.run(ask()))
     conclude(desk, execution)
     assert exit_code(execution) == 3
@@ -189,7 +189,7 @@ def test_an_execution_that_waits_long_is_left_to_a_server(cli: Cli) -> None:
     """ours: a command that answers one question does not stay for hours"""
     suspension_id = cli.suspended(CONFIRM, ERASE, step("pause", "wait", {"seconds": 7_200}))
     seat = Seat("y")
-    desk = Desk(Home.load(cli.home, None), seat, patience_s=60)
+    desk = CliSession(CliHome.load(cli.home, None), seat, patience_s=60)
     execution = approve(desk, suspension_id)
     conclude(desk, execution)
     assert (execution.status, exit_code(execution)) == ("suspended", 3)

@@ -40,7 +40,7 @@ def waiting(cli: Cli) -> Mapping[str, int]:
     async def look() -> Mapping[str, int]:
         store = SqliteStore.open(cli.home / "planwarden.db")
         try:
-            return await store.notices.waiting()
+            return await store.notifications.waiting()
         finally:
             await store.close()
 
@@ -48,7 +48,7 @@ def waiting(cli: Cli) -> Mapping[str, int]:
 
 
 def test_notify_test_sends_to_every_channel_and_says_what_came_back(cli: Cli) -> None:
-    """spec: sends a test notice and says what came back"""
+    """spec: sends a test notification and says what came back"""
     with receiver_for(cli) as receiver:
         said, listed = cli.main("notify", "test"), cli.main("notify", "test", "--json")
     assert said.code == listed.code == 0

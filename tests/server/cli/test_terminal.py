@@ -357,7 +357,7 @@ def test_an_interrupted_run_exits_quietly_and_goes_on_elsewhere(cli: Cli) -> Non
             execution, _ = await warden.service.engine.current(header.execution_id)
             with anyio.fail_after(60):
                 while execution.status not in FINISHED:
-                    await warden.service.engine.changed(execution.execution_id)
+                    await warden.service.engine.wait_for_change(execution.execution_id)
                     execution, _ = await warden.service.engine.current(execution.execution_id)
             return execution.status
 
@@ -387,7 +387,7 @@ def test_a_question_of_an_execution_that_another_process_runs_is_answered_and_wa
             store = warden.service.engine.store
             with anyio.fail_after(60):
                 while not (page := await store.suspensions()).rows:
-                    await warden.service.engine.changed(execution.execution_id)
+                    await warden.service.engine.wait_for_change(execution.execution_id)
                 [row] = page.rows
                 words = command("--home", str(cli.home), "reject", row.suspension_id)
                 async with await anyio.open_process(

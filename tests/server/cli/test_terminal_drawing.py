@@ -8,10 +8,10 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.state import Execution
+from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.commands.show import age
 from planwarden.server.cli.terminal.form import fill_in, flat_fields, type_json
-from planwarden.server.cli.terminal.lines import Line, outcome_lines, step_lines, value_summary
+from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
 from planwarden.server.cli.terminal.terminal import Terminal
 from tests.support.wardens import Ledger, asked_step, calls, confirm, plan, says, tool_step, warden
@@ -37,10 +37,10 @@ def typing(*lines: str) -> tuple[Terminal, Paper]:
 
 def ran(
     document: dict[str, JsonValue], *, script: Sequence[JsonValue] | None = None, decide: bool | None = None
-) -> Execution:
+) -> ExecutionState:
     """The state of a plan that ran as far as it could."""
 
-    async def work() -> Execution:
+    async def work() -> ExecutionState:
         async with warden(Ledger(), script=script) as w:
             execution = await w.execute_plan(document)
             while decide is not None and execution.suspensions:
@@ -55,7 +55,7 @@ def ran(
     return asyncio.run(work())
 
 
-def words(execution: Execution, step_id: str) -> list[str]:
+def words(execution: ExecutionState, step_id: str) -> list[str]:
     return [line.text for line in step_lines(execution, execution.steps[step_id])]
 
 
@@ -124,7 +124,7 @@ def test_a_stream_without_unicode_gets_ascii() -> None:
     """ours"""
     paper = Paper("ascii")
     screen = PlainScreen(paper)
-    screen.lines([Line(("done → well · yes…",), "done"), Line(("indented",), indent=1)])
+    screen.lines([TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1)])
     screen.prompt("Approve? [y · n] ")
     assert paper.getvalue() == "+ done -> well | yes...\n    indented\nApprove? [y | n] "
 

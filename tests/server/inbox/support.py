@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 import planwarden
 from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views import execution as views
 from tests.support.wardens import Ledger, plan, tool_step, warden
@@ -59,7 +59,7 @@ class Browser:
     """A browser without script."""
 
     client: httpx2.AsyncClient
-    site: Site
+    site: InboxSite
 
     async def come_in(self, name: str = "ann") -> Page:
         """Get in with a fresh link."""
@@ -102,7 +102,7 @@ class Inbox:
     """An inbox and whose it is."""
 
     warden: planwarden.Warden
-    site: Site
+    site: InboxSite
     app: Starlette
 
     def browser(self, base_url: str = ORIGIN) -> Browser:
@@ -131,7 +131,7 @@ async def inbox(
     passphrase_file: Path | None = None,
 ) -> AsyncGenerator[Inbox]:
     async with warden(ledger or Ledger(), tools=tools, store=store, settings=settings) as made:
-        site = Site(service=lambda: made.service, home=Path("/nonexistent"), passphrase_file=passphrase_file)
+        site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), passphrase_file=passphrase_file)
         yield Inbox(made, site, inbox_app(site, lambda: {HOST}))
 
 

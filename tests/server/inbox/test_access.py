@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from planwarden.agent.common.errors import RateLimited, UsageError
-from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
-from planwarden.server.api.audit import Audit
+from planwarden.server.api.audit import AuditReader
 from planwarden.server.inbox.passphrase import Passphrase, write_passphrase
 from planwarden.server.inbox.sessions import (
     ATTEMPTS,
@@ -18,13 +18,13 @@ from planwarden.server.inbox.sessions import (
     CODE_S,
     PASSPHRASE_ATTEMPTS,
     SESSION_S,
-    Access,
     CodeRefused,
-    Opened,
+    InboxAccess,
+    OpenedSession,
     PassphraseRefused,
 )
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.ports.sessions import KEPT_S, Session, sessions_of
+from planwarden.storage.ports.sessions import KEPT_S, InboxSession, sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 
@@ -32,10 +32,10 @@ pytestmark = pytest.mark.anyio
 
 
 async def _kinds(store: Store) -> list[str]:
-    return [row.kind for row in (await Audit(store).page()).rows]
+    return [row.kind for row in (await AuditReader(store).page()).rows]
 
 
-async def _refused(access: Access, code: str, passphrase: str = "") -> type[UsageError]:
+async def _refused(access: InboxAccess, code: str, passphrase: str = "") -> type[UsageError]:
     with pytest.raises(UsageError) as refusal:
         await access.redeem(code, passphrase)
     return refusal.type
@@ -44,7 +44,7 @@ async def _refused(access: Access, code: str, passphrase: str = "") -> type[Usag
 @requirement("inbox:code-once")
 async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: Store) -> None:
     """spec: reused code refused"""
-    access = Access(store)
+    access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     opened = await access.redeem(codes.link)
     assert opened.session.principal == "ann"
@@ -56,9 +56,9 @@ async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: S
 @requirement("inbox:code-once")
 async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -> None:
     """ours"""
-    access = Access(store)
+    access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
-    opened: list[Opened] = []
+    opened: list[OpenedSession] = []
 
     async def use(code: str) -> None:
         try:
@@ -76,7 +76,7 @@ async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -
 @requirement("inbox:code-expires")
 async def test_a_code_expires_within_minutes(store: Store, clock: ManualClock) -> None:
     """spec"""
-    access = Access(store)
+    access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     clock.advance(CODE_S)
     assert await _refused(access, codes.link) is CodeRefused
@@ -86,7 +86,7 @@ async def test_a_code_expires_within_minutes(store: Store, clock: ManualClock) -
 @requirement("inbox:lockout")
 async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Store, clock: ManualClock) -> None:
     """spec: guessed code refused, lockout"""
-    access = Access(store)
+    access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     for number in range(ATTEMPTS):
         assert await _refused(access, f"0000-0000-000{number}") is CodeRefused
@@ -101,7 +101,7 @@ async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Stor
 @requirement("inbox:lockout")
 async def test_guesses_while_locked_out_neither_prolong_it_nor_fill_the_audit(store: Store, clock: ManualClock) -> None:
     """ours"""
-    access = Access(store)
+    access = InboxAccess(store)
     for _ in range(ATTEMPTS * 3):
         await _refused(access, "guess")
     assert (await _kinds(store)).count("code_refused") == ATTEMPTS
@@ -112,7 +112,7 @@ async def test_guesses_while_locked_out_neither_prolong_it_nor_fill_the_audit(st
 @pytest.mark.parametrize("manner", ["lower case", "spaces", "around"])
 async def test_a_typed_code_is_read_as_people_type_it(store: Store, manner: str) -> None:
     """ours"""
-    access = Access(store)
+    access = InboxAccess(store)
     typed = (await access.make_codes("ann", "terminal")).typed
     manners = {"lower case": typed.lower(), "spaces": typed.replace("-", " "), "around": f"  {typed}\n"}
     assert (await access.redeem(manners[manner])).session.principal == "ann"
@@ -122,15 +122,15 @@ async def test_a_typed_code_is_read_as_people_type_it(store: Store, manner: str)
 async def test_a_name_that_could_not_be_read_gets_no_code(store: Store, name: str) -> None:
     """ours"""
     with pytest.raises(UsageError, match="printable"):
-        await Access(store).make_codes(name, "terminal")
+        await InboxAccess(store).make_codes(name, "terminal")
 
 
 @requirement("inbox:session-ends")
 async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClock) -> None:
     """spec"""
-    access = Access(store)
+    access = InboxAccess(store)
 
-    async def opened() -> Opened:
+    async def opened() -> OpenedSession:
         return await access.redeem((await access.make_codes("ann", "terminal")).link)
 
     first, second, third = await opened(), await opened(), await opened()
@@ -147,7 +147,7 @@ async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClo
 
 async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
     """ours"""
-    access = Access(store)
+    access = InboxAccess(store)
     for token in (None, "", "x", "y" * 5_000, "\udcff"):
         assert await access.session(token) is None
 
@@ -155,29 +155,29 @@ async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
 @requirement("inbox:audited")
 async def test_coming_in_and_being_kept_out_stand_in_the_audit(store: Store) -> None:
     """spec: audit; no code and no token is in it"""
-    access = Access(store)
+    access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     await _refused(access, "wrong")
     opened = await access.redeem(codes.link)
     await access.end(opened.token, "ann")
-    page = await Audit(store).page()
+    page = await AuditReader(store).page()
     assert [row.kind for row in page.rows] == ["code_made", "code_refused", "session_opened", "session_ended"]
     assert page.rows[0].facts == {"principal": "ann", "channel": "terminal"}
     assert not any(secret in repr(page) for secret in (codes.link, codes.typed, opened.token))
-    assert (await Audit(store).verify()).is_whole
+    assert (await AuditReader(store).verify()).is_whole
 
 
 async def test_rows_that_expired_long_ago_go(store: Store, clock: ManualClock) -> None:
     """ours"""
     sessions = sessions_of(store)
-    access = Access(store)
+    access = InboxAccess(store)
     opened = await access.redeem((await access.make_codes("ann", "terminal")).link)
     clock.advance(SESSION_S + KEPT_S + 1)
     await access.make_codes("ann", "terminal")
-    again = Session(hash=opened.session.hash, principal="bob", created_at=clock.now(), expires_at=clock.now() + 9)
+    again = InboxSession(hash=opened.session.hash, principal="bob", created_at=clock.now(), expires_at=clock.now() + 9)
     codes = await access.make_codes("bob", "terminal")
     assert (await access.redeem(codes.typed)).session.principal == "bob"
-    assert not await sessions.redeem("no such code", again, Entry(kind="session_opened", facts={}))
+    assert not await sessions.redeem("no such code", again, AuditEntry(kind="session_opened", facts={}))
 
 
 @requirement("inbox:passphrase")
@@ -187,7 +187,7 @@ async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path
     write_passphrase(file, "correct horse battery")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "horse" not in file.read_text()
-    access = Access(store, Passphrase.read(file))
+    access = InboxAccess(store, Passphrase.read(file))
     codes = await access.make_codes("ann", "terminal")
     assert await _refused(access, codes.link, "wrong") is PassphraseRefused
     assert (await access.redeem(codes.link, "correct horse battery")).session.principal == "ann"
@@ -198,7 +198,7 @@ async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_pa
     """ours"""
     file = tmp_path / "passphrase"
     write_passphrase(file, "correct horse battery")
-    access = Access(store, Passphrase.read(file))
+    access = InboxAccess(store, Passphrase.read(file))
     codes = await access.make_codes("ann", "terminal")
     for number in range(PASSPHRASE_ATTEMPTS):
         code = codes.link if number % 2 else codes.typed
@@ -233,7 +233,7 @@ async def test_the_file_holds_no_code_and_no_cookie(tmp_path: Path) -> None:
     """spec: stored hashed"""
     path = tmp_path / "planwarden.db"
     store = SqliteStore.open(path)
-    access = Access(store)
+    access = InboxAccess(store)
     codes, unused = await access.make_codes("ann", "terminal"), await access.make_codes("ann", "terminal")
     opened = await access.redeem(codes.link)
     await store.close()
@@ -248,8 +248,8 @@ async def test_the_file_holds_no_code_and_no_cookie(tmp_path: Path) -> None:
 async def test_processes_of_one_home_share_sessions_and_know_each_others_inboxes(tmp_path: Path) -> None:
     """spec: shared by all processes of that home"""
     one, other = SqliteStore.open(tmp_path / "planwarden.db"), SqliteStore.open(tmp_path / "planwarden.db")
-    opened = await Access(one).redeem((await Access(other).make_codes("ann", "terminal")).link)
-    assert await Access(other).session(opened.token) is not None
+    opened = await InboxAccess(one).redeem((await InboxAccess(other).make_codes("ann", "terminal")).link)
+    assert await InboxAccess(other).session(opened.token) is not None
     await sessions_of(one).open_inbox("first", "http://127.0.0.1:1/inbox", 1.0)
     await sessions_of(one).open_inbox("second", "http://127.0.0.1:2/inbox", 2.0)
     assert await sessions_of(other).inboxes() == ("http://127.0.0.1:2/inbox", "http://127.0.0.1:1/inbox")

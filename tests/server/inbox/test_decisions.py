@@ -13,9 +13,9 @@ import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
 from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.views import execution as views
 from planwarden.server.views.facts import shown_digest
 from planwarden.storage.clock import ManualClock
@@ -190,7 +190,7 @@ async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
 async def test_a_question_that_was_revised_meanwhile_is_shown_as_it_is_now() -> None:
     """spec: stale revision: show the new one"""
     ledger = Ledger()
-    settings = Settings(home=HOME, policy=Policy(quorum=2))
+    settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
         asked = await found.ask(tool_step("s", "wipe", {"what": "old"}))
         ann, bob = await _in(found), await _in(found, "bob")
@@ -366,7 +366,7 @@ def _wipe(ledger: Ledger) -> object:
 async def test_who_does_not_suffice_is_told_so_before_and_after() -> None:
     """spec: critical needs a signature or a person other than the owner"""
     ledger = Ledger()
-    settings = Settings(home=HOME, policy=Policy(same_person=frozenset({"local", "ann"})))
+    settings = Settings(home=HOME, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
         asked = await found.ask(tool_step("s", "wipe"))
         ann, bob = await _in(found), await _in(found, "bob")
@@ -383,7 +383,7 @@ async def test_who_does_not_suffice_is_told_so_before_and_after() -> None:
 async def test_a_quorum_gathers_on_the_page() -> None:
     """spec: n of m, partial votes shown"""
     ledger = Ledger()
-    settings = Settings(home=HOME, policy=Policy(quorum=2))
+    settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
         asked = await found.ask(tool_step("s", "wipe"))
         ann, bob = await _in(found), await _in(found, "bob")
@@ -423,7 +423,7 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
     async with warden(ledger, store=store) as asking:
         asked = (await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))).suspensions[0]
         async with warden(store=store) as elsewhere:
-            site = Site(service=lambda: elsewhere.service, home=HOME)
+            site = InboxSite(service=lambda: elsewhere.service, home=HOME)
             found = Inbox(elsewhere, site, inbox_app(site, lambda: {HOST}))
             browser = await _in(found)
             page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")

@@ -20,8 +20,8 @@ from mcp.client.stdio import StdioServerParameters
 import planwarden
 from planwarden.agent.common.errors import StoreError
 from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.launcher import with_door
-from planwarden.server.inbox.sessions import Access
+from planwarden.server.inbox.launcher import with_launcher
+from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.transports.http import serve_http
 from planwarden.server.views.execution import to_json
@@ -83,7 +83,7 @@ async def _door(
 
     settings = Settings(home=Path("/nonexistent"), environment=environment, opens_inbox=opens_inbox)
     with anyio.fail_after(30):
-        async with warden(ledger) as made, with_door(settings, made.service, opener=opener):
+        async with warden(ledger) as made, with_launcher(settings, made.service, opener=opener):
             yield made, opened, called
 
 
@@ -203,7 +203,7 @@ def home(tmp_path: Path) -> Path:
 async def _link(home: Path, name: str = "ann") -> str:
     """The secret part of a link, made by another process of the home as `planwarden inbox` makes it."""
     store = SqliteStore.open(home / "planwarden.db")
-    codes = await Access(store).make_codes(name, "terminal")
+    codes = await InboxAccess(store).make_codes(name, "terminal")
     await store.close()
     return codes.link
 

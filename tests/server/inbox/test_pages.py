@@ -11,7 +11,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.lookup import PAGE
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import HOST, Browser, Inbox, inbox
@@ -178,7 +178,7 @@ async def _served(made: planwarden.Warden) -> Browser:
     store = made.service.engine.store
     assert isinstance(store, WatchedStore)
     made.service.engine.store = Both(store)  # pyright: ignore[reportAttributeAccessIssue]
-    site = Site(service=lambda: made.service, home=Path("/nonexistent"))
+    site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
     app = inbox_app(site, lambda: {HOST})
     browser = Browser(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}"), site)
     await browser.come_in()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.mcp.compact_message import FACT_LINES, GOES_ON, LINE_CELLS, LINES, brief, brief_facts
+from planwarden.server.mcp.compact_message import FACT_LINES, GOES_ON, LINE_CELLS, LINES, compact_facts, compact_message
 from planwarden.server.mcp.forms import decision_from, form_digest, form_for, link_for
-from planwarden.server.views.execution import Covered, HowToAnswer, Suspension, ToolCall
+from planwarden.server.views.execution import CoveredCallView, HowToAnswer, Suspension, ToolCall
 from planwarden.server.views.facts import AGENT_CHARS, hidden_in
 from tests.requirements import requirement
 from tests.server.mcp.test_facts import QUESTION
@@ -32,14 +32,14 @@ def _confirmation(action: str = SPOKEN, *names: str) -> Suspension:
         message=action,
         tool_call=ToolCall(call_id="a:1", tool_name="displayConfirmation", arguments={"action": action}),
         confirms=tuple(
-            Covered(step_id=f"s{n}", tool_name="send", arguments={"to": name, "copies": 1, "urgent": False})
+            CoveredCallView(step_id=f"s{n}", tool_name="send", arguments={"to": name, "copies": 1, "urgent": False})
             for n, name in enumerate(names, 1)
         ),
     )
 
 
 def _lines(suspension: Suspension) -> list[str]:
-    return (brief(suspension) or "").split("\n")
+    return (compact_message(suspension) or "").split("\n")
 
 
 def _cells(line: str) -> int:
@@ -123,7 +123,7 @@ def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
 )
 def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Suspension) -> None:
     """spec: a question whose facts do not fit is not approvable in a form."""
-    assert brief(question) is None and form_for(question) is None
+    assert compact_message(question) is None and form_for(question) is None
     assert len(form_digest(question)) == 64
 
 
@@ -206,7 +206,7 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
     arguments: dict[str, JsonValue], words: str, names: list[str], revision: int
 ) -> None:
     question = replace(_call(arguments, words), confirms=_confirmation("", *names).confirms, revision=revision)
-    text, facts = brief(question), brief_facts(question)
+    text, facts = compact_message(question), compact_facts(question)
     assert (text is None) == (facts is None)
     if text is None:
         return

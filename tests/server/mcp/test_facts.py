@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.server.views.execution import Covered, HowToAnswer, Suspension, ToolCall
+from planwarden.server.views.execution import CoveredCallView, HowToAnswer, Suspension, ToolCall
 from planwarden.server.views.facts import (
     AGENT_CHARS,
     agent_lines,
@@ -52,7 +52,7 @@ def _with(arguments: dict[str, JsonValue], message: str = "") -> Suspension:
 def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
     full = replace(
         QUESTION,
-        confirms=(Covered(step_id="b", tool_name="erase", arguments={"ids": [1, 2]}),),
+        confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"ids": [1, 2]}),),
         revision=2,
         expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )

@@ -11,7 +11,7 @@ from mcp.client.stdio import StdioServerParameters
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.mcp.forms import form_digest
 from planwarden.server.settings.configuration import Settings, ToolSettings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import (
@@ -145,7 +145,7 @@ async def test_row_a_question_to_the_caller_needs_nobody(tmp_path: Path, era: Er
 @both
 async def test_row_a_trusted_callers_word_counts_and_is_recorded_as_a_claim(tmp_path: Path, era: Era) -> None:
     ledger = Ledger()
-    settings = Settings(home=tmp_path, policy=Policy(trust_caller=True))
+    settings = Settings(home=tmp_path, policy=OperatorPolicy(trust_caller=True))
     async with (
         served(tmp_path, tools=ledger.tools(), settings=settings) as found,
         Client(found.server, mode=era, elicitation_callback=nobody) as client,
@@ -188,7 +188,7 @@ async def test_row_an_embedding_program_decides() -> None:
 async def test_row_only_a_boolean_is_a_word(tmp_path: Path, era: Era, word: Any) -> None:
     """spec: the string "false" is refused, never truthy."""
     ledger = Ledger()
-    settings = Settings(home=tmp_path, policy=Policy(trust_caller=True))
+    settings = Settings(home=tmp_path, policy=OperatorPolicy(trust_caller=True))
     async with (
         served(tmp_path, tools=ledger.tools(), settings=settings) as found,
         Client(found.server, mode=era) as client,

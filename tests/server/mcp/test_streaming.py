@@ -119,7 +119,7 @@ async def test_a_model_that_writes_fast_does_not_flood_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ours: one notification per line of text would be hundreds"""
-    monkeypatch.setattr(run, "HEARD_S", math.inf)
+    monkeypatch.setattr(run, "STREAM_NOTIFY_S", math.inf)
     monkeypatch.setattr(mcp_watch, "HEARTBEAT_S", 1e9)
     watcher = Watcher()
     await run_goal(tmp_path, "openai-chat", writing(Said(text=ANSWER * 5, goes_on=watcher.seen)), watcher)

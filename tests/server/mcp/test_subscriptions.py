@@ -34,7 +34,7 @@ from planwarden.server.mcp.subscriptions.watch import (
     SuspensionsTopic,
     SuspensionTopic,
     TaskTopic,
-    Watch,
+    TopicWatcher,
 )
 from planwarden.server.mcp.waiting import AnyContext
 from planwarden.server.settings.configuration import Settings, ToolSettings, load_settings
@@ -227,7 +227,7 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
     async with warden(Ledger()) as w:
         service, bus, heard = w.service, InMemorySubscriptionBus(), list[object]()
         view = await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
-        watch = Watch(service, "local", bus, lambda event: True)
+        watch = TopicWatcher(service, "local", bus, lambda event: True)
         [question] = view.suspensions
         one = SuspensionTopic("q", question.suspension_id)
         topics = {

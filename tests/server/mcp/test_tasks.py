@@ -23,7 +23,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.auth.caller import Caller
-from planwarden.server.auth.network import Names
+from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.view import TASKS
@@ -398,7 +398,7 @@ async def test_older_revisions_see_nothing_of_tasks(tmp_path: Path) -> None:
 async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path) -> None:
     """spec: Mcp-Name is the taskId; anything else is -32020 with status 400, before anything is looked up."""
     async with served(tmp_path, tools=Ledger().tools()) as found:
-        app = http_app(found.server, Names.of(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
+        app = http_app(found.server, AllowedNames.of(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
         transport = httpx2.ASGITransport(app=app)
         async with (
             found.server.session_manager.run(),

@@ -10,7 +10,7 @@ import httpx2
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp.types.version import LATEST_MODERN_VERSION
 
-from planwarden.server.auth.network import Names
+from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.view import TASKS
@@ -64,7 +64,7 @@ class Wire:
 @asynccontextmanager
 async def wired(server: PlanwardenServer) -> AsyncGenerator[Wire]:
     """A wire to the server, without a socket; once for each server."""
-    app = http_app(server, Names.of(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
+    app = http_app(server, AllowedNames.of(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
     transport = httpx2.ASGITransport(app=app)
     async with (
         server.session_manager.run(),

@@ -65,7 +65,7 @@ def test_a_token_that_cannot_be_a_header_is_not_used(tmp_path: Path, token: str)
     ("text", "said"),
     [
         (WEBHOOK.replace("https:", "http:"), "plain http is only for this machine"),
-        (WEBHOOK.replace("https:", "file:"), "not an address that a notice can be sent to"),
+        (WEBHOOK.replace("https:", "file:"), "not an address that a notification can be sent to"),
         (WEBHOOK.replace("hooks.example", "ann:pw@hooks.example"), "must not hold a user name or password"),
         (WEBHOOK.replace("hooks.example", "hooks.example:99999"), "not an address"),
         (WEBHOOK.replace("hooks.example", "hooks example"), "not an address"),

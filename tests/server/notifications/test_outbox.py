@@ -1,4 +1,4 @@
-"""Notices from the event to the receiver: what they say, to whom, how often, and what they never hold.
+"""Notifications from the event to the receiver: what they say, to whom, how often, and what they never hold.
 
 The receivers are real servers on the loopback interface. Time is a clock that is set; nothing here waits for it.
 """
@@ -23,12 +23,12 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.alarms import Schedule
-from planwarden.server.notifications.channels import Channel, NotifySettings, channels
-from planwarden.server.notifications.messages import Outgoing, signature
-from planwarden.server.notifications.post import Receipt, post
-from planwarden.server.notifications.sender import CLAIM_S, GIVE_UP_AFTER_S, MAX_ATTEMPTS, Courier, Post
+from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, channels
+from planwarden.server.notifications.messages import OutgoingRequest, signature
+from planwarden.server.notifications.post import DeliveryReceipt, post
+from planwarden.server.notifications.sender import CLAIM_S, GIVE_UP_AFTER_S, MAX_ATTEMPTS, NotificationSender, Post
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
@@ -46,42 +46,42 @@ PERSON = Authority(assurance="human", channel="test", principal="local")
 YES, NO = planwarden.Decision(approved=True), planwarden.Decision(approved=False, reason="not these")
 
 
-def hook(receiver: Receiver, **fields: object) -> Channel:
+def hook(receiver: Receiver, **fields: object) -> NotificationChannel:
     return channel({"kind": "webhook", "url": receiver.url, "secret_env": "HOOK_SECRET", "name": "hook", **fields})
 
 
-def phone(receiver: Receiver, **fields: object) -> Channel:
+def phone(receiver: Receiver, **fields: object) -> NotificationChannel:
     url = f"http://127.0.0.1:{receiver.port}/a-topic"
     return channel({"kind": "ntfy", "url": url, "token_env": "NTFY_TOKEN", "name": "phone", **fields})
 
 
-def channel(fields: dict[str, object]) -> Channel:
+def channel(fields: dict[str, object]) -> NotificationChannel:
     [made] = channels([NotifySettings.model_validate(fields)], ENVIRONMENT)
     return made
 
 
 @dataclass
 class Office:
-    """A warden whose notices are delivered by hand, by a courier that sends for real."""
+    """A warden whose notifications are delivered by hand, by a courier that sends for real."""
 
     warden: planwarden.Warden
     store: MemoryStore
     clock: ManualClock
-    channels: tuple[Channel, ...]
+    channels: tuple[NotificationChannel, ...]
     inbox: str | None = None
     timeout_s: float = 20.0
 
     @property
-    def courier(self) -> Courier:
+    def courier(self) -> NotificationSender:
         """A process that has just started: it remembers nothing but what is stored."""
         return self.courier_that(self.send)
 
-    def courier_that(self, send: Post) -> Courier:
-        return Courier(
-            self.store, self.store.notices, self.channels, inbox=lambda: self.inbox, post=send, dice=lambda: 1.0
+    def courier_that(self, send: Post) -> NotificationSender:
+        return NotificationSender(
+            self.store, self.store.notifications, self.channels, inbox=lambda: self.inbox, post=send, dice=lambda: 1.0
         )
 
-    async def send(self, message: Outgoing, now: float) -> Receipt:
+    async def send(self, message: OutgoingRequest, now: float) -> DeliveryReceipt:
         return await post(message, now=now, timeout_s=self.timeout_s)
 
     async def ask(self, *steps: dict[str, JsonValue]) -> planwarden.Execution:
@@ -106,11 +106,11 @@ async def unwatched(moment: Moment) -> None:
 
 @asynccontextmanager
 async def office(
-    *found: Channel, now: float = 1_800_000_000.0, schedule: Schedule | None = None
+    *found: NotificationChannel, now: float = 1_800_000_000.0, schedule: Schedule | None = None
 ) -> AsyncGenerator[Office]:
     clock, ledger = ManualClock(now), Ledger()
     store = MemoryStore(clock)
-    policy = Policy(default_schedule=schedule or Schedule())
+    policy = OperatorPolicy(default_schedule=schedule or Schedule())
     settings = Settings(home=Path("/nonexistent"), policy=policy, channels=found)
     with anyio.fail_after(30):
         async with warden(ledger, store=WatchedStore(store, unwatched), settings=settings) as w:
@@ -120,7 +120,7 @@ async def office(
 # --- what is said ---
 
 
-@requirement("notice:discreet", "notice:at-least-once")
+@requirement("notification:discreet", "notification:at-least-once")
 async def test_a_webhook_verifies_with_an_independent_implementation_and_says_ids_and_names_only() -> None:
     """spec: standardwebhooks.com; no arguments, no agent text, no secret"""
     async with receiving() as receiver, office(hook(receiver), now=float(int(time.time()))) as desk:
@@ -151,7 +151,7 @@ async def test_a_webhook_verifies_with_an_independent_implementation_and_says_id
         },
     }
     assert b"424242" not in got.body and b"IGNORE" not in got.body and b"digest" not in got.body
-    assert got.headers["content-type"] == "application/json" and "." not in got.notice_id
+    assert got.headers["content-type"] == "application/json" and "." not in got.notification_id
     assert not {"authorization", "cookie"} & got.headers.keys()
 
 
@@ -163,7 +163,7 @@ def test_the_signature_is_the_one_of_the_specification() -> None:
     assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-@requirement("notice:discreet")
+@requirement("notification:discreet")
 async def test_a_push_message_is_json_with_a_title_a_priority_and_a_link_and_nothing_of_the_arguments() -> None:
     """spec: docs.ntfy.sh/publish; hostile names are escaped and cut"""
     schedule = Schedule(remind_after_s=(60,), escalate_after_s=120, escalate_to=("bob", "c\u202earol\n" + "x" * 300))
@@ -201,7 +201,7 @@ async def test_a_push_message_is_json_with_a_title_a_priority_and_a_link_and_not
     assert "42" not in json.dumps([said["title"] for said in got]) and "not these" not in json.dumps(got)
 
 
-@requirement("notice:with-its-event")
+@requirement("notification:with-its-event")
 async def test_every_turn_of_a_question_is_told_to_those_who_asked_for_it() -> None:
     """spec: events of a channel"""
     schedule = Schedule(remind_after_s=(60,), escalate_after_s=120, escalate_to=("bob",))
@@ -217,7 +217,7 @@ async def test_every_turn_of_a_question_is_told_to_those_who_asked_for_it() -> N
                 await desk.after(wait_s)
             await desk.answer(await desk.ask())
             courier = desk.courier
-            while await desk.store.notices.waiting():
+            while await desk.store.notifications.waiting():
                 await courier.turn()
     kinds = [request.document["type"].removeprefix("suspension.") for request in all_of_it.received]
     assert sorted(kinds) == ["asked", "asked", "decided", "escalated", "reminded", "timed_out"]
@@ -231,7 +231,7 @@ async def test_every_turn_of_a_question_is_told_to_those_who_asked_for_it() -> N
         "suspension.timed_out",
     ]
     assert [request.document["type"] for request in none.received] == ["suspension.reminded"]
-    ids = [request.notice_id for request in (*all_of_it.received, *some.received, *none.received)]
+    ids = [request.notification_id for request in (*all_of_it.received, *some.received, *none.received)]
     assert len(set(ids)) == len(ids) == 9
 
 
@@ -240,14 +240,14 @@ async def test_questions_to_the_caller_and_to_the_clock_are_nobodys_business() -
     async with receiving() as receiver, office(hook(receiver)) as desk:
         await desk.ask({"id": "a", "description": "think"})
         await desk.ask(tool_step("a", "wait", {"seconds": 60}))
-        assert await desk.store.notices.waiting() == {}
+        assert await desk.store.notifications.waiting() == {}
 
 
 async def test_without_a_channel_nothing_is_written() -> None:
     """spec: no cost otherwise"""
     async with office() as desk:
         await desk.answer(await desk.ask())
-        assert await desk.store.notices.waiting() == {}
+        assert await desk.store.notifications.waiting() == {}
 
 
 async def test_a_phone_does_not_ring_for_a_question_that_was_answered_meanwhile() -> None:
@@ -262,7 +262,7 @@ async def test_a_phone_does_not_ring_for_a_question_that_was_answered_meanwhile(
 # --- receivers that misbehave ---
 
 
-@requirement("notice:at-least-once")
+@requirement("notification:at-least-once")
 async def test_a_failed_delivery_is_tried_again_later_under_the_same_id_and_signed_anew() -> None:
     """spec: exponential back-off; the id stays, the timestamp is the attempt's"""
     async with receiving(answers(500), answers(503), answers(200)) as receiver, office(hook(receiver)) as desk:
@@ -271,18 +271,18 @@ async def test_a_failed_delivery_is_tried_again_later_under_the_same_id_and_sign
             desk.clock.advance(wait_s)
             await desk.courier.turn()
             assert len(receiver.received) == count
-        assert await desk.store.notices.waiting() == {} and await desk.failures() == []
+        assert await desk.store.notifications.waiting() == {} and await desk.failures() == []
     first, second, third = receiver.received
-    assert first.notice_id == second.notice_id == third.notice_id
+    assert first.notification_id == second.notification_id == third.notification_id
     assert first.body == second.body == third.body
     stamps = [int(request.headers["webhook-timestamp"]) for request in receiver.received]
     assert [stamp - stamps[0] for stamp in stamps] == [0, 5, 20]
     assert len({request.headers["webhook-signature"] for request in receiver.received}) == 3
 
 
-@requirement("notice:at-least-once")
+@requirement("notification:at-least-once")
 @pytest.mark.parametrize("form", ["seconds", "date"])
-async def test_a_receiver_that_asks_for_time_gets_it_for_all_its_notices(form: str) -> None:
+async def test_a_receiver_that_asks_for_time_gets_it_for_all_its_notifications(form: str) -> None:
     """spec: Retry-After, RFC 9110"""
     at = datetime.fromtimestamp(1_800_000_000 + 100, UTC)
     asks = "100" if form == "seconds" else format_datetime(at, usegmt=True)
@@ -296,7 +296,7 @@ async def test_a_receiver_that_asks_for_time_gets_it_for_all_its_notices(form: s
         assert len(receiver.received) == 1
         desk.clock.advance(1)
         await courier.turn()
-        assert len(receiver.received) == 3 and await desk.store.notices.waiting() == {}
+        assert len(receiver.received) == 3 and await desk.store.notifications.waiting() == {}
 
 
 @pytest.mark.parametrize(
@@ -305,11 +305,11 @@ async def test_a_receiver_that_asks_for_time_gets_it_for_all_its_notices(form: s
 async def test_a_senseless_retry_after_is_bounded_or_ignored(asks: str, wait_s: float | None) -> None:
     """ours: the receiver's headers are input"""
     async with receiving(answers(503, retry_after=asks)) as receiver:
-        receipt = await post(Outgoing(url=receiver.url, headers={}, body=b"{}"), now=1_800_000_000.0)
-    assert receipt == Receipt(is_delivered=False, said="answered 503", retry_after_s=wait_s)
+        receipt = await post(OutgoingRequest(url=receiver.url, headers={}, body=b"{}"), now=1_800_000_000.0)
+    assert receipt == DeliveryReceipt(is_delivered=False, said="answered 503", retry_after_s=wait_s)
 
 
-@requirement("notice:discreet")
+@requirement("notification:discreet")
 async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
     """spec: the signed message and the token go to the configured address only"""
     async with (
@@ -319,22 +319,22 @@ async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
     ):
         await desk.ask()
         await desk.courier.turn()
-        assert await desk.store.notices.waiting() == {"hook": 1, "phone": 1}
+        assert await desk.store.notifications.waiting() == {"hook": 1, "phone": 1}
     assert len(receiver.received) == 2 and elsewhere.received == []
 
 
-@requirement("notice:never-in-the-way")
+@requirement("notification:never-in-the-way")
 async def test_an_answer_without_an_end_is_not_read() -> None:
     """spec: response bodies bounded and dropped"""
     async with receiving(floods) as receiver, office(hook(receiver)) as desk:
         await desk.ask()
         await desk.courier.turn()
         await receiver.hung_up.wait()
-        assert await desk.store.notices.waiting() == {}
+        assert await desk.store.notifications.waiting() == {}
     assert receiver.bytes_sent < 50_000_000
 
 
-@requirement("notice:never-in-the-way")
+@requirement("notification:never-in-the-way")
 async def test_a_receiver_that_never_answers_is_hung_up_on_and_delays_no_other_channel() -> None:
     """spec: time-outs"""
     async with receiving(is_silent) as slow, receiving() as good, office(hook(slow), phone(good)) as desk:
@@ -345,20 +345,20 @@ async def test_a_receiver_that_never_answers_is_hung_up_on_and_delays_no_other_c
             await slow.until(1)
             await good.until(1)
         await slow.hung_up.wait()
-        assert await desk.store.notices.waiting() == {"hook": 1}
+        assert await desk.store.notifications.waiting() == {"hook": 1}
 
 
 @pytest.mark.parametrize("manner", [babbles, is_silent])
 async def test_what_went_wrong_is_said_without_the_address(manner: object) -> None:
     """ours: an address can be a secret"""
     async with receiving(manner) as receiver:  # pyright: ignore[reportArgumentType]
-        message = Outgoing(url=receiver.url, headers={"webhook-id": "x"}, body=b"{}")
+        message = OutgoingRequest(url=receiver.url, headers={"webhook-id": "x"}, body=b"{}")
         receipt = await post(message, now=0.0, timeout_s=0.2)
     expected = "did not answer within 0.2 s" if manner is is_silent else "broke the connection, or does not speak HTTP"
     assert (receipt.is_delivered, receipt.said) == (False, expected) and "127.0.0.1" not in repr(message)
 
 
-@requirement("notice:gives-up")
+@requirement("notification:gives-up")
 async def test_a_dead_receiver_is_given_up_in_the_end_and_the_audit_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """spec: given up after N attempts with an audit row"""
     async with receiving() as receiver:
@@ -366,10 +366,10 @@ async def test_a_dead_receiver_is_given_up_in_the_end_and_the_audit_says_so(capl
     async with office(gone) as desk:
         asked = await desk.ask()
         for _ in range(MAX_ATTEMPTS):
-            assert await desk.store.notices.waiting() == {"hook": 1}
+            assert await desk.store.notifications.waiting() == {"hook": 1}
             await desk.courier.turn()
             desk.clock.advance(2 * 3600)
-        assert await desk.store.notices.waiting() == {}
+        assert await desk.store.notifications.waiting() == {}
         [failure] = await desk.failures()
         verdict = await desk.warden.service.audit.verify()
         done = await desk.answer(asked)
@@ -378,7 +378,7 @@ async def test_a_dead_receiver_is_given_up_in_the_end_and_the_audit_says_so(capl
     assert "given up after 12 attempts" in caplog.text and "/hook" not in caplog.text
 
 
-@requirement("notice:gives-up")
+@requirement("notification:gives-up")
 async def test_a_receiver_that_wants_no_more_is_not_asked_again() -> None:
     """spec: 410 Gone"""
     async with receiving(answers(410)) as receiver, office(hook(receiver)) as desk:
@@ -388,8 +388,8 @@ async def test_a_receiver_that_wants_no_more_is_not_asked_again() -> None:
     assert (failure["reason"], failure["attempts"]) == ("answered 410", 1)
 
 
-@requirement("notice:gives-up")
-async def test_after_a_day_a_notice_is_given_up_but_never_before_a_few_attempts() -> None:
+@requirement("notification:gives-up")
+async def test_after_a_day_a_notification_is_given_up_but_never_before_a_few_attempts() -> None:
     """spec: N attempts or 24 h; ours: a machine that slept through the day still gets to try"""
     async with receiving(answers(500)) as receiver, office(hook(receiver)) as desk:
         await desk.ask()
@@ -397,7 +397,7 @@ async def test_after_a_day_a_notice_is_given_up_but_never_before_a_few_attempts(
         for number in range(1, 6):
             await desk.courier.turn()
             assert len(receiver.received) == number
-            assert bool(await desk.store.notices.waiting()) == (number < 5)
+            assert bool(await desk.store.notifications.waiting()) == (number < 5)
             desk.clock.advance(3600)
         [failure] = await desk.failures()
     assert failure["attempts"] == 5
@@ -406,14 +406,14 @@ async def test_after_a_day_a_notice_is_given_up_but_never_before_a_few_attempts(
 # --- processes that come and go ---
 
 
-@requirement("notice:at-least-once")
+@requirement("notification:at-least-once")
 async def test_what_was_sent_but_not_recorded_is_sent_again_when_its_claim_is_over() -> None:
     """spec: at least once; the receiver knows the second one by its id"""
     async with receiving() as receiver, office(hook(receiver)) as desk:
         await desk.ask()
         async with anyio.create_task_group() as tasks:
 
-            async def sent_then_killed(message: Outgoing, now: float) -> Receipt:
+            async def sent_then_killed(message: OutgoingRequest, now: float) -> DeliveryReceipt:
                 await post(message, now=now)
                 tasks.cancel_scope.cancel()
                 await anyio.sleep_forever()
@@ -424,11 +424,11 @@ async def test_what_was_sent_but_not_recorded_is_sent_again_when_its_claim_is_ov
         assert len(receiver.received) == 1
         desk.clock.advance(CLAIM_S)
         await desk.courier.turn()
-        assert await desk.store.notices.waiting() == {}
-    assert len({request.notice_id for request in receiver.received}) == 1 and len(receiver.received) == 2
+        assert await desk.store.notifications.waiting() == {}
+    assert len({request.notification_id for request in receiver.received}) == 1 and len(receiver.received) == 2
 
 
-@requirement("notice:never-in-the-way")
+@requirement("notification:never-in-the-way")
 async def test_a_silent_receiver_delays_neither_the_execution_nor_the_end_of_the_process() -> None:
     """spec: a slow or dead receiver never delays an execution or shutdown"""
     ledger = Ledger()
@@ -457,14 +457,14 @@ async def test_a_warden_delivers_by_itself_what_was_asked_before_it_started() ->
     assert got.document["data"]["suspensionId"] == asked.suspensions[0].suspension_id
 
 
-@requirement("notice:discreet")
+@requirement("notification:discreet")
 async def test_no_secret_is_in_a_log_a_row_or_a_representation(caplog: pytest.LogCaptureFixture) -> None:
     """spec: secrets only from the environment, in no log, row or repr"""
     caplog.set_level(logging.DEBUG)
     async with receiving(answers(500)) as receiver, office(hook(receiver), phone(receiver)) as desk:
         await desk.ask()
         await desk.courier.turn()
-        rows = [repr(row) for row in desk.store.notices._rows.values()]  # pyright: ignore[reportPrivateUsage]
+        rows = [repr(row) for row in desk.store.notifications._rows.values()]  # pyright: ignore[reportPrivateUsage]
         shown = [
             repr(desk.warden.settings),
             repr(desk.channels),
@@ -478,7 +478,7 @@ async def test_no_secret_is_in_a_log_a_row_or_a_representation(caplog: pytest.Lo
     assert "trying again in 5 s" in caplog.text
 
 
-async def test_a_process_that_lacks_the_secret_leaves_the_notice_to_one_that_has_it(
+async def test_a_process_that_lacks_the_secret_leaves_the_notification_to_one_that_has_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """ours: hosts start processes with different environments on one home"""

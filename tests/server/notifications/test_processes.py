@@ -1,4 +1,4 @@
-"""Notices with processes of their own: one delivery among several, another one after a kill."""
+"""Notifications with processes of their own: one delivery among several, another one after a kill."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -57,18 +57,18 @@ async def deliver(worker: Worker) -> None:
     assert await told(worker, "deliver") == ["delivered"]
 
 
-@requirement("notice:one-claim")
-async def test_of_two_processes_that_deliver_at_the_same_time_each_notice_is_sent_by_one(tmp_path: Path) -> None:
+@requirement("notification:one-claim")
+async def test_of_two_processes_that_deliver_at_the_same_time_each_notification_is_sent_by_one(tmp_path: Path) -> None:
     """spec: several processes do not send twice in the normal case"""
     async with receiving() as receiver, workers(tmp_path, receiver, 2) as found:
         async with anyio.create_task_group() as tasks:
             for worker in found:
                 tasks.start_soon(deliver, worker)
-        counts = Counter(request.notice_id for request in receiver.received)
+        counts = Counter(request.notification_id for request in receiver.received)
         assert len(counts) == QUESTIONS and set(counts.values()) == {1}
 
 
-@requirement("notice:at-least-once")
+@requirement("notification:at-least-once")
 async def test_a_process_killed_between_sending_and_recording_leads_to_a_second_delivery_with_the_same_id(
     tmp_path: Path,
 ) -> None:
@@ -83,6 +83,6 @@ async def test_a_process_killed_between_sending_and_recording_leads_to_a_second_
         clock = SharedClock(tmp_path / "clock")
         clock.set(clock.now() + CLAIM_S)
         await deliver(heir)
-        counts = Counter(request.notice_id for request in receiver.received)
+        counts = Counter(request.notification_id for request in receiver.received)
         assert sorted(counts.values()) == [1] * (QUESTIONS - 4) + [2] * 4
         assert sum(counts.values()) == QUESTIONS + 4

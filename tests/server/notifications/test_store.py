@@ -10,12 +10,12 @@ import pytest
 
 from planwarden.agent.common.errors import GuardFailed
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.notifications import Notice
+from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
-from planwarden.server.api.audit import Audit
+from planwarden.server.api.audit import AuditReader
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.storage.ports.notifications import MAX_WAITING, KeepsNotices, Notices
+from planwarden.storage.ports.notifications import MAX_WAITING, HasNotifications, NotificationQueue
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd, Scribe, decided, guard, question
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.anyio
 CLAIM_S = 60.0
 
 
-def notices_of(store: Store) -> Notices:
-    assert isinstance(store, KeepsNotices)
-    return store.notices
+def notifications_of(store: Store) -> NotificationQueue:
+    assert isinstance(store, HasNotifications)
+    return store.notifications
 
 
-def notice(number: int, at: float, channel: str = "phone") -> Notice:
-    return Notice(
-        notice_id=f"ntc_{number}",
+def notification(number: int, at: float, channel: str = "phone") -> Notification:
+    return Notification(
+        notification_id=f"ntc_{number}",
         channel=channel,
         kind="asked",
         execution_id="e1",
@@ -42,134 +42,143 @@ def notice(number: int, at: float, channel: str = "phone") -> Notice:
     )
 
 
-async def written(store: Store, *notices: Notice) -> Scribe:
-    """An execution whose first question was stored together with the notices."""
+async def written(store: Store, *notifications: Notification) -> Scribe:
+    """An execution whose first question was stored together with the notifications."""
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     append = scribe.append(ev.Suspended(question=question("s1")), ev.ExecutionSuspended())
-    scribe.lease = await store.append(replace(append, notices=notices))
+    scribe.lease = await store.append(replace(append, notifications=notifications))
     scribe.execution = append.execution
     return scribe
 
 
-@requirement("notice:with-its-event")
-async def test_a_notice_is_stored_exactly_when_its_event_is(store: Store, clock: ManualClock) -> None:
+@requirement("notification:with-its-event")
+async def test_a_notification_is_stored_exactly_when_its_event_is(store: Store, clock: ManualClock) -> None:
     """spec: ports.Store, in the transaction of the events that they tell"""
-    notices = notices_of(store)
-    assert not await notices.is_due("phone") and await notices.waiting() == {}
-    scribe = await written(store, notice(1, clock.now()), notice(2, clock.now(), "hook"))
-    assert await notices.waiting() == {"hook": 1, "phone": 1}
-    refused = replace(scribe.append(decided("s1"), guards=[guard("s1", digest="old")]), notices=[notice(3, 0.0)])
+    notifications = notifications_of(store)
+    assert not await notifications.is_due("phone") and await notifications.waiting() == {}
+    scribe = await written(store, notification(1, clock.now()), notification(2, clock.now(), "hook"))
+    assert await notifications.waiting() == {"hook": 1, "phone": 1}
+    refused = replace(
+        scribe.append(decided("s1"), guards=[guard("s1", digest="old")]), notifications=[notification(3, 0.0)]
+    )
     with pytest.raises(GuardFailed):
         await store.append(refused)
-    assert await notices.waiting() == {"hook": 1, "phone": 1}
-    [claimed] = await notices.claim("phone", limit=10, lease_s=CLAIM_S)
-    assert claimed == replace(notice(1, clock.now()), attempts=1)
+    assert await notifications.waiting() == {"hook": 1, "phone": 1}
+    [claimed] = await notifications.claim("phone", limit=10, lease_s=CLAIM_S)
+    assert claimed == replace(notification(1, clock.now()), attempts=1)
 
 
-@requirement("notice:one-claim")
-async def test_of_racing_claims_one_gets_each_notice_until_its_time_is_over(
+@requirement("notification:one-claim")
+async def test_of_racing_claims_one_gets_each_notification_until_its_time_is_over(
     back_end: BackEnd, clock: ManualClock
 ) -> None:
     """spec: claimed by conditional update with a lease"""
     first, second = back_end.connect(), back_end.connect()
-    await written(first, *(notice(number, clock.now() + number / 10) for number in range(8)))
+    await written(first, *(notification(number, clock.now() + number / 10) for number in range(8)))
     clock.advance(1)
-    got: list[Notice] = []
+    got: list[Notification] = []
 
     async def claim(store: Store) -> None:
         for _ in range(3):
-            got.extend(await notices_of(store).claim("phone", limit=2, lease_s=CLAIM_S))
+            got.extend(await notifications_of(store).claim("phone", limit=2, lease_s=CLAIM_S))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(claim, first)
         tasks.start_soon(claim, second)
     assert sorted(found.suspension_id for found in got) == [f"s{number}" for number in range(8)]
-    assert not await notices_of(second).is_due("phone")
+    assert not await notifications_of(second).is_due("phone")
     clock.advance(CLAIM_S)
-    again = await notices_of(second).claim("phone", limit=100, lease_s=CLAIM_S)
+    again = await notifications_of(second).claim("phone", limit=100, lease_s=CLAIM_S)
     assert {found.attempts for found in again} == {2} and len(again) == 8
 
 
-@requirement("notice:one-claim")
+@requirement("notification:one-claim")
 async def test_what_an_outdated_claim_says_changes_nothing(store: Store, clock: ManualClock) -> None:
     """ours: the attempt's number tells one claim from the next"""
-    notices = notices_of(store)
-    await written(store, notice(1, clock.now()))
-    [old] = await notices.claim("phone", limit=1, lease_s=CLAIM_S)
+    notifications = notifications_of(store)
+    await written(store, notification(1, clock.now()))
+    [old] = await notifications.claim("phone", limit=1, lease_s=CLAIM_S)
     clock.advance(CLAIM_S)
-    [new] = await notices.claim("phone", limit=1, lease_s=CLAIM_S)
-    assert not await notices.postpone(old, clock.now()) and not await notices.give_up(old, "it is dead")
-    assert not await notices.is_due("phone") and await notices.waiting() == {"phone": 1}
-    assert await notices.postpone(new, clock.now() + 5)
+    [new] = await notifications.claim("phone", limit=1, lease_s=CLAIM_S)
+    assert not await notifications.postpone(old, clock.now()) and not await notifications.give_up(old, "it is dead")
+    assert not await notifications.is_due("phone") and await notifications.waiting() == {"phone": 1}
+    assert await notifications.postpone(new, clock.now() + 5)
     clock.advance(5)
-    assert await notices.is_due("phone")
+    assert await notifications.is_due("phone")
     # A delivery counts whoever made it.
-    await notices.delivered(old.notice_id)
-    assert await notices.waiting() == {} and not await notices.give_up(new, "it is dead")
+    await notifications.delivered(old.notification_id)
+    assert await notifications.waiting() == {} and not await notifications.give_up(new, "it is dead")
     assert [row.entry.kind for row in await store.audit_rows()] == ["asked"]
 
 
-@requirement("notice:gives-up")
+@requirement("notification:gives-up")
 async def test_giving_up_stands_in_the_audit(store: Store, clock: ManualClock) -> None:
     """spec: an audit row notice_failed, in the same transaction"""
-    notices = notices_of(store)
-    await written(store, notice(1, clock.now()))
-    [claimed] = await notices.claim("phone", limit=1, lease_s=CLAIM_S)
-    assert await notices.give_up(claimed, "answered 500")
+    notifications = notifications_of(store)
+    await written(store, notification(1, clock.now()))
+    [claimed] = await notifications.claim("phone", limit=1, lease_s=CLAIM_S)
+    assert await notifications.give_up(claimed, "answered 500")
     *_, row = await store.audit_rows()
     assert (row.entry.kind, row.entry.execution_id, row.entry.suspension_id) == ("notice_failed", "e1", "s1")
     assert row.entry.facts == {
         "channel": "phone",
         "event": "asked",
-        "notice": "ntc_1",
+        "notification": "ntc_1",
         "attempts": 1,
         "reason": "answered 500",
     }
-    assert await notices.waiting() == {} and (await Audit(store).verify()).is_whole
+    assert await notifications.waiting() == {} and (await AuditReader(store).verify()).is_whole
 
 
-@requirement("notice:gives-up")
-async def test_notices_for_channels_that_are_gone_do_not_wait_for_ever(store: Store, clock: ManualClock) -> None:
-    """ours: a channel may be renamed while notices wait"""
-    notices = notices_of(store)
-    await written(store, notice(1, clock.now()), notice(2, clock.now(), "gone"), notice(3, clock.now() + 50, "gone"))
-    [held] = await notices.claim("gone", limit=1, lease_s=CLAIM_S)
+@requirement("notification:gives-up")
+async def test_notifications_for_channels_that_are_gone_do_not_wait_for_ever(store: Store, clock: ManualClock) -> None:
+    """ours: a channel may be renamed while notifications wait"""
+    notifications = notifications_of(store)
+    await written(
+        store,
+        notification(1, clock.now()),
+        notification(2, clock.now(), "gone"),
+        notification(3, clock.now() + 50, "gone"),
+    )
+    [held] = await notifications.claim("gone", limit=1, lease_s=CLAIM_S)
     clock.advance(55)
-    assert await notices.sweep(["phone"], clock.now() - 10) == 0
+    assert await notifications.sweep(["phone"], clock.now() - 10) == 0
     clock.advance(CLAIM_S)
-    assert await notices.sweep(["phone"], clock.now() - 100) == 1
-    assert await notices.waiting() == {"gone": 1, "phone": 1} and held.suspension_id == "s2"
+    assert await notifications.sweep(["phone"], clock.now() - 100) == 1
+    assert await notifications.waiting() == {"gone": 1, "phone": 1} and held.suspension_id == "s2"
     *_, row = await store.audit_rows()
     assert (row.entry.suspension_id, row.entry.facts["channel"]) == ("s2", "gone")
 
 
-@requirement("notice:gives-up")
-async def test_above_the_limit_the_oldest_notices_go_and_the_audit_names_them(store: Store, clock: ManualClock) -> None:
+@requirement("notification:gives-up")
+async def test_above_the_limit_the_oldest_notifications_go_and_the_audit_names_them(
+    store: Store, clock: ManualClock
+) -> None:
     """spec: bounded in number"""
     now = clock.now()
-    scribe = await written(store, *(notice(number, now) for number in range(MAX_WAITING)))
+    scribe = await written(store, *(notification(number, now) for number in range(MAX_WAITING)))
     assert [row.entry.kind for row in await store.audit_rows()] == ["asked"]
-    more = [notice(MAX_WAITING + number, now) for number in range(3)]
-    scribe.lease = await store.append(replace(scribe.append(decided("s1")), notices=more))
-    assert await notices_of(store).waiting() == {"phone": MAX_WAITING}
+    more = [notification(MAX_WAITING + number, now) for number in range(3)]
+    scribe.lease = await store.append(replace(scribe.append(decided("s1")), notifications=more))
+    assert await notifications_of(store).waiting() == {"phone": MAX_WAITING}
     rows = [row.entry for row in await store.audit_rows() if row.entry.kind == "notice_failed"]
     assert [entry.suspension_id for entry in rows] == ["s0", "s1", "s2"]
-    assert (await Audit(store).verify()).is_whole
+    assert (await AuditReader(store).verify()).is_whole
 
 
-async def test_a_damaged_notice_does_not_stand_in_the_way_of_the_others(tmp_path: Path) -> None:
+async def test_a_damaged_notification_does_not_stand_in_the_way_of_the_others(tmp_path: Path) -> None:
     """ours: a stored row is input"""
     clock = ManualClock()
     store = SqliteStore.open(tmp_path / "planwarden.db", clock=clock)
-    await written(store, *(notice(number, clock.now()) for number in range(3)))
+    await written(store, *(notification(number, clock.now()) for number in range(3)))
     with closing(sqlite3.connect(store.path)) as connection:
-        connection.execute("UPDATE notices SET facts = '{\"a\":' WHERE notice_id = 'ntc_0'")
-        connection.execute("UPDATE notices SET kind = 'rumoured' WHERE notice_id = 'ntc_1'")
+        connection.execute("UPDATE notifications SET facts = '{\"a\":' WHERE notification_id = 'ntc_0'")
+        connection.execute("UPDATE notifications SET kind = 'rumoured' WHERE notification_id = 'ntc_1'")
         connection.commit()
-    claimed = await store.notices.claim("phone", limit=10, lease_s=CLAIM_S)
+    claimed = await store.notifications.claim("phone", limit=10, lease_s=CLAIM_S)
     rows = [row.entry for row in await store.audit_rows() if row.entry.kind == "notice_failed"]
-    waiting = await store.notices.waiting()
+    waiting = await store.notifications.waiting()
     await store.close()
     assert [found.suspension_id for found in claimed] == ["s2"] and waiting == {"phone": 1}
     assert {(entry.suspension_id, entry.facts["reason"]) for entry in rows} == {
@@ -178,13 +187,13 @@ async def test_a_damaged_notice_does_not_stand_in_the_way_of_the_others(tmp_path
     }
 
 
-async def test_pruning_leaves_notices_alone() -> None:
+async def test_pruning_leaves_notifications_alone() -> None:
     """ours: what became of a question is told even when its execution is old"""
     clock = ManualClock()
     store = MemoryStore(clock)
-    scribe = await written(store, notice(1, clock.now()))
+    scribe = await written(store, notification(1, clock.now()))
     await scribe.write(decided("s1", approved=False))
     await scribe.write(ev.ExecutionFailed(code="x", message="y"))
     clock.advance(1)
     assert await store.prune(clock.now()) == 1
-    assert await store.notices.waiting() == {"phone": 1}
+    assert await store.notifications.waiting() == {"phone": 1}

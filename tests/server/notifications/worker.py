@@ -1,4 +1,4 @@
-"""One of the processes that deliver notices: `python -m tests.server.notifications.worker FOLDER PORT`.
+"""One of the processes that deliver notifications: `python -m tests.server.notifications.worker FOLDER PORT`.
 
 It reads one JSON command a line and answers each with one line. The clock is a file that all of them share.
 """
@@ -10,10 +10,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from planwarden.server.notifications.channels import Channel, NotifySettings, channels
-from planwarden.server.notifications.messages import Outgoing
-from planwarden.server.notifications.post import Receipt, post
-from planwarden.server.notifications.sender import Courier
+from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, channels
+from planwarden.server.notifications.messages import OutgoingRequest
+from planwarden.server.notifications.post import DeliveryReceipt, post
+from planwarden.server.notifications.sender import NotificationSender
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.crash.worker import say
 from tests.race.worker import SharedClock
@@ -21,17 +21,17 @@ from tests.race.worker import SharedClock
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-def hook(port: int) -> Channel:
+def hook(port: int) -> NotificationChannel:
     url = f"http://127.0.0.1:{port}/hook"
     settings = NotifySettings(kind="webhook", name="hook", url=url, secret_env="HOOK_SECRET")
     return channels([settings], {"HOOK_SECRET": SECRET})[0]
 
 
-async def _send(message: Outgoing, now: float) -> Receipt:
+async def _send(message: OutgoingRequest, now: float) -> DeliveryReceipt:
     return await post(message, now=now)
 
 
-async def _send_and_hang(message: Outgoing, now: float) -> Receipt:
+async def _send_and_hang(message: OutgoingRequest, now: float) -> DeliveryReceipt:
     """The receiver has it; nobody will ever hear of that from here."""
     await post(message, now=now)
     say(["sent"])
@@ -44,8 +44,8 @@ async def serve(folder: Path, port: int) -> None:
     channel = hook(port)
     while line := await anyio.to_thread.run_sync(sys.stdin.readline):
         command = json.loads(line)
-        courier = Courier(
-            store, store.notices, [channel], post=_send_and_hang if command == ["send and hang"] else _send
+        courier = NotificationSender(
+            store, store.notifications, [channel], post=_send_and_hang if command == ["send and hang"] else _send
         )
         while await courier.deliver(channel):
             pass

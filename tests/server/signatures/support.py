@@ -18,17 +18,17 @@ from webauthn.helpers import encode_cbor
 import planwarden
 from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import Policy
-from planwarden.server.signatures.options import Place
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.signatures.options import KeyPlace
 from planwarden.server.signatures.signature import from_base64url, to_base64url
 from tests.server.inbox.support import Browser, Inbox, Page
 from tests.support.wardens import Ledger, tool_step, warden
 
 HOST = "localhost:8765"
 ORIGIN = f"http://{HOST}"
-HERE = Place(rp_id="localhost", origin=ORIGIN)
+HERE = KeyPlace(rp_id="localhost", origin=ORIGIN)
 WIPE = tool_step("wipe", "wipe", {"what": "old"})
 
 PRESENT, VERIFIED, ATTESTED = 0x01, 0x04, 0x40
@@ -160,10 +160,10 @@ async def signing_inbox(
     ledger: Ledger, *, tools: Sequence[object] = (), store: Store | None = None, origin: str = ORIGIN, **policy: Any
 ) -> AsyncGenerator[SigningInbox]:
     """An inbox at that origin whose owner is ann."""
-    rules = Policy(same_person=frozenset({"local", "ann"}), **policy)
+    rules = OperatorPolicy(same_person=frozenset({"local", "ann"}), **policy)
     settings = Settings(home=Path("/nonexistent"), policy=rules)
     async with warden(tools=[wipe(ledger), *tools], store=store, settings=settings) as made:
-        site = Site(service=lambda: made.service, home=Path("/nonexistent"), origin=origin)
+        site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), origin=origin)
         yield SigningInbox(made, site, inbox_app(site, lambda: {urlsplit(origin).netloc, "127.0.0.1:8765"}))
 
 

@@ -8,8 +8,8 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.core.audit import Entry
-from planwarden.server.api.audit import Audit, Verdict
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.server.api.audit import AuditReader, AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
@@ -34,16 +34,16 @@ async def signed(path: Path) -> None:
         await store.close()
 
 
-async def verdict(path: Path, *appended: Entry) -> Verdict:
+async def verdict(path: Path, *appended: AuditEntry) -> AuditVerdict:
     store = SqliteStore.open(path)
     try:
         await store.audit(appended)
-        return await Audit(store).verify()
+        return await AuditReader(store).verify()
     finally:
         await store.close()
 
 
-async def row(path: Path, kind: str) -> Entry:
+async def row(path: Path, kind: str) -> AuditEntry:
     store = SqliteStore.open(path)
     try:
         return next(row.entry for row in await store.audit_rows() if row.entry.kind == kind)
@@ -73,7 +73,7 @@ async def test_a_row_that_is_no_signature_of_what_it_says_is_named(tmp_path: Pat
     path = tmp_path / "planwarden.db"
     await signed(path)
     true = await row(path, "signature")
-    told = await verdict(path, Entry(kind="signature", facts={**true.facts, **change}))
+    told = await verdict(path, AuditEntry(kind="signature", facts={**true.facts, **change}))
     [problem] = told.problems
     assert problem.startswith(f"row {told.rows} ") and named in problem and told.signatures == 1
 
@@ -113,7 +113,7 @@ async def test_a_signature_after_its_key_was_removed_is_named(tmp_path: Path) ->
     path = tmp_path / "planwarden.db"
     await signed(path)
     true = await row(path, "signature")
-    removed = Entry(kind="key_removed", facts={"key": true.facts["key"], "principal": "ann"})
+    removed = AuditEntry(kind="key_removed", facts={"key": true.facts["key"], "principal": "ann"})
     told = await verdict(path, removed, true)
     assert any(f"row {told.rows} is no valid signature: 'ann' had no key" in problem for problem in told.problems)
 

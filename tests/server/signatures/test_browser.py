@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from planwarden.server.inbox.address import Listening, listen
+from planwarden.server.inbox.address import InboxSockets, listen
 from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.launcher import pairing_url, serve_app
-from planwarden.server.inbox.site import Site
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.policy import Policy
+from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.signatures.keyring import Keyring
-from planwarden.server.signatures.options import Place
-from planwarden.storage.ports.sessions import Session
+from planwarden.server.signatures.options import KeyPlace
+from planwarden.storage.ports.sessions import InboxSession
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.inbox.support import Inbox
@@ -36,7 +36,7 @@ class Desk:
     """A person's browser with an authenticator, in front of an inbox."""
 
     inbox: Inbox
-    listening: Listening
+    listening: InboxSockets
     page: "Page"
     ledger: Ledger
     devtools: Any
@@ -90,10 +90,10 @@ async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
     assert CHROMIUM is not None
     ledger, listening = Ledger(), listen()
     store = SqliteStore.open(folder / "planwarden.db")
-    settings = Settings(home=folder, policy=Policy(same_person=frozenset({"local", "ann"})))
+    settings = Settings(home=folder, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
     with anyio.fail_after(120):
         async with warden(tools=[wipe(ledger)], store=store, settings=settings) as made, launched(CHROMIUM) as browser:
-            site = Site(service=lambda: made.service, home=folder, origin=listening.origin)
+            site = InboxSite(service=lambda: made.service, home=folder, origin=listening.origin)
             app = inbox_app(site, lambda: listening.hosts)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serve_app, app, *listening.sockets)
@@ -194,8 +194,8 @@ async def test_who_came_by_number_is_led_to_the_name_and_pairs_once_more(tmp_pat
 async def _add_a_key_elsewhere(d: Desk) -> None:
     """Ann has a key, made in another browser of hers."""
     key, ring = Authenticator(origin=str(d.listening.origin)), Keyring(d.inbox.warden.service.engine.store)
-    place = Place(rp_id="localhost", origin=key.origin)
-    session = Session(hash="s" * 64, principal="ann", created_at=0.0, expires_at=1e12)
+    place = KeyPlace(rp_id="localhost", origin=key.origin)
+    session = InboxSession(hash="s" * 64, principal="ann", created_at=0.0, expires_at=1e12)
     asked = await ring.ask_to_add(session, place)
     created = key.create(asked["create"])
     await ring.add(session, place, nonce=asked["nonce"], label="phone", credential=created, text="")

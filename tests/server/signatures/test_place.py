@@ -13,7 +13,7 @@ from mcp import Client
 
 import planwarden
 from planwarden.server.inbox.address import joined, listen
-from planwarden.server.inbox.launcher import with_door
+from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import is_of_host
 from planwarden.server.transports.http import serve_http
@@ -110,7 +110,7 @@ async def test_the_door_of_a_server_without_a_port_opens_at_localhost(tmp_path: 
     store = SqliteStore.open(tmp_path / "planwarden.db")
     made = planwarden.Warden(settings=settings, tools=[wipe(Ledger())], store=store)
     with anyio.fail_after(60):
-        async with made, with_door(settings, made.service), httpx2.AsyncClient() as client:
+        async with made, with_launcher(settings, made.service), httpx2.AsyncClient() as client:
             asked = await made.execute_plan(plan(WIPE))
             url = asked.suspensions[0].how_to_answer.inbox_url
             assert url is not None and url.startswith("http://localhost:")

@@ -11,23 +11,25 @@ import pytest
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.ports.store import Store
-from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, Statement
-from planwarden.server.signatures.options import NONCE_S, Options, Place
+from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
+from planwarden.server.signatures.options import NONCE_S, KeyPlace, Options
 from planwarden.server.signatures.signature import SignatureRefused, challenge, from_base64url, to_base64url
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.ports.keys import Key
-from planwarden.storage.ports.sessions import Session
+from planwarden.storage.ports.keys import SigningKey
+from planwarden.storage.ports.sessions import InboxSession
 from tests.requirements import requirement
 from tests.server.signatures.support import HERE, PRESENT, Authenticator
 from tests.storage.suite import BACK_ENDS, BackEnd
 
 pytestmark = pytest.mark.anyio
 
-ASKED = Statement(execution_id="e", suspension_id="q", digest="a" * 64)
+ASKED = SignedStatement(execution_id="e", suspension_id="q", digest="a" * 64)
 
 
-def session(principal: str = "ann", name: str = "s") -> Session:
-    return Session(hash=f"{name} of {principal}".ljust(64, "0"), principal=principal, created_at=0.0, expires_at=1e12)
+def session(principal: str = "ann", name: str = "s") -> InboxSession:
+    return InboxSession(
+        hash=f"{name} of {principal}".ljust(64, "0"), principal=principal, created_at=0.0, expires_at=1e12
+    )
 
 
 @dataclass
@@ -42,7 +44,9 @@ class Scene:
     def ring(self) -> Keyring:
         return Keyring(self.store)
 
-    async def add(self, principal: str = "ann", device: Authenticator | None = None, place: Place = HERE) -> Key:
+    async def add(
+        self, principal: str = "ann", device: Authenticator | None = None, place: KeyPlace = HERE
+    ) -> SigningKey:
         device = device or self.device
         asked = await self.ring.ask_to_add(session(principal), place)
         return await self.ring.add(
@@ -54,7 +58,7 @@ class Scene:
             text=device.get(asked["get"]) if asked["get"] else "",
         )
 
-    async def sign(self, statement: Statement = ASKED, principal: str = "ann") -> None:
+    async def sign(self, statement: SignedStatement = ASKED, principal: str = "ann") -> None:
         asked = await self.ring.ask(session(principal), HERE, statement)
         await self.ring.sign(session(principal), HERE, statement, asked["nonce"], self.device.get(asked["get"]))
 
@@ -151,7 +155,7 @@ async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
     ],
     ids=["question", "revision", "answer"],
 )
-async def test_a_signature_for_one_statement_does_not_count_for_another(scene: Scene, other: Statement) -> None:
+async def test_a_signature_for_one_statement_does_not_count_for_another(scene: Scene, other: SignedStatement) -> None:
     """spec: bound to suspension and digest"""
     asked = await scene.ring.ask(session(), HERE, ASKED)
     text = scene.device.get(asked["get"])
@@ -255,7 +259,7 @@ async def test_a_new_key_is_made_here_by_a_verified_person(scene: Scene, lie: di
 @requirement("signed:keys")
 async def test_keys_are_bound_to_their_place_and_few(scene: Scene) -> None:
     """ours: a key of one address does not let another be added elsewhere"""
-    elsewhere = Place(rp_id="plan.example.com", origin="https://plan.example.com")
+    elsewhere = KeyPlace(rp_id="plan.example.com", origin="https://plan.example.com")
     with pytest.raises(UsageError, match="at localhost only"):
         await scene.ring.ask_to_add(session(), elsewhere)
     with pytest.raises(UsageError, match=r"no key for plan\.example\.com"):

@@ -1,4 +1,4 @@
-"""The laws of the `Keys` port, over every store there is."""
+"""The laws of the `KeyStore` port, over every store there is."""
 
 from dataclasses import replace
 
@@ -6,23 +6,23 @@ import anyio
 import pytest
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.audit import Entry
+from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
-from planwarden.storage.ports.keys import OPEN_NONCES, Key, Keys, KeyUse, Nonce, keys_of
+from planwarden.storage.ports.keys import OPEN_NONCES, KeyStore, KeyUse, SigningKey, SigningNonce, keys_of
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd
 
 pytestmark = pytest.mark.anyio
 
 ADDED, REMOVED, SIGNED = (
-    Entry(kind="key_added", facts={}),
-    Entry(kind="key_removed", facts={}),
-    Entry(kind="signature", facts={}),
+    AuditEntry(kind="key_added", facts={}),
+    AuditEntry(kind="key_removed", facts={}),
+    AuditEntry(kind="signature", facts={}),
 )
 
 
-def key(name: str = "a", principal: str = "ann", count: int = 0) -> Key:
-    return Key(
+def key(name: str = "a", principal: str = "ann", count: int = 0) -> SigningKey:
+    return SigningKey(
         key_id=name,
         credential_id=name.encode(),
         public_key=b"\x00\xff",
@@ -38,12 +38,14 @@ def use(name: str = "a", principal: str = "ann", count: int = 1, at: float = 2.0
     return KeyUse(key_id=name, principal=principal, sign_count=count, at=at)
 
 
-def nonce(text: str, session: str = "s", expires_at: float = 10.0) -> Nonce:
-    return Nonce(nonce=text, purpose="sign", session=session, suspension_id="q", digest="d", expires_at=expires_at)
+def nonce(text: str, session: str = "s", expires_at: float = 10.0) -> SigningNonce:
+    return SigningNonce(
+        nonce=text, purpose="sign", session=session, suspension_id="q", digest="d", expires_at=expires_at
+    )
 
 
 @pytest.fixture
-def keys(back_end: BackEnd) -> Keys:
+def keys(back_end: BackEnd) -> KeyStore:
     return keys_of(back_end.connect())
 
 
@@ -83,7 +85,7 @@ async def test_of_two_first_keys_that_race_one_is_added(back_end: BackEnd) -> No
     one, other = keys_of(back_end.connect()), keys_of(back_end.connect())
     added: list[bool] = []
 
-    async def add(to: Keys, name: str) -> None:
+    async def add(to: KeyStore, name: str) -> None:
         added.append(await to.add_key(key(name), None, ADDED))
 
     async with anyio.create_task_group() as tasks:
@@ -109,7 +111,7 @@ async def test_a_signature_counts_only_when_its_count_has_grown_and_its_key_is_a
 
 
 @requirement("keys:laws")
-async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinders_nobody(keys: Keys) -> None:
+async def test_the_last_key_is_spared_where_it_should_be_and_a_revoked_one_hinders_nobody(keys: KeyStore) -> None:
     """spec: storage.keys"""
     assert await keys.add_key(key(), None, ADDED) and await keys.add_key(key("b"), use(), ADDED)
     assert await keys.revoke_key("a", 3.0, REMOVED, spares_last=True)
@@ -125,9 +127,9 @@ async def test_a_nonce_is_given_out_once_and_not_after_its_time(back_end: BackEn
     """spec: storage.keys"""
     one, other = keys_of(back_end.connect()), keys_of(back_end.connect())
     await one.add_nonce(nonce("n"), 1.0)
-    taken: list[Nonce | None] = []
+    taken: list[SigningNonce | None] = []
 
-    async def take(keys: Keys) -> None:
+    async def take(keys: KeyStore) -> None:
         taken.append(await keys.take_nonce("n", 2.0))
 
     async with anyio.create_task_group() as tasks:
@@ -140,7 +142,7 @@ async def test_a_nonce_is_given_out_once_and_not_after_its_time(back_end: BackEn
 
 
 @requirement("signed:nonce")
-async def test_a_session_keeps_few_open_nonces_and_expired_ones_go(keys: Keys) -> None:
+async def test_a_session_keeps_few_open_nonces_and_expired_ones_go(keys: KeyStore) -> None:
     """ours: bounded"""
     await keys.add_nonce(nonce("other", "t"), 1.0)
     for number in range(OPEN_NONCES + 3):

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.api.observer import observer_of
-from planwarden.server.telemetry.settings import Observation, Target
+from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 from tests.requirements import requirement
 from tests.server.telemetry.support import spans_of
 from tests.support.receiver import Receiver, answers, receiving
@@ -166,7 +166,9 @@ async def test_a_protocol_that_is_not_spoken_is_named_and_nothing_is_sent(tmp_pa
             assert await _run(tmp_path, base | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"}) != ""
         assert {request.path for request in receiver.received} == {"/v1/metrics"} and not spans_of(receiver.received)
     with pytest.raises(InvalidArguments, match="http/json"):
-        observer_of(Observation(problems=("PROTOCOL='http/json' is not spoken here",), is_demanded=True), "caller")
+        observer_of(
+            TelemetrySettings(problems=("PROTOCOL='http/json' is not spoken here",), is_demanded=True), "caller"
+        )
 
 
 @requirement("telemetry:variables")
@@ -177,11 +179,11 @@ def test_a_missing_extra_is_named(protocol: str, extra: str) -> None:
 import sys
 sys.modules["opentelemetry.exporter"] = None
 from planwarden.server.api.observer import observer_of
-from planwarden.server.telemetry.settings import Observation, Target
-target = Target(url="http://127.0.0.1:1", protocol={protocol!r})
-print(observer_of(Observation(traces=target), "caller"))
+from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
+target = ExportTarget(url="http://127.0.0.1:1", protocol={protocol!r})
+print(observer_of(TelemetrySettings(traces=target), "caller"))
 try:
-    observer_of(Observation(traces=target, is_demanded=True), "caller")
+    observer_of(TelemetrySettings(traces=target, is_demanded=True), "caller")
 except Exception as error:
     print(error)
 """
@@ -196,8 +198,8 @@ def test_what_is_installed_and_broken_is_not_called_missing() -> None:
     program = """
 import sys, types
 from planwarden.server.api.observer import observer_of
-from planwarden.server.telemetry.settings import Observation, Target
-wanted = Observation(traces=Target(url="http://127.0.0.1:1"), is_demanded=True)
+from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
+wanted = TelemetrySettings(traces=ExportTarget(url="http://127.0.0.1:1"), is_demanded=True)
 sys.modules["opentelemetry.sdk.trace"] = types.ModuleType("opentelemetry.sdk.trace")
 for _ in range(2):
     try:
@@ -215,5 +217,5 @@ for _ in range(2):
 
 def test_nothing_is_observed_without_a_target() -> None:
     """ours"""
-    assert observer_of(Observation(), "caller") is None
-    assert Observation(metrics=Target(url="http://c:1")).is_on
+    assert observer_of(TelemetrySettings(), "caller") is None
+    assert TelemetrySettings(metrics=ExportTarget(url="http://c:1")).is_on

@@ -29,7 +29,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.spans import OPEN
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.tools.downstream.exchange import Exchange
+from planwarden.tools.downstream.exchange import ObservedRequest
 from tests.requirements import requirement
 from tests.server.mcp.support import ok
 from tests.server.mcp.tasks_support import code_of
@@ -231,7 +231,7 @@ async def test_codes_that_a_server_makes_up_are_one_label() -> None:
     """ours: JSON-RPC reserves hundreds, of which few mean anything"""
     seen = Watching()
     observer = Telemetry(seen.traces, seen.meters)
-    exchange = Exchange(
+    exchange = ObservedRequest(
         server="d", catalogue_name="d_echo", tool_name="echo", method="tools/call", protocol_version=None
     )
     for code in (INVALID_PARAMS, *range(-32_768, -31_999, 7), 0, 1, 10**30):

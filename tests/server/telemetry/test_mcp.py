@@ -20,7 +20,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.telemetry.metrics import MCP_S, MODEL_S, TOKENS
-from planwarden.server.telemetry.scrub import Scrubbing
+from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.server.telemetry.trace_context import trace_context
 from planwarden.storage.memory.store import MemoryStore
@@ -221,7 +221,7 @@ async def test_spans_of_the_sdks_client_leave_with_its_names_and_without_its_mes
     """ours: what a downstream server says in an error stays here"""
     kept = InMemorySpanExporter()
     watching = Watching()
-    watching.traces.add_span_processor(SimpleSpanProcessor(Scrubbing(kept)))
+    watching.traces.add_span_processor(SimpleSpanProcessor(ScrubbingExporter(kept)))
     tracer = watching.traces.get_tracer("mcp-python-sdk")
     with (
         pytest.raises(ValueError),

@@ -22,7 +22,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings, load_settings
-from planwarden.server.telemetry.settings import Observation
+from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
@@ -90,7 +90,7 @@ async def test_arguments_results_and_messages_are_told_only_when_asked_for() -> 
     assert "secret" not in told and "on fire" not in told
     assert attributes(quiet.one("execute_tool broken"))["error.type"] == "tool_error"
     assert quiet.one("execute_tool broken").status.status_code is trace.StatusCode.ERROR
-    asked = Settings(home=Path("/nonexistent"), observation=Observation(record_arguments=True))
+    asked = Settings(home=Path("/nonexistent"), observation=TelemetrySettings(record_arguments=True))
     async with frank.warden(tools=Ledger().tools(), settings=asked) as w:
         await w.execute_plan(step)
     assert attributes(frank.one("execute_tool note"))["gen_ai.tool.call.arguments"] == '{"text": "my secret"}'
@@ -352,9 +352,9 @@ def test_log_lines_are_json_when_asked_for(level: str | None) -> None:
     program = f"""
 import logging
 from planwarden.server.telemetry.logs import log_to_stderr
-from planwarden.server.telemetry.settings import Observation
+from planwarden.server.telemetry.settings import TelemetrySettings
 logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
-log_to_stderr(Observation(log_format="json", log_level={level!r}))
+log_to_stderr(TelemetrySettings(log_format="json", log_level={level!r}))
 log = logging.getLogger("planwarden.agent.runtime.run")
 log.info("told")
 try:

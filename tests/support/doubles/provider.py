@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from planwarden.agent.models.provider.endpoint import Mode, read_endpoint
 from planwarden.agent.models.provider.model import ProviderModel
-from planwarden.agent.models.provider.retry import Patience, Retries
+from planwarden.agent.models.provider.retry import Retries, RetryLimits
 from tests.support.doubles.server import Double
 
-PATIENCE = Patience(attempts=3)
+PATIENCE = RetryLimits(attempts=3)
 
 
 def provider_of(
@@ -17,7 +17,7 @@ def provider_of(
     model: str | None = None,
     mode: Mode = "tools",
     timeout_s: float = 30.0,
-    patience: Patience = PATIENCE,
+    patience: RetryLimits = PATIENCE,
     waits_s: list[float] | None = None,
     clock: Callable[[], float] | None = None,
 ) -> ProviderModel:

@@ -8,13 +8,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.settings.configuration import load_settings
-from planwarden.tools.downstream.config import MAX_SERVERS, ServerConfig, Servers, ServerSettings, read_servers
+from planwarden.tools.downstream.config import MAX_SERVERS, ServerConfig, ServerList, ServerSettings, read_servers
 from tests.requirements import requirement
 
 
 def read(
     folder: Path, servers: JsonValue, environment: dict[str, str] | None = None, **settings: ServerSettings
-) -> Servers:
+) -> ServerList:
     path = folder / "planwarden.json"
     path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     return read_servers(path, environment or {}, settings, must_exist=True)

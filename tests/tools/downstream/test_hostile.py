@@ -8,7 +8,7 @@ import pytest
 
 import planwarden
 from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
-from planwarden.tools.downstream.transports.stdio import Lines, Oversized
+from planwarden.tools.downstream.transports.stdio import LineReader, OversizedLine
 from tests.requirements import requirement
 from tests.tools.downstream.support import Place, approved, called, error_of, until
 
@@ -214,13 +214,13 @@ async def test_a_server_that_only_complains_fills_no_disk_and_no_terminal(
 
 def test_lines_hold_no_more_than_their_limit_and_know_both_ends() -> None:
     """ours"""
-    lines = Lines(1_000)
+    lines = LineReader(1_000)
     found = lines.feed(b'short\n{"jsonrpc":"2.0","id":7,"result":{"x":"')
     for _ in range(100):
         assert lines.feed(b"y" * 10_000) == []
     [_, long, after] = [*found, *lines.feed(b'"}}\nafter\n')]
     assert found == [b"short"] and after == b"after"
-    assert isinstance(long, Oversized) and long.request_id == 7 and len(long.head) + len(long.tail) < 2_000
+    assert isinstance(long, OversizedLine) and long.request_id == 7 and len(long.head) + len(long.tail) < 2_000
 
 
 @pytest.mark.parametrize(
@@ -234,5 +234,5 @@ def test_lines_hold_no_more_than_their_limit_and_know_both_ends() -> None:
 )
 def test_the_request_of_an_answer_that_is_too_large_is_found_at_either_end(line: bytes, wanted: int | None) -> None:
     """ours: SDKs write the id first or last"""
-    [found] = Lines(1_000).feed(line.replace(b"%s", b"z" * 5_000) + b"\n")
-    assert isinstance(found, Oversized) and found.request_id == wanted
+    [found] = LineReader(1_000).feed(line.replace(b"%s", b"z" * 5_000) + b"\n")
+    assert isinstance(found, OversizedLine) and found.request_id == wanted

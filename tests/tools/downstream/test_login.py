@@ -16,7 +16,7 @@ import pytest
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.server.cli.commands import login as commands_login
 from planwarden.server.cli.commands.login import Opens, found, logged_in
-from planwarden.server.cli.home import Home
+from planwarden.server.cli.home import CliHome
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.downstream.login.issuer import AccessError, check_address
@@ -31,8 +31,8 @@ from tests.tools.downstream.support import Place, called, error_of
 pytestmark = pytest.mark.anyio
 
 
-def home_of(place: Place) -> Home:
-    return Home.load(place.home, None, environment=place.environment)
+def home_of(place: Place) -> CliHome:
+    return CliHome.load(place.home, None, environment=place.environment)
 
 
 def file_of(place: Place) -> LoginFile:
@@ -283,7 +283,7 @@ def test_the_command_says_why_there_is_nothing_to_log_in_to(tmp_path: Path, name
         "plain": {"url": "http://tracker.example.com/mcp"},
     }
     (tmp_path / "planwarden.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
-    home = Home.load(tmp_path, None, environment={})
+    home = CliHome.load(tmp_path, None, environment={})
     with pytest.raises(UsageError, match=why):
         commands_login.login(home, Terminal(io.StringIO(), io.StringIO()), name, opens=True)
 

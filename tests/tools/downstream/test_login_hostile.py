@@ -22,12 +22,12 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.server.settings.catalogue import program
 from planwarden.server.settings.configuration import home_folder
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.connection import Pace
+from planwarden.tools.downstream.connection import ConnectionTiming
 from planwarden.tools.downstream.login import issuer
-from planwarden.tools.downstream.login.issuer import AccessError, OwnRequests, check_address, is_local
-from planwarden.tools.downstream.login.tokens import Keeper, redirect_port
+from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, check_address, is_local
+from planwarden.tools.downstream.login.tokens import LoginTokenStorage, redirect_port
 from planwarden.tools.downstream.login.transport import LoginTransport
-from planwarden.tools.downstream.servers import Downstream
+from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, on_terminal
@@ -200,7 +200,7 @@ async def test_a_name_that_leads_inside_is_not_followed(server_at: str, issuer_a
         return [server_at if host == "a.example" else issuer_at]
 
     async with httpx2.AsyncHTTPTransport() as inner:
-        own = OwnRequests(inner, "https://a.example/mcp", resolve=resolve).client()
+        own = IssuerRequests(inner, "https://a.example/mcp", resolve=resolve).client()
         with anyio.fail_after(10), pytest.raises(AccessError, match=why):
             await own.get("https://login.example/token")
 
@@ -214,7 +214,7 @@ async def test_a_server_inside_may_have_its_authorization_server_inside() -> Non
         return ["10.0.0.1" if host == "a.example" else "10.255.255.1"]
 
     async with httpx2.AsyncHTTPTransport() as inner:
-        own = OwnRequests(inner, "https://a.example/mcp", resolve=resolve)
+        own = IssuerRequests(inner, "https://a.example/mcp", resolve=resolve)
         access = await own.reach(httpx2.URL("https://login.example/token"))
         assert access.policy.check_addresses("login.example", 443, ["10.255.255.1"])
     assert asked == ["a.example"]
@@ -268,7 +268,7 @@ async def test_what_one_process_notes_about_rights_keeps_the_token_that_another_
     """ours: two processes"""
     await log_in(place, server.visit)
     file = file_of(place)
-    one = Keeper(file, config_of(place))
+    one = LoginTokenStorage(file, config_of(place))
     renewed = OAuthToken(access_token="renewed", refresh_token="renewed too")
     file.save(file.load().model_copy(update={"tokens": renewed}))
     await one.wants("Bearer")
@@ -278,7 +278,7 @@ async def test_what_one_process_notes_about_rights_keeps_the_token_that_another_
 async def test_a_login_that_was_forgotten_does_not_come_back(place: Place, server: LoginServer) -> None:
     """ours: a process that still has it in memory"""
     await log_in(place, server.visit)
-    one = Keeper(file_of(place), config_of(place))
+    one = LoginTokenStorage(file_of(place), config_of(place))
     (place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp").write_text(
         "x", encoding="utf-8"
     )
@@ -338,9 +338,9 @@ async def test_a_redirect_to_another_address_takes_no_token_along(place: Place, 
 async def test_a_process_that_runs_notices_a_new_login_by_itself(place: Place, server: LoginServer) -> None:
     """ours"""
     # Without the login the next start would come after a minute.
-    patient = Pace(first_pause_s=60.0, look_s=0.01)
+    patient = ConnectionTiming(first_pause_s=60.0, look_s=0.01)
     with anyio.fail_after(20):
-        async with Downstream([config_of(place)], Registry(()), home=place.home, pace=patient) as downstream:
+        async with DownstreamServers([config_of(place)], Registry(()), home=place.home, pace=patient) as downstream:
             await downstream.start_all()
             assert downstream.health()[0].health == "down"
             await log_in(place, server.visit)

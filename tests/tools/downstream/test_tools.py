@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
-from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, Offer, offer, one_line
+from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, ServerOffer, offer, one_line
 from tests.requirements import requirement
 from tests.tools.downstream.support import listed
 
@@ -18,7 +18,7 @@ def config(name: str = "d", *, trusted: bool = False, fingerprint: str = "f") ->
     )
 
 
-def names(found: Offer) -> list[str]:
+def names(found: ServerOffer) -> list[str]:
     return [tool.definition.name for tool in found.tools]
 
 

@@ -27,8 +27,8 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.bounded_body import ENCODINGS, bound
 from planwarden.tools.downstream.completed_results import completing
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.login.issuer import OwnRequests, check_address, refusal
-from planwarden.tools.downstream.login.tokens import HOST, PATH, Keeper, LoginFile
+from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, refusal
+from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginFile, LoginTokenStorage
 from planwarden.tools.downstream.tools import one_line
 
 NOWHERE = f"http://{HOST}{PATH}"
@@ -44,7 +44,7 @@ MAX_LISTING_BYTES = 8 * 1024 * 1024
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
-class Person(Protocol):
+class LoginBrowser(Protocol):
     """Who logs in, with a browser."""
 
     @property
@@ -61,7 +61,9 @@ class Person(Protocol):
         ...
 
 
-def provider_of(config: ServerConfig, keeper: Keeper, person: Person | None = None) -> OAuthClientProvider:
+def provider_of(
+    config: ServerConfig, keeper: LoginTokenStorage, person: LoginBrowser | None = None
+) -> OAuthClientProvider:
     """The SDK's provider for the server; without a person it can refresh a token and no more."""
     assert config.url is not None
     settings = config.settings.login
@@ -83,9 +85,9 @@ def provider_of(config: ServerConfig, keeper: Keeper, person: Person | None = No
 class _Visits:
     """The person, who is not sent away more than a few times."""
 
-    person: Person
+    person: LoginBrowser
     server_url: str
-    keeper: Keeper
+    keeper: LoginTokenStorage
     number: int = 0
 
     @property
@@ -178,7 +180,7 @@ class _Asking(httpx2.AsyncBaseTransport):
         return response
 
 
-async def log_in(config: ServerConfig, file: LoginFile, person: Person) -> bool:
+async def log_in(config: ServerConfig, file: LoginFile, person: LoginBrowser) -> bool:
     """Ask the server for its tools and let the person log in when it wants that; False when it did not.
 
     Raises:
@@ -186,10 +188,10 @@ async def log_in(config: ServerConfig, file: LoginFile, person: Person) -> bool:
     """
     assert config.url is not None
     stored = file.load()
-    keeper = Keeper(file, config, anew=stored.challenge is None, redirect_uri=person.redirect_uri)
+    keeper = LoginTokenStorage(file, config, anew=stored.challenge is None, redirect_uri=person.redirect_uri)
     visits = _Visits(person, config.url, keeper)
     inner = httpx2.AsyncHTTPTransport()
-    async with inner, OwnRequests(inner, config.url).client() as own:
+    async with inner, IssuerRequests(inner, config.url).client() as own:
         asking = _Asking(inner, own, provider_of(config, keeper, visits), stored.challenge)
         try:
             await _listed(config, asking)

@@ -46,7 +46,7 @@ class AccessError(httpx2.TransportError):
     """The request was not sent, or refused unread, for want of a login; the message says what to do."""
 
 
-class OwnRequests(httpx2.AsyncBaseTransport):
+class IssuerRequests(httpx2.AsyncBaseTransport):
     """Requests to an authorization server. Raises `AccessError` with the reason for whatever is not as it should be."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, server_url: str, *, resolve: Resolver = resolve_host) -> None:

@@ -21,8 +21,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.config import LoginPlace, ServerConfig, Stamp
-from planwarden.tools.downstream.login.turn import turn_at
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig, Stamp
+from planwarden.tools.downstream.login.turn import file_lock
 from planwarden.tools.downstream.tools import one_line
 
 HOST, PATH = "127.0.0.1", "/callback"
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 """What a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
 
 
-class Login(BaseModel):
+class StoredLogin(BaseModel):
     """One login."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
@@ -55,7 +55,7 @@ class Login(BaseModel):
 class LoginFile:
     """Where the login to one server is kept."""
 
-    def __init__(self, place: LoginPlace, config: ServerConfig) -> None:
+    def __init__(self, place: LoginLocation, config: ServerConfig) -> None:
         self._place = place
         self._path = place.path
         self._url = config.url or ""
@@ -71,20 +71,20 @@ class LoginFile:
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Held while the file is replaced according to what it holds. Raises `OSError`, not to be taken twice."""
-        return turn_at(self._path.with_suffix(".turn"))
+        return file_lock(self._path.with_suffix(".turn"))
 
-    def load(self) -> Login:
+    def load(self) -> StoredLogin:
         """An empty one when there is none, or none for this address."""
-        nothing = Login(server_url=self._url)
+        nothing = StoredLogin(server_url=self._url)
         try:
             with self._path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
-            found = Login.model_validate_json(data) if len(data) <= MAX_FILE_BYTES else nothing
+            found = StoredLogin.model_validate_json(data) if len(data) <= MAX_FILE_BYTES else nothing
         except (OSError, ValidationError):
             return nothing
         return found if found.server_url == self._url else nothing
 
-    def save(self, login: Login) -> None:
+    def save(self, login: StoredLogin) -> None:
         """Replace the file as a whole. Raises `OSError`."""
         data = login.model_dump_json(exclude_none=True).encode()
         if len(data) > MAX_FILE_BYTES:
@@ -118,7 +118,7 @@ class LoginFile:
         return f".{self._path.stem}."
 
 
-class Keeper:
+class LoginTokenStorage:
     """The SDK's token storage over one file, in which a provider finds itself again after a restart."""
 
     def __init__(
@@ -234,7 +234,7 @@ class Keeper:
                 self._file.save(self.login)
 
 
-def redirect_port(login: Login) -> int | None:
+def redirect_port(login: StoredLogin) -> int | None:
     """The port that the registered client is sent back to; a server may insist on it.
 
     What the server said about it is not believed further than that: elsewhere than at home nobody listens.

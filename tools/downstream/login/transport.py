@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from planwarden.tools.downstream.config import ServerConfig, Stamp
 from planwarden.tools.downstream.login.authorization import provider_of
-from planwarden.tools.downstream.login.issuer import AccessError, OwnRequests, refusal
-from planwarden.tools.downstream.login.tokens import Keeper, LoginFile
+from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, refusal
+from planwarden.tools.downstream.login.tokens import LoginFile, LoginTokenStorage
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, config: ServerConfig, file: LoginFile) -> None:
         self._inner = inner
-        self._own = OwnRequests(inner, config.url or "").client()
+        self._own = IssuerRequests(inner, config.url or "").client()
         self._config = config
         self._file = file
         self._stamp: Stamp | None = None
@@ -45,7 +45,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
 
     def _load(self) -> None:
         self._stamp = self._file.stamp()
-        self._keeper = Keeper(self._file, self._config)
+        self._keeper = LoginTokenStorage(self._file, self._config)
         self._provider = provider_of(self._config, self._keeper)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -17,7 +17,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1
 
 
 @asynccontextmanager
-async def turn_at(path: Path) -> AsyncGenerator[None]:
+async def file_lock(path: Path) -> AsyncGenerator[None]:
     """Holds the turn at the file, which is made when there is none; not to be taken again inside.
 
     Raises:

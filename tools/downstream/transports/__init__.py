@@ -1,0 +1,1 @@
+"""How bytes reach a downstream server: a child process over stdio, or Streamable HTTP."""

@@ -16,7 +16,7 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
 from planwarden.tools.downstream.bounded_body import ENCODINGS, bound
-from planwarden.tools.downstream.config import LoginPlace, ServerConfig
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import LoginFile
 from planwarden.tools.downstream.login.transport import LoginTransport
@@ -91,7 +91,7 @@ def _told(code: int, message: str) -> httpx2.Response:
 
 @asynccontextmanager
 # The pair is the SDK's own type, which has no public name.
-async def _connected(config: ServerConfig, login: LoginPlace | None) -> AsyncGenerator[Any]:
+async def _connected(config: ServerConfig, login: LoginLocation | None) -> AsyncGenerator[Any]:
     assert config.url is not None
     # Reading has no limit of its own: calls have theirs, and the stream for news is silent most of the time.
     timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=None, write=30.0, pool=CONNECT_TIMEOUT_S)
@@ -108,6 +108,6 @@ async def _connected(config: ServerConfig, login: LoginPlace | None) -> AsyncGen
         yield streams
 
 
-def http_transport(config: ServerConfig, login: LoginPlace | None) -> Transport:
+def http_transport(config: ServerConfig, login: LoginLocation | None) -> Transport:
     """The streams to the server's address; `login` is where a person's login to it is kept."""
     return _connected(config, login)

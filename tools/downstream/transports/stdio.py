@@ -59,7 +59,7 @@ Lost = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Oversized:
+class OversizedLine:
     """A line beyond the limit: only its two ends are known."""
 
     head: bytes
@@ -75,7 +75,7 @@ class Oversized:
         return int(found[1]) if found is not None else None
 
 
-class Lines:
+class LineReader:
     """Cuts a stream of bytes into lines; holds at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
@@ -84,9 +84,9 @@ class Lines:
         self._head: bytes | None = None
         """Of the line that is too long already."""
 
-    def feed(self, chunk: bytes) -> list[bytes | Oversized]:
+    def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         *ended, rest = chunk.split(b"\n")
-        lines: list[bytes | Oversized] = []
+        lines: list[bytes | OversizedLine] = []
         for part in ended:
             self._take(part)
             lines.append(self._end())
@@ -100,8 +100,8 @@ class Lines:
         if self._head is not None:
             del self._held[:-_EDGE_BYTES]
 
-    def _end(self) -> bytes | Oversized:
-        line = bytes(self._held) if self._head is None else Oversized(self._head, bytes(self._held))
+    def _end(self) -> bytes | OversizedLine:
+        line = bytes(self._held) if self._head is None else OversizedLine(self._head, bytes(self._held))
         self._held.clear()
         self._head = None
         return line
@@ -128,7 +128,7 @@ class _Child:
     async def read(self) -> None:
         """Hand on what the server says until it stops, or says something that cannot be handed on."""
         assert self.process.stdout is not None
-        lines = Lines(MAX_LINE_BYTES)
+        lines = LineReader(MAX_LINE_BYTES)
         async with self.inbox:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
                 async for chunk in self.process.stdout:
@@ -141,8 +141,8 @@ class _Child:
                 f"its process ended with exit code {self.process.returncode}" if is_over else "it closed its output"
             )
 
-    async def _line(self, line: bytes | Oversized) -> bool:
-        if isinstance(line, Oversized):
+    async def _line(self, line: bytes | OversizedLine) -> bool:
+        if isinstance(line, OversizedLine):
             return await self._oversized(line)
         if not line.strip():
             return True
@@ -183,7 +183,7 @@ class _Child:
             case _:
                 return True
 
-    async def _oversized(self, line: Oversized) -> bool:
+    async def _oversized(self, line: OversizedLine) -> bool:
         request_id = line.request_id
         if request_id is None:
             self.lost(f"it wrote a line of more than {MAX_LINE_BYTES} bytes")
@@ -210,7 +210,7 @@ class _Child:
 
     async def keep_log(self) -> None:
         stream: ByteReceiveStream | None = self.process.stderr
-        lines = Lines(MAX_LOG_LINE_BYTES)
+        lines = LineReader(MAX_LOG_LINE_BYTES)
         assert stream is not None
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
             async for chunk in stream:
