@@ -15,7 +15,8 @@ from planwarden.agent.core.plan import Plan, PlanStep
 from planwarden.agent.core.prompts import Prompt, planning_prompt, step_prompt
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.runtime.transaction import candidates
-from planwarden.server.views.execution import to_json, tool_view
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.tools import build_tool_view
 from planwarden.tools.registry import Registry
 
 SIZES = (10, 50, 200, 1_000)
@@ -47,7 +48,7 @@ def with_schemas(prompt: Prompt, registry: Registry, names: list[str]) -> int:
     for name in names:
         definition = registry.get(name)
         assert definition is not None
-        view = to_json(tool_view(replace(definition, digest="")))
+        view = to_json(build_tool_view(replace(definition, digest="")))
         kept = {key: view[key] for key in ("name", "description", "inputSchema")}
         total += tokens(json.dumps(kept, separators=(",", ":")))
     return total

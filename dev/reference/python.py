@@ -103,7 +103,7 @@ def _type(node: ast.expr) -> str:
     text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and "|" not in text:
         return f'"{text}"'
-    return text.replace("views.", "").replace("ev.", "").replace("'", '"')
+    return text.replace("ev.", "").replace("'", '"')
 
 
 def _prose(target: object) -> str:

@@ -15,12 +15,16 @@ from planwarden.agent.common import errors
 from planwarden.agent.core import events as ev
 from planwarden.agent.core import plan
 from planwarden.server.mcp.results import INTERNAL
-from planwarden.server.views import execution as views
 from planwarden.server.views import observations
+from planwarden.server.views.calls import Error, ToolCall
+from planwarden.server.views.encoding import OPTIONAL_FIELDS
+from planwarden.server.views.execution import Execution, Step, Usage
+from planwarden.server.views.observations import Observation
+from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
+from planwarden.server.views.tools import ToolLine, ToolView
 
 # The models of a plan are its module's own; the reference tells of exactly what they take.
 STEP, CALL = plan._StepIn, plan._CallIn  # pyright: ignore[reportPrivateUsage]
-_MAYBE = views._OPTIONAL  # pyright: ignore[reportPrivateUsage]
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",
@@ -46,8 +50,8 @@ def fields_of(kind: type) -> str:
 
 
 def _may_be_left_out(kind: type, entry: Field[object]) -> bool:
-    """As `views.to_json` does it: what is optional and empty, and the error of a call without one."""
-    return (entry.name in _MAYBE and entry.type is not str) or (kind is views.ToolCall and entry.name == "error")
+    """As `to_json` does it: what is optional and empty, and the error of a call without one."""
+    return (entry.name in OPTIONAL_FIELDS and entry.type is not str) or (kind is ToolCall and entry.name == "error")
 
 
 def errors_raised() -> str:
@@ -145,18 +149,18 @@ BLOCKS = {
     **{
         f"fields {kind.__name__}": lambda kind=kind: fields_of(kind)
         for kind in (
-            views.Execution,
-            views.Step,
-            views.ToolCall,
-            views.Error,
-            views.Suspension,
-            views.CoveredCallView,
-            views.HowToAnswer,
-            views.Endorsement,
-            views.Usage,
-            views.Observation,
-            views.ToolLine,
-            views.ToolView,
+            Execution,
+            Step,
+            ToolCall,
+            Error,
+            Suspension,
+            CoveredCallView,
+            HowToAnswer,
+            Endorsement,
+            Usage,
+            Observation,
+            ToolLine,
+            ToolView,
         )
     },
     "errors": errors_raised,

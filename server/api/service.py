@@ -33,8 +33,10 @@ from planwarden.server.api.grants import GrantService
 from planwarden.server.auth.proof import authority_for
 from planwarden.server.settings.configuration import RETENTION_DAYS
 from planwarden.server.settings.options import combine, parse_options
-from planwarden.server.views import execution as views
+from planwarden.server.views.execution import Execution, build_execution_view
 from planwarden.server.views.observations import observations
+from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
+from planwarden.server.views.tools import ToolPage, ToolSchemas, build_tool_line, build_tool_view
 from planwarden.tools.delegate.chain import MAX_DEPTH
 
 # Edges know the verbs before there is an engine, and answer their first request without importing one.
@@ -108,7 +110,7 @@ class Service:
         plan_only: bool = False,
         client_id: str | None = None,
         chain: Sequence[str] = (),
-    ) -> views.Execution:
+    ) -> Execution:
         """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
         _check_text(goal, "goal", MAX_GOAL_CHARS)
         await self._check_chain(chain)
@@ -140,7 +142,7 @@ class Service:
         principal: str,
         client_id: str | None = None,
         chain: Sequence[str] = (),
-    ) -> views.Execution:
+    ) -> Execution:
         """Run the given plan; or the planned one of the thread, or its incomplete one with a larger budget."""
         call = parse_options(options)
         if plan is None:
@@ -165,7 +167,7 @@ class Service:
 
     async def get_execution(
         self, thread_id: str, *, observations_after: int | None = None, principal: str
-    ) -> views.Execution:
+    ) -> Execution:
         """The thread's newest execution; with `observations_after` also what happened after that sequence number."""
         execution = await self._newest(thread_id, principal)
         if observations_after is None:
@@ -174,7 +176,7 @@ class Service:
             raise InvalidArguments("observationsAfter must be 0 or more")
         recorded = await self.engine.store.read(execution.execution_id, observations_after)
         shown = [entry for entry in recorded if entry.sequence <= execution.version]
-        return views.execution_view(
+        return build_execution_view(
             execution, self.engine.tools, list(observations(shown, execution)), inbox=self.address(execution)
         )
 
@@ -208,7 +210,7 @@ class Service:
         limit: int = 20,
         cursor: str | None = None,
         principal: str | None,
-    ) -> views.SuspensionPage:
+    ) -> SuspensionPage:
         """Open questions, oldest first. `principal` None lists everybody's, for the operator's terminal."""
         _check_limit(limit)
         if thread_id is not None and principal is not None:
@@ -216,14 +218,14 @@ class Service:
         page = await self.engine.store.suspensions(
             principal=principal, thread_id=thread_id, addressee=addressee, limit=limit, cursor=cursor
         )
-        found: list[views.Suspension] = []
+        found: list[Suspension] = []
         for row in page.rows:
             execution, _ = await self.engine.current(row.execution_id)
             suspension = execution.suspensions.get(row.suspension_id)
             if suspension is not None and suspension.is_open:
                 inbox = self.address(execution)
-                found.append(views.suspension_view(execution, suspension, self.engine.tools, inbox=inbox))
-        return views.SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)
+                found.append(build_suspension_view(execution, suspension, self.engine.tools, inbox=inbox))
+        return SuspensionPage(suspensions=tuple(found), total=page.total, next_cursor=page.next_cursor)
 
     async def answer(
         self,
@@ -235,7 +237,7 @@ class Service:
         wait_seconds: float | None = None,
         principal: str | None,
         caller_only: bool = False,
-    ) -> views.Execution:
+    ) -> Execution:
         """Answer a question; when the authority does not suffice, nothing runs and the view says who is awaited.
 
         `principal` is the owner whose executions the door may see; None for the operator's doors, which see all.
@@ -271,16 +273,14 @@ class Service:
         )
         await self.engine.store.audit((entry,))
 
-    async def question(
-        self, thread_id: str, suspension_id: str, *, principal: str | None
-    ) -> tuple[views.Suspension, bool]:
+    async def question(self, thread_id: str, suspension_id: str, *, principal: str | None) -> tuple[Suspension, bool]:
         """The question as it stands now, and whether it is still open.
 
         Raises:
             UnknownSuspension: there is none in this thread of the principal's.
         """
         execution, found = await self._question(thread_id, suspension_id, principal)
-        view = views.suspension_view(execution, found, self.engine.tools, inbox=self.address(execution))
+        view = build_suspension_view(execution, found, self.engine.tools, inbox=self.address(execution))
         return view, found.is_open
 
     async def awaiting(
@@ -290,7 +290,7 @@ class Service:
         *,
         principal: str,
         attempt: Literal["approval", "answer"] | None = None,
-    ) -> views.Execution:
+    ) -> Execution:
         """The execution that waits for a person, with the sentence to pass on; as it is when nobody is awaited any more.
 
         With `attempt` it counts: an `approval` without authority, as in `answer`, or an `answer` that decided nothing.
@@ -302,7 +302,7 @@ class Service:
             self._count_attempt(suspension_id, attempt)
         return self._awaiting(execution, suspension_id)
 
-    async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> views.Execution:
+    async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> Execution:
         """Stop the thread's execution; a finished one is given back as it is."""
         if reason is not None:
             _check_text(reason, "reason", MAX_REASON_CHARS)
@@ -310,20 +310,18 @@ class Service:
         execution = await self.engine.cancel(execution, principal, reason)
         return await self._waited(execution, 5.0)
 
-    def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> views.ToolPage:
+    def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
         """Lines of the catalogue, best matches first."""
         _check_limit(limit)
         if query is not None:
             _check_text(query, "query", 1_000, empty=True)
         found = self.engine.tools.search(query or "", len(self.engine.tools.definitions()))
         start = _offset(cursor, len(found))
-        page = tuple(views.tool_line(definition) for definition in found[start : start + limit])
+        page = tuple(build_tool_line(definition) for definition in found[start : start + limit])
         following = start + limit
-        return views.ToolPage(
-            tools=page, total=len(found), next_cursor=str(following) if following < len(found) else None
-        )
+        return ToolPage(tools=page, total=len(found), next_cursor=str(following) if following < len(found) else None)
 
-    def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
+    def get_tool_schemas(self, names: Sequence[str]) -> ToolSchemas:
         """Full definitions of the named tools, and which names there are not."""
         if not names:
             raise InvalidArguments("'names' is empty; search_tools lists names")
@@ -331,8 +329,8 @@ class Service:
             raise LimitExceeded(f"{len(names)} names were asked for, the limit is {MAX_PAGE}")
         wanted = list(dict.fromkeys(names))
         found = {name: definition for name in wanted if (definition := self.engine.tools.get(name)) is not None}
-        return views.ToolSchemas(
-            tools=tuple(map(views.tool_view, found.values())),
+        return ToolSchemas(
+            tools=tuple(map(build_tool_view, found.values())),
             unknown=tuple(name[:128] for name in wanted if name not in found),
         )
 
@@ -356,8 +354,8 @@ class Service:
         if self.downstream is not None:
             await self.downstream.settle_all()
 
-    def view(self, execution: ExecutionState) -> views.Execution:
-        return views.execution_view(execution, self.engine.tools, inbox=self.address(execution))
+    def view(self, execution: ExecutionState) -> Execution:
+        return build_execution_view(execution, self.engine.tools, inbox=self.address(execution))
 
     def address(self, execution: ExecutionState) -> str | None:
         """Where the inbox is; when the execution waits for a person and there is a door, it is opened now."""
@@ -384,7 +382,7 @@ class Service:
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return execution, found
 
-    def _awaiting(self, execution: ExecutionState, suspension_id: str) -> views.Execution:
+    def _awaiting(self, execution: ExecutionState, suspension_id: str) -> Execution:
         view = self.view(execution)
         found = next((asked for asked in view.suspensions if asked.suspension_id == suspension_id), None)
         where = [f"to run `planwarden approve {suspension_id}`"]
@@ -406,7 +404,7 @@ class Service:
         wait_seconds: float | None,
         principal: str,
         client_id: str | None,
-    ) -> views.Execution:
+    ) -> Execution:
         if thread_id is None:
             raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
         execution = await self._newest(thread_id, principal)
@@ -465,7 +463,7 @@ class Service:
             raise UnknownThread(f"there is no thread {thread_id[:64]!r}; leave threadId out to start one")
         return headers
 
-    async def _waited(self, execution: ExecutionState, wait_seconds: float | None) -> views.Execution:
+    async def _waited(self, execution: ExecutionState, wait_seconds: float | None) -> Execution:
         seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
         if not 0 <= seconds <= MAX_WAIT_S:
             raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
@@ -486,7 +484,7 @@ class Service:
             self._attempts.popitem(last=False)
 
 
-def _who(asked: views.Suspension | None) -> str:
+def _who(asked: Suspension | None) -> str:
     """Who has to decide, as the beginning of a sentence."""
     if asked is not None and asked.quorum > 1:
         return f"{asked.quorum} different people must decide ({len(asked.endorsements)} did)"
@@ -501,7 +499,7 @@ def _waits_for_a_person(suspension: SuspensionState | None) -> bool:
     return suspension is not None and suspension.is_open and suspension.question.addressee == "human"
 
 
-def _instant(question: views.Suspension) -> str:
+def _instant(question: Suspension) -> str:
     assert question.expires_at is not None
     return question.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
 

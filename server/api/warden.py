@@ -24,7 +24,9 @@ from planwarden.server.auth.settings import LOCAL
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.models import build_model
-from planwarden.server.views import execution as views
+from planwarden.server.views.execution import Execution
+from planwarden.server.views.suspension import SuspensionPage
+from planwarden.server.views.tools import ToolPage, ToolSchemas
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -147,7 +149,7 @@ class Warden:
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
-    ) -> views.Execution:
+    ) -> Execution:
         """Plan for a goal and run the plan; the execution as it stands when it ends, waits, or after `wait_seconds`.
 
         `options` are those of the MCP tool. Without `thread_id` a new thread begins; with it, the thread's options hold.
@@ -169,7 +171,7 @@ class Warden:
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
-    ) -> views.Execution:
+    ) -> Execution:
         """Plan for a goal and stop at `planned`; `execute_plan` with its `thread_id` and no plan runs it.
 
         Raises:
@@ -195,7 +197,7 @@ class Warden:
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
-    ) -> views.Execution:
+    ) -> Execution:
         """Run a plan, or without one the planned one of the thread; the execution as with `run_goal`.
 
         Raises:
@@ -216,7 +218,7 @@ class Warden:
 
     async def get_execution(
         self, thread_id: str, *, observations_after: int | None = None, principal: str = LOCAL
-    ) -> views.Execution:
+    ) -> Execution:
         """The thread's newest execution; with `observations_after` also what happened after that place in its log.
 
         Raises:
@@ -232,7 +234,7 @@ class Warden:
         limit: int = 20,
         cursor: str | None = None,
         principal: str = LOCAL,
-    ) -> views.SuspensionPage:
+    ) -> SuspensionPage:
         """Open questions, oldest first, at most `limit` (1 to 100) from `cursor` on.
 
         Raises:
@@ -251,7 +253,7 @@ class Warden:
         *,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
-    ) -> views.Execution:
+    ) -> Execution:
         """Answer a question addressed to the caller with `content` that fits its `answer_schema`, and go on.
 
         Raises:
@@ -277,7 +279,7 @@ class Warden:
         *,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
-    ) -> views.Execution:
+    ) -> Execution:
         """Decide a question and go on; the program is the operator, so its word always suffices.
 
         Raises:
@@ -296,9 +298,7 @@ class Warden:
             principal=principal,
         )
 
-    async def cancel_execution(
-        self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL
-    ) -> views.Execution:
+    async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL) -> Execution:
         """Stop the thread's execution; what was done stays done. A finished one is given back as it is.
 
         Raises:
@@ -306,9 +306,7 @@ class Warden:
         """
         return await self.service.cancel_execution(thread_id, reason=reason, principal=principal)
 
-    async def search_tools(
-        self, query: str | None = None, *, limit: int = 20, cursor: str | None = None
-    ) -> views.ToolPage:
+    async def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
         """Lines of the catalogue, best matches first; without a query all of them by name.
 
         Raises:
@@ -317,7 +315,7 @@ class Warden:
         await self.service.catalogue_known()
         return self.service.search_tools(query, limit=limit, cursor=cursor)
 
-    async def get_tool_schemas(self, names: Sequence[str]) -> views.ToolSchemas:
+    async def get_tool_schemas(self, names: Sequence[str]) -> ToolSchemas:
         """Full definitions of the named tools, and which names no tool has.
 
         Raises:

@@ -16,7 +16,8 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.home import DONE, FAILED, CliHome, exit_code
 from planwarden.server.cli.hosts import CLIENTS, launch
 from planwarden.server.settings.configuration import load_settings
-from planwarden.server.views.execution import execution_view, to_json
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.execution import build_execution_view
 from planwarden.server.views.facts import escape_text
 
 # A server does not wait for what only terminals need.
@@ -71,7 +72,7 @@ def demo(arguments: Namespace) -> int:
 
     home, execution = demonstrate(_terminal(arguments), _home(arguments), says_yes=arguments.yes)
     if arguments.json:
-        print_json(to_json(execution_view(execution, home.tools)))
+        print_json(to_json(build_execution_view(execution, home.tools)))
     return exit_code(execution)
 
 
@@ -404,7 +405,7 @@ def _concluded(arguments: Namespace, desk: "CliSession", execution: ExecutionSta
 
     conclude(desk, execution)
     if arguments.json:
-        print_json(to_json(execution_view(execution, desk.home.tools)))
+        print_json(to_json(build_execution_view(execution, desk.home.tools)))
     return exit_code(execution)
 
 

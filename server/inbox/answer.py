@@ -14,7 +14,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.lookup import FoundQuestion
 from planwarden.server.inbox.request import InboxRequest
-from planwarden.server.views import execution as views
+from planwarden.server.views.execution import Execution
 
 CHANNEL = "inbox"
 
@@ -27,7 +27,7 @@ async def answer(
     *,
     wait_s: float,
     assurance: ev.Assurance = "human",
-) -> views.Execution:
+) -> Execution:
     """The execution after the decision about the revision with that digest. Raises as `Service.answer`."""
     rendered = asked.shown.rendered if digest == asked.shown.digest else ""
     authority = Authority(
@@ -53,7 +53,7 @@ def missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...
 
 async def _recorded(
     service: Service, asked: FoundQuestion, decision: Decision, authority: Authority, wait_s: float
-) -> views.Execution:
+) -> Execution:
     return await service.answer(
         asked.row.thread_id,
         asked.row.suspension_id,

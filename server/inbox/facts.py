@@ -18,7 +18,6 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.views import execution as views
 from planwarden.server.views.facts import (
     AGENT_CHARS,
     VALUE_CHARS,
@@ -28,6 +27,7 @@ from planwarden.server.views.facts import (
     shown_digest,
     value_text,
 )
+from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view
 
 OPEN_CHARS = 1_500
 """Longer values are folded on their own page, with size and hash on the fold."""
@@ -176,7 +176,7 @@ def shown_question(
     history: RevisionHistory | None = None,
 ) -> ShownQuestion:
     """The question of an execution, with what is different from its first revision."""
-    view = views.suspension_view(execution, found, tools)
+    view = build_suspension_view(execution, found, tools)
     question = found.question
     first = None if history is None else history.first.arguments or {}
     return ShownQuestion(
@@ -214,7 +214,7 @@ def shown_question(
     )
 
 
-def _vote(found: views.Endorsement) -> ShownVote:
+def _vote(found: Endorsement) -> ShownVote:
     return ShownVote(
         principal=escape_text(found.principal),
         assurance=found.assurance,
@@ -286,7 +286,7 @@ def shown_decision(found: SuspensionState) -> ShownDecision | None:
 
 def _asked_call(
     execution: ExecutionState,
-    view: views.Suspension,
+    view: Suspension,
     question: ev.Question,
     tools: Toolbox,
     first: Mapping[str, JsonValue] | None,
@@ -339,7 +339,7 @@ def _origins(name: str, value: JsonValue, call: Call | None, first: Mapping[str,
     return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
 
 
-def _elsewhere(view: views.Suspension, question: ev.Question) -> dict[str, str]:
+def _elsewhere(view: Suspension, question: ev.Question) -> dict[str, str]:
     """The arguments that are the agent's message itself, not to be taken for a fact, or the form of the question."""
     found: dict[str, str] = {}
     for name, value in (question.arguments or {}).items():

@@ -10,7 +10,6 @@ bar, so that nothing which came from outside ever begins a line. The same questi
 import unicodedata
 from itertools import accumulate, takewhile
 
-from planwarden.server.views.execution import CoveredCallView, Suspension
 from planwarden.server.views.facts import (
     agent_lines,
     argument_name,
@@ -20,6 +19,7 @@ from planwarden.server.views.facts import (
     spoken_argument,
     value_text,
 )
+from planwarden.server.views.suspension import CoveredCallView, Suspension
 
 LINES = 4
 FACT_LINES = 3

@@ -31,7 +31,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink
 from planwarden.server.mcp.waiting import AnyContext, until_decided
-from planwarden.server.views.execution import Suspension
+from planwarden.server.views.suspension import Suspension
 
 RETURNS_QUESTIONS_SINCE = "2026-07-28"
 OPENS_LINKS_SINCE = "2025-11-25"

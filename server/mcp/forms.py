@@ -19,8 +19,8 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.compact_message import compact_facts, compact_message, heading
-from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
+from planwarden.server.views.suspension import Suspension
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000

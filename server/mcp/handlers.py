@@ -28,7 +28,8 @@ from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink, decisi
 from planwarden.server.mcp.results import view_result
 from planwarden.server.mcp.text import execution_text, schemas_text, suspensions_text, tools_text
 from planwarden.server.mcp.waiting import AnyContext, decided_within, wait_with_progress
-from planwarden.server.views import execution as views
+from planwarden.server.views.execution import Execution
+from planwarden.server.views.suspension import Suspension
 from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 
 _CHAIN = TypeAdapter[list[str]](
@@ -185,7 +186,7 @@ async def _run_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResult:
     return await shown_when_settled(request, view)
 
 
-async def _proposed(request: ToolRequest, decision: Decision) -> views.Execution:
+async def _proposed(request: ToolRequest, decision: Decision) -> Execution:
     """The execution after what the model sent. A question to a person stays open unless the model rejects it."""
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     question, is_open = await request.service.question(thread_id, suspension_id, principal=request.principal)
@@ -197,7 +198,7 @@ async def _proposed(request: ToolRequest, decision: Decision) -> views.Execution
 
 
 async def _asked(
-    request: ToolRequest, waiting: views.Suspension, question: ElicitationForm | ElicitationLink
+    request: ToolRequest, waiting: Suspension, question: ElicitationForm | ElicitationLink
 ) -> CallToolResult | InputRequiredResult:
     asked = await ask(request.service, waiting, question, request.context)
     if isinstance(asked, InputRequiredResult):
@@ -255,18 +256,18 @@ async def _undecided(request: ToolRequest, how: str) -> CallToolResult:
     return await shown(request, view)
 
 
-async def _still_open(request: ToolRequest, attempt: Literal["answer"] | None = None) -> views.Execution:
+async def _still_open(request: ToolRequest, attempt: Literal["answer"] | None = None) -> Execution:
     thread_id, suspension_id = request.arguments["threadId"], request.arguments["suspensionId"]
     return await request.service.awaiting(thread_id, suspension_id, principal=request.principal, attempt=attempt)
 
 
-def _waiting(request: ToolRequest, view: views.Execution) -> views.Suspension | None:
+def _waiting(request: ToolRequest, view: Execution) -> Suspension | None:
     """The question of this call, if it is still open."""
     wanted = request.arguments["suspensionId"]
     return next((found for found in view.suspensions if found.suspension_id == wanted), None)
 
 
-async def answer(request: ToolRequest, decision: Decision, authority: Authority) -> views.Execution:
+async def answer(request: ToolRequest, decision: Decision, authority: Authority) -> Execution:
     return await request.service.answer(
         request.arguments["threadId"],
         request.arguments["suspensionId"],
@@ -277,12 +278,12 @@ async def answer(request: ToolRequest, decision: Decision, authority: Authority)
     )
 
 
-async def shown_when_settled(request: ToolRequest, view: views.Execution) -> CallToolResult:
+async def shown_when_settled(request: ToolRequest, view: Execution) -> CallToolResult:
     seconds = request.arguments.get("waitSeconds")
     return await shown(request, await wait_with_progress(request.service, view, seconds, request.context))
 
 
-async def shown(request: ToolRequest, view: views.Execution) -> CallToolResult:
+async def shown(request: ToolRequest, view: Execution) -> CallToolResult:
     """The execution as a result; hosts that draw apps get its questions for the person beside it."""
     result = view_result(view, execution_text)
     if not request.shows_app:

@@ -17,8 +17,8 @@ from planwarden.server.api.service import MAX_GOAL_CHARS
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.text import cut
-from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import agent_lines, facts_lines
+from planwarden.server.views.suspension import Suspension
 
 MAX_SHOWN = 20
 """Questions that are shown with their facts; further ones are counted."""

@@ -14,7 +14,8 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, 
 from planwarden.server.api.service import MAX_PAGE, Service
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.results import presentable
-from planwarden.server.views.execution import ToolPage, to_json, tool_line
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.tools import ToolPage, build_tool_line
 
 JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
@@ -113,7 +114,7 @@ async def read(service: Service, uri: str, principal: str) -> str:
 
 
 async def _tools(service: Service, name: str, principal: str) -> JsonValue:
-    lines = tuple(tool_line(definition) for definition in service.engine.tools.definitions())
+    lines = tuple(build_tool_line(definition) for definition in service.engine.tools.definitions())
     return to_json(ToolPage(tools=lines, total=len(lines), next_cursor=None))
 
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.mcp.text import MAX_TEXT, cut, error_text
-from planwarden.server.views.execution import to_json
+from planwarden.server.views.encoding import to_json
 
 MAX_STRUCTURED = 256_000
 KEPT_VALUE = 2_000

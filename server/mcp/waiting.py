@@ -11,8 +11,9 @@ from mcp.server.mcpserver import Context
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.views import execution as views
+from planwarden.server.views.execution import Execution
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.suspension import Suspension
 
 HEARTBEAT_S = 3.0
 """Progress is repeated this often, so that clients whose time limit starts anew with it do not give up."""
@@ -24,8 +25,8 @@ AnyContext = Context[Any, Any]
 
 
 async def wait_with_progress(
-    service: Service, view: views.Execution, seconds: float | None, context: AnyContext
-) -> views.Execution:
+    service: Service, view: Execution, seconds: float | None, context: AnyContext
+) -> Execution:
     """The execution when it stops running, or after `seconds` (its own option when None).
 
     Raises:
@@ -50,7 +51,7 @@ async def wait_with_progress(
     return service.view(execution)
 
 
-async def until_decided(service: Service, suspension: views.Suspension, context: AnyContext) -> None:
+async def until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
     """Returns when the question is no longer open, whoever decided it; reports progress meanwhile."""
     beats = 0
     while True:
@@ -64,9 +65,7 @@ async def until_decided(service: Service, suspension: views.Suspension, context:
             await service.engine.wait_for_change(suspension.execution_id)
 
 
-async def decided_within(
-    service: Service, suspension: views.Suspension, seconds: float | None, context: AnyContext
-) -> None:
+async def decided_within(service: Service, suspension: Suspension, seconds: float | None, context: AnyContext) -> None:
     """Returns when the question is decided, or after `seconds` (the execution's own option when None)."""
     execution, _ = await service.engine.current(suspension.execution_id)
     with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):

@@ -1,13 +1,13 @@
 """The public view of the log: which event is which observation, and what of it is shown."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.views.execution import Observation
 
 _MAX_TEXT = 2_000
 _ABOUT_A_QUESTION = (
@@ -17,6 +17,22 @@ _ABOUT_A_QUESTION = (
     ev.SuspensionTimedOut,
     ev.SuspensionWithdrawn,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One fact of the public history."""
+
+    sequence: int
+    """Place in the log; ask for what came after it with `observationsAfter`."""
+    type: str
+    """What kind of fact it is."""
+    at: datetime
+    """When it was committed."""
+    step_id: str | None
+    """The step it is about, or null."""
+    data: dict[str, JsonValue]
+    """What happened, by type."""
 
 
 def observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:

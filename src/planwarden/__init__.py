@@ -4,7 +4,8 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, ToolError
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.server.api.warden import Warden
-from planwarden.server.views.execution import Execution, Step, Suspension
+from planwarden.server.views.execution import Execution, Step
+from planwarden.server.views.suspension import Suspension
 from planwarden.tools.base import Tool, tool
 
 __all__ = [

@@ -30,7 +30,7 @@ from planwarden.server.mcp.tasks.extension import Task, Tasks, offered, wants_ta
 from planwarden.server.mcp.tasks.input import TaskInput
 from planwarden.server.mcp.tasks.view import TASKS
 from planwarden.server.mcp.waiting import AnyContext
-from planwarden.server.views.execution import Suspension
+from planwarden.server.views.suspension import Suspension
 
 NAME_FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 CONFIRM_FORM: dict[str, Any] = {

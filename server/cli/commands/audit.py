@@ -14,7 +14,7 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
-from planwarden.server.views.execution import to_json
+from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.sqlite.store import SqliteStore
 

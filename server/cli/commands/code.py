@@ -17,8 +17,8 @@ from planwarden.server.cli.commands.run import CliSession, check_tools
 from planwarden.server.cli.home import CliHome, find
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import shown_digest
+from planwarden.server.views.suspension import Suspension
 
 CHANNEL = "code"
 DIGEST_CHARS = 12

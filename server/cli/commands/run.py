@@ -33,8 +33,8 @@ from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import operator
-from planwarden.server.views import execution as views
 from planwarden.server.views.facts import escape_text, shown_digest
+from planwarden.server.views.suspension import Suspension, build_suspension_view
 
 CHANNEL = "terminal"
 UNASKED = "terminal --yes"
@@ -75,7 +75,7 @@ class CliSession:
         with self.home.kept() as loop:
             yield replace(self, loop=loop)
 
-    def answer(self, suspension: views.Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
+    def answer(self, suspension: Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
         """Record a decision on what was shown and go on; when it comes too late, go on with the time-out instead."""
 
         async def start(service: Service) -> ExecutionState:
@@ -101,7 +101,7 @@ class CliSession:
                 return execution
         return execution
 
-    def counts(self, suspension: views.Suspension, owner: str) -> bool:
+    def counts(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is worth anything; says what is needed when it is not."""
         needs = cast("ev.Needs | None", suspension.needs)
         if self.home.settings.policy.worth("human", operator(), owner, needs) is not None:
@@ -111,10 +111,10 @@ class CliSession:
         self.terminal.say(TerminalLine(((text, "warn"),), "note"))
         return False
 
-    def view(self, execution: ExecutionState, asked: SuspensionState) -> views.Suspension:
-        return views.suspension_view(execution, asked, self.home.tools)
+    def view(self, execution: ExecutionState, asked: SuspensionState) -> Suspension:
+        return build_suspension_view(execution, asked, self.home.tools)
 
-    def _decision(self, suspension: views.Suspension) -> tuple[Decision | None, str]:
+    def _decision(self, suspension: Suspension) -> tuple[Decision | None, str]:
         may_skip = suspension.kind in YES_COVERS and suspension.risk != "critical" and suspension.answer_schema is None
         if self.says_yes and may_skip:
             terminal_question.show(self.terminal, suspension)
@@ -228,12 +228,12 @@ def reject(desk: CliSession, suspension_id: str, reason: str | None) -> Executio
     return desk.answer(suspension, decision)
 
 
-async def _only_record(home: CliHome, suspension: views.Suspension, decision: Decision) -> ExecutionState:
+async def _only_record(home: CliHome, suspension: Suspension, decision: Decision) -> ExecutionState:
     async with home.acting(follows=False) as service:
         return await _decide(service, suspension, decision, CHANNEL)
 
 
-async def _decide(service: Service, suspension: views.Suspension, decision: Decision, channel: str) -> ExecutionState:
+async def _decide(service: Service, suspension: Suspension, decision: Decision, channel: str) -> ExecutionState:
     """Record the decision; the digest makes sure that it is about the question that was shown."""
     row, _ = await find(service, suspension.suspension_id)
     authority = Authority(

@@ -12,19 +12,20 @@ from planwarden.server.cli.home import CliHome
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, one_line, outcome_lines, step_lines
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views import execution as views
+from planwarden.server.views.execution import Execution, build_execution_view
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.observations import observations
+from planwarden.server.views.suspension import SuspensionPage, build_suspension_view
 
 RECENT = 5
 _HARMLESS = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal only shows."""
 
 
-def list_questions(home: CliHome, terminal: Terminal | None, *, limit: int, cursor: str | None) -> views.SuspensionPage:
+def list_questions(home: CliHome, terminal: Terminal | None, *, limit: int, cursor: str | None) -> SuspensionPage:
     """Open questions, oldest first; drawn when there is a terminal."""
 
-    async def look() -> views.SuspensionPage:
+    async def look() -> SuspensionPage:
         async with home.looking() as service:
             page = await service.list_suspensions(limit=limit, cursor=cursor, principal=None)
             if terminal is not None:
@@ -37,7 +38,7 @@ def list_questions(home: CliHome, terminal: Terminal | None, *, limit: int, curs
 
 def show_thread(
     home: CliHome, terminal: Terminal | None, thread_id: str, *, observations_after: int | None
-) -> views.Execution:
+) -> Execution:
     """The thread's newest execution; drawn when there is a terminal.
 
     Raises:
@@ -46,7 +47,7 @@ def show_thread(
     if observations_after is not None and observations_after < 0:
         raise InvalidArguments("--observations must be 0 or more")
 
-    async def look() -> views.Execution:
+    async def look() -> Execution:
         async with home.looking() as service:
             headers = await service.engine.store.thread(thread_id)
             if not headers:
@@ -56,7 +57,7 @@ def show_thread(
             if observations_after is not None:
                 recorded = await service.engine.store.read(execution.execution_id, observations_after)
                 events = list(observations(recorded, execution))
-            view = views.execution_view(execution, home.tools, events)
+            view = build_execution_view(execution, home.tools, events)
             if terminal is not None:
                 _draw_execution(terminal, home, execution, headers, service.engine.store.clock.now())
                 _draw_observations(terminal, view)
@@ -83,7 +84,7 @@ def read_artifact(home: CliHome, thread_id: str, artifact_id: str, *, for_eyes: 
     return data
 
 
-def _draw_questions(terminal: Terminal, home: CliHome, page: views.SuspensionPage, now: float) -> None:
+def _draw_questions(terminal: Terminal, home: CliHome, page: SuspensionPage, now: float) -> None:
     if not page.suspensions:
         terminal.say(TerminalLine((("Nothing waits for an answer.", "good"),), "done"))
         return
@@ -135,14 +136,14 @@ def _draw_execution(
         terminal.panel(execution.status, outcome_lines(execution), style)
     for found in execution.open_suspensions:
         if found.question.addressee == "human":
-            terminal_question.show(terminal, views.suspension_view(execution, found, home.tools))
+            terminal_question.show(terminal, build_suspension_view(execution, found, home.tools))
             terminal.say(TerminalLine(((home.command("approve", found.question.suspension_id), "bold"),)))
         elif found.question.addressee == "caller":
             text = f"the calling model has to answer: {one_line(found.question.message, 200)}"
             terminal.say(TerminalLine(((text, "warn"),), "asks"))
 
 
-def _draw_observations(terminal: Terminal, view: views.Execution) -> None:
+def _draw_observations(terminal: Terminal, view: Execution) -> None:
     for seen in view.observations or ():
         details = ", ".join(
             f"{key} {one_line(str(value), 80)}" for key, value in seen.data.items() if value is not None

@@ -9,7 +9,7 @@ from planwarden.server.api.service import MAX_PAGE
 from planwarden.server.cli.home import CliHome
 from planwarden.server.cli.terminal.lines import Mark, Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views import execution as views
+from planwarden.server.views.tools import ToolPage
 from planwarden.tools.downstream.servers import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
@@ -17,7 +17,7 @@ _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad
 
 def list_tools(
     home: CliHome, query: str | None, *, limit: int | None, cursor: str | None
-) -> tuple[views.ToolPage, tuple[ServerHealth, ...]]:
+) -> tuple[ToolPage, tuple[ServerHealth, ...]]:
     """Best matches first, everything by name without a query; and how the downstream servers are doing.
 
     Servers that were never listed are started for it.
@@ -26,7 +26,7 @@ def list_tools(
     return home.service().search_tools(query, limit=limit or MAX_PAGE, cursor=cursor), servers
 
 
-def draw_tools(terminal: Terminal, page: views.ToolPage) -> None:
+def draw_tools(terminal: Terminal, page: ToolPage) -> None:
     """Name, risk and purpose of each; why it cannot be called, if it cannot."""
     width = max((len(found.name) for found in page.tools), default=0)
     for found in page.tools:

@@ -15,8 +15,8 @@ from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.form import fill_in, type_json
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.execution import Suspension
 from planwarden.server.views.facts import agent_lines, escape_text, facts_lines, is_shown_whole
+from planwarden.server.views.suspension import Suspension
 
 YES, NO = ("y", "yes"), ("n", "no")
 

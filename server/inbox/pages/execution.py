@@ -12,9 +12,8 @@ from planwarden.server.inbox.address import BASE
 from planwarden.server.inbox.facts import GOAL_CHARS
 from planwarden.server.inbox.request import InboxRequest, NotFound, page
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.views.execution import Observation
 from planwarden.server.views.facts import AGENT_CHARS, escape_text, value_text
-from planwarden.server.views.observations import observations
+from planwarden.server.views.observations import Observation, observations
 
 MAX_MOMENTS = 500
 DETAIL_CHARS = 200

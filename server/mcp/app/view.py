@@ -24,8 +24,9 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
 
 from planwarden.server.mcp.forms import form_schema
-from planwarden.server.views.execution import Execution, Suspension
+from planwarden.server.views.execution import Execution
 from planwarden.server.views.facts import agent_lines, facts_lines
+from planwarden.server.views.suspension import Suspension
 
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"

@@ -15,7 +15,7 @@ from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import MAX_PAGE, Service
-from planwarden.server.views.execution import ToolLine, tool_line
+from planwarden.server.views.tools import ToolLine, build_tool_line
 
 MAX_TOPICS = 256
 """Per listener."""
@@ -230,7 +230,7 @@ class TopicWatcher:
             return tools.get(name) or "gone"
         definitions = tools.definitions()
         if definitions is not self._catalogue[0]:
-            self._catalogue = (definitions, tuple(map(tool_line, definitions)))
+            self._catalogue = (definitions, tuple(map(build_tool_line, definitions)))
         return self._catalogue[1]
 
     async def _questions(self) -> object:

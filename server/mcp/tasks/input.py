@@ -32,7 +32,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation import declares_forms, declares_links, elicit_request
 from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink, decision_from, form_digest, form_for, link_for
 from planwarden.server.mcp.tasks.notes import TaskNotebook, question_of
-from planwarden.server.views.execution import Execution, Suspension
+from planwarden.server.views.execution import Execution
+from planwarden.server.views.suspension import Suspension
 
 CHANNEL = "tasks"
 MAX_KEY_SHOWN = 80

@@ -24,7 +24,7 @@ from planwarden.server.mcp.elicitation import declares_forms, declares_links
 from planwarden.server.mcp.tasks.input import CHANNEL, Asked, TaskInput
 from planwarden.server.mcp.tasks.notes import TaskNotes
 from planwarden.server.mcp.tasks.view import TERMINAL, TaskStatus, task_status
-from planwarden.server.views import execution as views
+from planwarden.server.views.execution import Execution
 
 OPENED = "a person agreed to open the page of the question and has not decided there yet"
 PAGE_S = 900.0
@@ -89,7 +89,7 @@ def _kind(capabilities: ClientCapabilities | None) -> str:
     return "+".join(name for name, declared in modes if declared) or "nothing"
 
 
-def _left_s(view: views.Execution, notes: TaskNotes, now: float) -> float:
+def _left_s(view: Execution, notes: TaskNotes, now: float) -> float:
     """How long somebody who was sent to a page is still waited for; 0 when nobody is.
 
     A clock that was set back further than `PAGE_S` says nothing about them; they are not waited for.

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.cli import hosts as clients
-from planwarden.server.views.execution import to_json
+from planwarden.server.views.encoding import to_json
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, clean_environment, make_home, step
 
 FIND = step("find", "find", {"topic": "x"})

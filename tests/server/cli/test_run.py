@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.views.execution import to_json
+from planwarden.server.views.encoding import to_json
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step

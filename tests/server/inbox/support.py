@@ -16,7 +16,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.views import execution as views
+from planwarden.server.views.suspension import Suspension
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 HOST = "127.0.0.1:8765"
@@ -110,13 +110,13 @@ class Inbox:
         transport = httpx2.ASGITransport(self.app)
         return Browser(httpx2.AsyncClient(transport=transport, base_url=base_url), self.site)
 
-    async def ask(self, *steps: dict[str, JsonValue], goal: str | None = None) -> views.Suspension:
+    async def ask(self, *steps: dict[str, JsonValue], goal: str | None = None) -> Suspension:
         """Run a plan up to its question."""
         execution = await self.warden.execute_plan(plan(*(steps or (ERASE,))), goal=goal)
         assert execution.suspensions, execution
         return execution.suspensions[0]
 
-    async def standing(self, suspension: views.Suspension) -> planwarden.Execution:
+    async def standing(self, suspension: Suspension) -> planwarden.Execution:
         """What has become of the execution."""
         return await self.warden.get_execution(suspension.thread_id)
 

@@ -16,8 +16,8 @@ from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.views import execution as views
 from planwarden.server.views.facts import shown_digest
+from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
@@ -466,7 +466,7 @@ async def test_a_decision_by_another_door_is_seen_on_the_page() -> None:
         assert news.status == 200 and "approved by local" in news.words and "assurance client" in news.words
 
 
-async def _answered(found: Inbox, asked: views.Suspension, authority: Authority) -> None:
+async def _answered(found: Inbox, asked: Suspension, authority: Authority) -> None:
     decision = Decision(approved=True)
     await found.warden.service.answer(
         asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal="local"

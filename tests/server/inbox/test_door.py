@@ -24,7 +24,7 @@ from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.transports.http import serve_http
-from planwarden.server.views.execution import to_json
+from planwarden.server.views.encoding import to_json
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.sqlite.store import SqliteStore

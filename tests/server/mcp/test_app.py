@@ -13,7 +13,7 @@ from mcp.types import CallToolResult
 
 from planwarden.server.mcp.app.view import MAX_NONCES, META_KEY, NONCE_TTL_S, URI, Nonces, page
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.views.execution import Suspension
+from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement

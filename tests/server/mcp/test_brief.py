@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.mcp.compact_message import FACT_LINES, GOES_ON, LINE_CELLS, LINES, compact_facts, compact_message
 from planwarden.server.mcp.forms import decision_from, form_digest, form_for, link_for
-from planwarden.server.views.execution import CoveredCallView, HowToAnswer, Suspension, ToolCall
+from planwarden.server.views.calls import ToolCall
 from planwarden.server.views.facts import AGENT_CHARS, hidden_in
+from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 from tests.requirements import requirement
 from tests.server.mcp.test_facts import QUESTION
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.server.views.execution import CoveredCallView, HowToAnswer, Suspension, ToolCall
+from planwarden.server.views.calls import ToolCall
 from planwarden.server.views.facts import (
     AGENT_CHARS,
     agent_lines,
@@ -20,6 +20,7 @@ from planwarden.server.views.facts import (
     is_shown_whole,
     value_text,
 )
+from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 
 QUESTION = Suspension(
     suspension_id="s",

@@ -39,7 +39,7 @@ from planwarden.server.mcp.subscriptions.watch import (
 from planwarden.server.mcp.waiting import AnyContext
 from planwarden.server.settings.configuration import Settings, ToolSettings, load_settings
 from planwarden.server.transports.http import serve_http
-from planwarden.server.views.execution import Suspension
+from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement

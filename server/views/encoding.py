@@ -1,0 +1,53 @@
+"""Turns views into camelCase JSON."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from planwarden.server.views.calls import ToolCall
+
+OPTIONAL_FIELDS = frozenset(
+    {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements", "asker"}
+)
+"""Fields that the JSON leaves out when they are empty."""
+
+
+def to_json(view: object) -> dict[str, JsonValue]:
+    """Returns a view as camelCase JSON, without the optional fields that are empty."""
+    return cast("dict[str, JsonValue]", _encode(view))
+
+
+@cache
+def _list_fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((entry.name, _to_camel(entry.name), entry.name in OPTIONAL_FIELDS) for entry in fields(kind))
+
+
+def _to_camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+def _encode(value: Any) -> Any:
+    kind = type(cast("object", value))
+    if kind is tuple:
+        return [_encode(item) for item in value]
+    if kind is datetime:
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if not is_dataclass(kind):
+        return value
+    found: dict[str, Any] = {}
+    for name, key, is_optional in _list_fields(kind):
+        held = getattr(value, name)
+        if is_optional and (held is None or held == () or (name == "quorum" and held == 1)):
+            continue
+        found[key] = _encode(held)
+    extra = found.pop("extra", None)
+    if isinstance(extra, Mapping):
+        found.update(cast("Mapping[str, Any]", extra))
+    if kind is ToolCall and found.get("error") is None:
+        found.pop("error", None)
+    return found

@@ -1,0 +1,175 @@
+"""The view of a suspension: what is asked, about which call, and how to answer."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from planwarden.agent.approval.questions import RECONCILE_FORM
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.prompts import PLAN_SCHEMA, STEP_SCHEMA, TEXT_SCHEMA
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.server.views.calls import ToolCall
+from planwarden.server.views.tools import ToolView, build_tool_view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowToAnswer:
+    """Where a person decides."""
+
+    inbox_url: str | None = None
+    """The question's page, null while no inbox runs."""
+    command: str | None = None
+    """What a person runs in a terminal; both are null for questions to the caller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveredCallView:
+    """A later call that a confirmation decides together with itself."""
+
+    step_id: str
+    """The later step."""
+    tool_name: str
+    """The tool that it calls."""
+    arguments: dict[str, JsonValue]
+    """Exactly as the call will run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endorsement:
+    """One of several approvals that are needed."""
+
+    principal: str
+    """Who approved."""
+    assurance: str
+    """What proved it."""
+    channel: str
+    """Through which door."""
+    at: datetime
+    """When."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """A question to a person or to the caller."""
+
+    suspension_id: str
+    """What an answer names."""
+    thread_id: str
+    """The thread it belongs to."""
+    execution_id: str
+    """The execution it belongs to."""
+    step_id: str | None
+    """The step that waits, or null."""
+    addressee: str
+    """`human` or `caller`."""
+    kind: str
+    """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile` or `delegated`."""
+    message: str
+    """The question in words; for a person's question it may be the agent's own text, unverified."""
+    tool_call: ToolCall | None
+    """The call that is asked about, or null."""
+    risk: str | None
+    """Of what is asked about."""
+    needs: str | None
+    """The least assurance of a decision: `client`, `human`, `signed` or `second`; null for the caller."""
+    digest: str
+    """Over everything that is approved; a decision about another digest is refused."""
+    revision: int
+    """1, and one more for each change of what is asked."""
+    created_at: datetime
+    """When it was asked."""
+    expires_at: datetime | None
+    """When it ends by itself, or null."""
+    on_timeout: str
+    """What passes then: `reject` or `approve`."""
+    prompt: str | None
+    """For the caller: what to think about."""
+    tools: tuple[ToolView, ...]
+    """For the caller: full definitions, just in time."""
+    answer_schema: dict[str, JsonValue] | None
+    """JSON Schema of `content`, or null where yes or no is enough."""
+    confirms: tuple[CoveredCallView, ...]
+    """Later calls that the same decision covers, exactly as they will run."""
+    how_to_answer: HowToAnswer
+    """Where a person decides."""
+    quorum: int = 1
+    """How many different people have to approve."""
+    endorsements: tuple[Endorsement, ...] = ()
+    """Who has approved so far, while more have to."""
+    asker: str | None = None
+    """Whose question it is when it is not ours: a downstream server's, or another agent's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionPage:
+    """Open questions."""
+
+    suspensions: tuple[Suspension, ...]
+    """Oldest first."""
+    total: int
+    """Of all pages."""
+    next_cursor: str | None
+    """For the next page, or null."""
+
+
+def build_suspension_view(
+    state: ExecutionState, found: SuspensionState, tools: Toolbox, *, inbox: str | None = None
+) -> Suspension:
+    """One question with everything needed to answer it."""
+    question = found.question
+    is_caller = question.addressee == "caller"
+    offered = (tools.get(name) for name in question.offered)
+    return Suspension(
+        suspension_id=question.suspension_id,
+        thread_id=state.thread_id,
+        execution_id=state.execution_id,
+        step_id=question.step_id,
+        addressee=question.addressee,
+        kind=question.kind,
+        message=question.message,
+        tool_call=None
+        if question.call_id is None or question.tool_name is None
+        else ToolCall(call_id=question.call_id, tool_name=question.tool_name, arguments=question.arguments or {}),
+        risk=question.risk,
+        needs=question.needs,
+        digest=question.digest,
+        revision=question.revision,
+        created_at=to_utc(found.created_at),
+        expires_at=None if question.expires_at is None else to_utc(question.expires_at),
+        on_timeout=question.on_timeout,
+        prompt=question.prompt,
+        tools=tuple(build_tool_view(definition) for definition in offered if definition is not None),
+        answer_schema=_find_answer_schema(question),
+        confirms=tuple(
+            CoveredCallView(step_id=covered.step_id, tool_name=covered.tool_name, arguments=covered.arguments)
+            for covered in question.covers
+        ),
+        how_to_answer=HowToAnswer()
+        if is_caller
+        else HowToAnswer(
+            inbox_url=f"{inbox}/suspensions/{question.suspension_id}" if inbox else None,
+            command=f"planwarden approve {question.suspension_id}",
+        ),
+        quorum=question.quorum,
+        endorsements=tuple(
+            Endorsement(principal=vote.principal, assurance=vote.assurance, channel=vote.channel, at=to_utc(vote.at))
+            for vote in found.endorsements
+        ),
+        asker=question.asker or None,
+    )
+
+
+def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
+    if question.kind == "plan":
+        return PLAN_SCHEMA
+    if question.kind == "step":
+        return STEP_SCHEMA
+    if question.kind == "synthesis":
+        return TEXT_SCHEMA
+    return RECONCILE_FORM if question.kind == "reconcile" else question.form
+
+
+def to_utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,102 @@
+"""The views of the catalogue: a line of a search, and the full definition of a tool."""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from planwarden.agent.core.tool import ToolDefinition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolLine:
+    """One line of the catalogue."""
+
+    name: str
+    """Name in the catalogue."""
+    description: str
+    """The first line of the description."""
+    capabilities: tuple[str, ...]
+    """Words for the search."""
+    execution_mode: str
+    """`immediate` or `blocking`."""
+    risk: str
+    """`read`, `confirm`, `dangerous` or `critical`."""
+    source: str
+    """`builtin`, `python`, or the name of the downstream server."""
+    unavailable: str | None = None
+    """Why it cannot be called now; left out when it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPage:
+    """A part of the catalogue."""
+
+    tools: tuple[ToolLine, ...]
+    """Best matches first, without a query by name."""
+    total: int
+    """Of all pages."""
+    next_cursor: str | None
+    """For the next page, or null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolView:
+    """One tool with its full schema."""
+
+    name: str
+    """Name in the catalogue."""
+    description: str
+    """The whole description."""
+    input_schema: dict[str, JsonValue]
+    """JSON Schema of the arguments."""
+    output_schema: dict[str, JsonValue] | None
+    """JSON Schema of the result, if the tool has one."""
+    annotations: dict[str, JsonValue]
+    """Hints of a downstream server, as it wrote them."""
+    execution_mode: str
+    """`immediate` or `blocking`."""
+    risk: str
+    """`read`, `confirm`, `dangerous` or `critical`."""
+    effect: str
+    """`read`, `idempotent` or `effect`."""
+    definition_digest: str
+    """Digest of the whole definition; another one means another tool."""
+    unavailable: str | None = None
+    """Why it cannot be called now; left out when it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSchemas:
+    """Full definitions."""
+
+    tools: tuple[ToolView, ...]
+    """In the order that was asked for."""
+    unknown: tuple[str, ...]
+    """Names that no tool has."""
+
+
+def build_tool_line(definition: ToolDefinition) -> ToolLine:
+    return ToolLine(
+        name=definition.name,
+        description=definition.summary,
+        capabilities=definition.capabilities,
+        execution_mode=definition.execution_mode,
+        risk=definition.risk,
+        source=definition.source,
+        unavailable=definition.unavailable,
+    )
+
+
+def build_tool_view(definition: ToolDefinition) -> ToolView:
+    return ToolView(
+        name=definition.name,
+        description=definition.description,
+        input_schema=definition.input_schema,
+        output_schema=definition.output_schema,
+        annotations=definition.annotations,
+        execution_mode=definition.execution_mode,
+        risk=definition.risk,
+        effect=definition.effect,
+        definition_digest=definition.digest,
+        unavailable=definition.unavailable,
+    )
