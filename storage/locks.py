@@ -1,7 +1,10 @@
-"""Advisory file locks that the operating system drops when their holder dies, however it dies.
+"""Advisory file locks, which the operating system drops when the process that holds them dies, however it dies.
 
-Two uses: the write lock that serialises writers on SQLite versions with the WAL-reset bug
-(https://sqlite.org/wal.html#walresetbug, fixed in 3.51.3), and the sign of life of a process that owns executions.
+`WriteLock` serialises writers on SQLite versions with the WAL-reset bug (https://sqlite.org/wal.html#walresetbug, fixed
+in 3.51.3). `LivenessFile` shows that a process which owns executions is alive.
+
+Both call filelock's descriptor lock instead of its `FileLock`. `FileLock` opens and closes the file each time, which a
+transaction would notice, and it creates a missing file, which would bring a dead owner's file back.
 """
 
 import os
@@ -10,12 +13,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import lock_descriptor, unlock_descriptor
+
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.common.filelock import try_lock, unlock
 
 
-def _opened(path: Path) -> int:
-    """A descriptor of the file at `path`, made with its folder when there is none."""
+def _open(path: Path) -> int:
+    """Returns a descriptor of the file at `path`; creates the file and its folder if they are missing."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -24,18 +28,22 @@ def _opened(path: Path) -> int:
 
 
 class WriteLock:
-    """One writer at a time among all processes; held for a transaction, never longer."""
+    """Admits one writer at a time among all processes, for one transaction each."""
 
     def __init__(self, path: Path, *, timeout_s: float = 30.0) -> None:
         self._path = path
         self._timeout_s = timeout_s
-        self._descriptor = _opened(path)
+        self._descriptor = _open(path)
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Blocks the calling thread until the lock is free. Raises `StoreError` after `timeout_s`."""
+        """Blocks the calling thread until it holds the lock.
+
+        Raises:
+            StoreError: another process held the lock for `timeout_s`.
+        """
         pause, deadline = 0.0005, time.monotonic() + self._timeout_s
-        while not try_lock(self._descriptor):
+        while not lock_descriptor(self._descriptor, blocking=False):
             if time.monotonic() > deadline:
                 raise StoreError(
                     f"another process has held {self._path.name} for {self._timeout_s:.0f} s; "
@@ -46,17 +54,17 @@ class WriteLock:
         try:
             yield
         finally:
-            unlock(self._descriptor)
+            unlock_descriptor(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
 
 class LivenessFile:
-    """A file per living process, locked for as long as the process lives.
+    """One file per owner, which the owner's process keeps locked as long as it lives.
 
-    A process that finds the file of another one unlocked or gone knows that the other one is dead, without waiting for
-    its leases to run out, and across containers that share the folder but not their process numbers.
+    A process that finds the file of an owner unlocked or missing knows that the owner is dead. It need not wait for the
+    owner's leases to expire. This works across containers that share the folder but not their process numbers.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,15 +72,19 @@ class LivenessFile:
         self._held: dict[str, int] = {}
 
     def announce(self, owner: str) -> None:
-        """Say that `owner` lives in this process; does nothing the second time. Raises `StoreError`."""
+        """Records that `owner` lives in this process; a second call for the same owner does nothing.
+
+        Raises:
+            StoreError: the file cannot be created.
+        """
         if owner in self._held:
             return
-        descriptor = _opened(self._folder / f"{owner}.alive")
-        try_lock(descriptor)
+        descriptor = _open(self._folder / f"{owner}.alive")
+        lock_descriptor(descriptor, blocking=False)
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
-        """True only when it is certain; clears the file away."""
+        """Returns True only when `owner` is certainly dead, and then deletes its file."""
         if owner in self._held:
             return False
         path = self._folder / f"{owner}.alive"
@@ -83,7 +95,7 @@ class LivenessFile:
         except OSError:
             return False
         try:
-            if not try_lock(descriptor):
+            if not lock_descriptor(descriptor, blocking=False):
                 return False
             path.unlink(missing_ok=True)
             return True
@@ -91,7 +103,7 @@ class LivenessFile:
             os.close(descriptor)
 
     def retire(self) -> None:
-        """Take back every sign of this process."""
+        """Deletes the files of this process's owners."""
         for owner, descriptor in self._held.items():
             (self._folder / f"{owner}.alive").unlink(missing_ok=True)
             os.close(descriptor)

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Literal
 from urllib.parse import urlsplit
 
+from filelock import AsyncFileLock
 from mcp.client.auth import OAuthClientProvider, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
@@ -22,12 +23,12 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig, Stamp
-from planwarden.tools.downstream.login.turn import file_lock
 from planwarden.tools.downstream.tools import one_line
 
 HOST, PATH = "127.0.0.1", "/callback"
 """Where the browser comes back to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""
 MAX_FILE_BYTES = 512 * 1024
+LOCK_TIMEOUT_S = 45.0
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 """What a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
 
@@ -69,9 +70,22 @@ class LoginFile:
         """Another one after every change; None when there is no file."""
         return self._place.stamp()
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        """Held while the file is replaced according to what it holds. Raises `OSError`, not to be taken twice."""
-        return file_lock(self._path.with_suffix(".turn"))
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """Locks the login among all processes, for reading the file and replacing it. Not reentrant.
+
+        Raises:
+            TimeoutError: on entering, when another process held the lock for `LOCK_TIMEOUT_S`.
+            OSError: the lock file cannot be created.
+        """
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A soft lock would outlive a process that is killed. No call of the lock blocks, so the loop can make them all.
+        return AsyncFileLock(
+            self._path.with_suffix(".lock"),
+            timeout=LOCK_TIMEOUT_S,
+            mode=0o600,
+            fallback_to_soft=False,
+            run_in_executor=False,
+        )
 
     def load(self) -> StoredLogin:
         """An empty one when there is none, or none for this address."""
@@ -107,7 +121,7 @@ class LoginFile:
         """Delete it, and what a process left that died while it wrote; False when there was none. Raises `OSError`."""
         if not self._path.parent.is_dir():
             return False
-        async with self.turn():
+        async with self.lock():
             found = [*self._path.parent.glob(f"{self._prefix}*.tmp"), *([self._path] if self._path.exists() else [])]
             for path in found:
                 path.unlink()
@@ -217,7 +231,7 @@ class LoginTokenStorage:
             found["metadata"] = context.oauth_metadata
             found["resource"] = context.protected_resource_metadata
         self.login = self.login.model_copy(update=found)
-        async with self._file.turn() if self._redirect_uri is not None else nullcontext():
+        async with self._file.lock() if self._redirect_uri is not None else nullcontext():
             self._file.save(self.login)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -226,7 +240,7 @@ class LoginTokenStorage:
 
     async def wants(self, challenge: str) -> None:
         """Remember what further rights the server wants, if there still is a login. Raises `OSError`."""
-        async with self._file.turn():
+        async with self._file.lock():
             # Another process may have refreshed or forgotten what was loaded here.
             self.login = self._file.load()
             if self.login.tokens is not None:

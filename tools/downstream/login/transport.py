@@ -73,7 +73,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             self._look()
             if self._has_to_refresh(refused):
                 try:
-                    async with self._file.turn():
+                    async with self._file.lock():
                         self._look()
                         if self._has_to_refresh(refused):
                             await self._refresh(request)
