@@ -22,7 +22,7 @@ from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.events import ExecutionCreated, Options, PlanAccepted, StepStarted
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import ToolFacts, parse_plan
-from planwarden.agent.core.prompts import step_prompt
+from planwarden.agent.core.prompts import build_step_prompt
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.model import AskCaller
@@ -97,7 +97,7 @@ async def with_naive_loop(manner: Manner) -> tuple[int, int, int]:
                 state = apply(state, event, 0.0)
             definitions: list[ToolDefinition] = [tools[name].definition for name in step.required_tools]
             try:
-                reply = await model.reply(step_prompt(state, state.steps[step.step_id]), definitions)
+                reply = await model.reply(build_step_prompt(state, state.steps[step.step_id]), definitions)
             except ModelError as error:
                 used += error.input_tokens + error.output_tokens
                 break

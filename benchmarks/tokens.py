@@ -12,7 +12,7 @@ from benchmarks.catalogue import QUERIES, catalogue, schema_chars
 from planwarden.agent.core.events import ExecutionCreated, PlanAccepted, StepStarted
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlanStep
-from planwarden.agent.core.prompts import Prompt, planning_prompt, step_prompt
+from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.runtime.transaction import candidates
 from planwarden.server.views.encoding import to_json
@@ -31,7 +31,7 @@ def tokens(text: str) -> int:
 def planning(registry: Registry) -> Prompt:
     execution = apply(new_execution("e", "t"), ExecutionCreated(goal=GOAL), 0.0)
     manifests = [definition.manifest for definition in candidates(registry, GOAL)]
-    return planning_prompt(execution, manifests, len(registry.definitions()))
+    return build_planning_prompt(execution, manifests, len(registry.definitions()))
 
 
 def one_step(tool_name: str) -> Prompt:
@@ -39,7 +39,7 @@ def one_step(tool_name: str) -> Prompt:
     execution: ExecutionState = new_execution("e", "t")
     for event in (ExecutionCreated(goal=GOAL), PlanAccepted(plan=Plan(steps=(step,))), StepStarted(step_id="s1")):
         execution = apply(execution, event, 0.0)
-    return step_prompt(execution, execution.steps["s1"])
+    return build_step_prompt(execution, execution.steps["s1"])
 
 
 def with_schemas(prompt: Prompt, registry: Registry, names: list[str]) -> int:

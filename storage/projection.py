@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import next_alarm_at
+from planwarden.agent.core.alarms import find_next_alarm_at
 from planwarden.agent.ports.store import Append
 
 RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
@@ -77,10 +77,12 @@ def projection(append: Append) -> Iterator[RowChange]:
                 yield SuspensionOpened(question)
             case ev.SuspensionRevised(question=question):
                 yield SuspensionRowRevised(
-                    question, next_alarm_at(append.execution.suspensions[question.suspension_id])
+                    question, find_next_alarm_at(append.execution.suspensions[question.suspension_id])
                 )
             case ev.SuspensionReminded(suspension_id=suspension_id):
-                yield SuspensionRowReminded(suspension_id, next_alarm_at(append.execution.suspensions[suspension_id]))
+                yield SuspensionRowReminded(
+                    suspension_id, find_next_alarm_at(append.execution.suspensions[suspension_id])
+                )
             case ev.SuspensionDecided(suspension_id=suspension_id):
                 yield SuspensionClosed(suspension_id, "decided")
             case ev.SuspensionTimedOut(suspension_id=suspension_id):

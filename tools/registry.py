@@ -18,10 +18,10 @@ from planwarden.agent.common.artifact import (
     INLINE_BYTES,
     MAX_ARTIFACT_BYTES,
     PREVIEW_CHARS,
-    Attached,
-    cut_off,
+    ResultWithArtifacts,
+    build_cut_off,
+    build_stand_in,
     make_artifact,
-    stand_in,
 )
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, StaleDefinition, ToolError, UnknownTool, UsageError
@@ -165,7 +165,7 @@ class Registry:
         if tool is None:
             raise UnknownTool(f"there is no tool {name!r}")
         completed = _with_defaults(arguments, tool.definition.input_schema)
-        return completed, self._schemas[name].faults(completed)
+        return completed, self._schemas[name].find_faults(completed)
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
         tool = self._tools.get(name)
@@ -177,7 +177,7 @@ class Registry:
 
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
-    ) -> JsonValue | Attached | Suspend:
+    ) -> JsonValue | ResultWithArtifacts | Suspend:
         tool = self._current(name, context)
         try:
             returned = await tool.call(arguments, context)
@@ -190,7 +190,7 @@ class Registry:
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
-    ) -> JsonValue | Attached | Suspend:
+    ) -> JsonValue | ResultWithArtifacts | Suspend:
         resume = self._current(name, context).resume
         if resume is None:
             raise ToolError(f"{name} has no on_resume")
@@ -217,28 +217,30 @@ class Registry:
             raise StaleDefinition(f"{name} changed before it was called; nothing was run")
         return tool
 
-    def _checked(self, name: str, value: object) -> JsonValue | Attached:
+    def _checked(self, name: str, value: object) -> JsonValue | ResultWithArtifacts:
         """The value if it is JSON and small enough for the log; else its stand-in, with the whole unless it is huge."""
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, Attached):
+        if isinstance(value, ResultWithArtifacts):
             return self._with_attachments(name, value)
         found, text = _as_json(name, value)
         if len(text) > INLINE_BYTES:
             preview = found[:PREVIEW_CHARS] if isinstance(found, str) else text[:PREVIEW_CHARS]
             if len(text) > self._max_result_bytes:
-                return cut_off(len(text), preview)
+                return build_cut_off(len(text), preview)
             artifact = make_artifact(text.encode())
-            return Attached(value=stand_in(artifact, preview), artifacts=(artifact,), whole=artifact.artifact_id)
+            return ResultWithArtifacts(
+                value=build_stand_in(artifact, preview), artifacts=(artifact,), whole=artifact.artifact_id
+            )
         # What the log will hold: tuples become lists, integer keys become strings.
         return found if _is_plain(found) else cast("JsonValue", json.loads(text))
 
-    def _with_attachments(self, name: str, given: Attached) -> Attached:
+    def _with_attachments(self, name: str, given: ResultWithArtifacts) -> ResultWithArtifacts:
         """A result whose tool made artifacts itself, such as an image that the value mentions."""
         if sum(len(artifact.data) for artifact in given.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
         checked = self._checked(name, given.value)
-        if isinstance(checked, Attached):
+        if isinstance(checked, ResultWithArtifacts):
             return replace(checked, artifacts=(*given.artifacts, *checked.artifacts))
         return replace(given, value=checked)
 

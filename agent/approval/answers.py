@@ -24,7 +24,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import MAX_STEPS, ToolFacts
-from planwarden.agent.core.replies import Reply, proposed_calls, reply_events
+from planwarden.agent.core.replies import Reply, build_reply_events, read_calls
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard
@@ -137,7 +137,7 @@ class Answers:
         reply = _reply(purpose, answer.content)
         # The content itself is journalled as the model's reply; the decision only says that it came.
         decided = _decided(question, ev.RecordedDecision(approved=True), authority)
-        replied = reply_events(
+        replied = build_reply_events(
             reply,
             purpose=purpose,
             step_id=question.step_id,
@@ -283,9 +283,9 @@ def _reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
     if unknown or (text is not None and not isinstance(text, str)):
         raise InvalidArguments(f"the content is not {expected}; unknown keys: {sorted(unknown)}")
     if listed is not None and purpose == "step":
-        if not isinstance(listed, list) or len(proposed_calls(listed)) != len(listed):
+        if not isinstance(listed, list) or len(read_calls(listed)) != len(listed):
             raise InvalidArguments('toolCalls is not a list of {"toolName": "...", "arguments": {...}}, at most 50')
-        return Reply(content=text, calls=proposed_calls(listed), revise=patch)
+        return Reply(content=text, calls=read_calls(listed), revise=patch)
     if text is None:
         raise InvalidArguments(f"the content is not {expected}")
     return Reply(content=text, revise=patch)
@@ -295,7 +295,7 @@ def _check_form(form: dict[str, JsonValue], content: JsonValue) -> None:
     if content is None:
         raise InvalidArguments("this question asks for 'content'", details={"answerSchema": form})
     try:
-        faults = Schema(form).faults(content)
+        faults = Schema(form).find_faults(content)
     except ValueError as error:
         raise InvalidArguments(f"the form of this question is not a usable JSON Schema: {error}") from None
     if faults:

@@ -13,12 +13,12 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import digest, is_larger
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import alarms
-from planwarden.agent.core.pins import difference
+from planwarden.agent.core.alarms import build_alarms
+from planwarden.agent.core.pins import describe_difference
 from planwarden.agent.core.references import MAX_ARGUMENT_BYTES, ArtifactPart, PartAddress, resolve
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk
-from planwarden.agent.core.verify import empty_lists, placeholders
+from planwarden.agent.core.verify import find_empty_lists, find_placeholders
 from planwarden.agent.ports.environment import Clock, Ids
 from planwarden.agent.ports.policy import Policy, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
@@ -59,10 +59,10 @@ class Questions:
         """What will run, or `InvalidArguments` with every fault; `PartsNeeded` when parts of artifacts have to be read."""
         definition = self._tools.get(call.tool_name)
         schema = definition.input_schema if definition else {}
-        faults = [*placeholders(call.proposed)]
+        faults = [*find_placeholders(call.proposed)]
         if call.by_model:
             step = execution.steps[call.step_id].step
-            faults.extend(empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
+            faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
         resolved = resolve(call.proposed, execution.steps, self._parts)
         completed, invalid = self._tools.complete(call.tool_name, resolved)
         faults.extend(invalid)
@@ -189,7 +189,7 @@ class Questions:
         found: tuple[ev.Alarm, ...] = ()
         if question.addressee == "human":
             schedule = self._gate.schedule(question.tool_name or "")
-            found = alarms(schedule, self._clock.now(), question.expires_at)
+            found = build_alarms(schedule, self._clock.now(), question.expires_at)
         short = self._gate.policy_digest[:POLICY_DIGITS]
         approval_digest = self.approval_digest(execution, question, principal)
         return replace(question, alarms=found, digest=approval_digest, policy=short)
@@ -242,7 +242,7 @@ class Questions:
                 # It could not run as it was shown, whoever looks at it again; the dispatcher says so.
                 return None
             before = self._tools.earlier(question.definition_digest)
-            reason = f"{definition.name} changed after it was shown: {difference(before, definition)}"
+            reason = f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"
         elif covered_now != question.covers:
             reason = "a tool that it covers changed after it was shown"
         elif question.policy != self._gate.policy_digest[:POLICY_DIGITS]:
@@ -282,7 +282,7 @@ class Questions:
         if definition is None or question.arguments is None:
             raise InvalidArguments("this question has no arguments that could be modified")
         completed, faults = self._tools.complete(definition.name, arguments)
-        faults = (*faults, *placeholders(arguments))
+        faults = (*faults, *find_placeholders(arguments))
         if faults:
             raise InvalidArguments(
                 f"modifiedArgs do not fit {definition.name}: {'; '.join(faults[:5])}",

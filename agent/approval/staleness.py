@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.questions import Questions
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.pins import PIN_CHARS, difference
+from planwarden.agent.core.pins import PIN_CHARS, describe_difference
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import Policy
@@ -82,7 +82,7 @@ class Staleness:
             case None:
                 when = "since the plan was accepted"
                 before = self._tools.earlier(execution.pins.get(definition.name, "")[:PIN_CHARS])
-        text = f"{definition.name} changed {when}: {difference(before, definition)}. {question.message}"
+        text = f"{definition.name} changed {when}: {describe_difference(before, definition)}. {question.message}"
         return replace(suspended, question=replace(question, message=text[:MESSAGE_CHARS]))
 
 

@@ -33,7 +33,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attached:
+class ResultWithArtifacts:
     """A result with content that is stored beside the log."""
 
     value: JsonValue
@@ -43,18 +43,18 @@ class Attached:
 
 
 def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:
-    return Artifact(media_type, data, _name(media_type, data))
+    return Artifact(media_type, data, _artifact_id(media_type, data))
 
 
-def checked_artifact(artifact_id: str, media_type: object, data: object) -> Artifact:
+def check_artifact(artifact_id: str, media_type: object, data: object) -> Artifact:
     """An artifact as it was read. Raises `StoreError` when it is not what was stored under that name."""
     # A flipped bit may also have turned a column into a value of another type.
-    if not (isinstance(media_type, str) and isinstance(data, bytes)) or _name(media_type, data) != artifact_id:
+    if not (isinstance(media_type, str) and isinstance(data, bytes)) or _artifact_id(media_type, data) != artifact_id:
         raise StoreError(f"artifact {artifact_id!r} is damaged: it is not what was written; restore a backup")
     return Artifact(media_type, data, artifact_id)
 
 
-def stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
+def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
     """What the log holds in place of the artifact."""
     return {
         "truncated": True,
@@ -67,7 +67,7 @@ def stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
     }
 
 
-def cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
+def build_cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
     """What the log holds in place of content that is too large to be kept at all."""
     return {
         "truncated": True,
@@ -79,17 +79,19 @@ def cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
 
 
 def is_stand_in(value: JsonValue) -> bool:
-    """Whether the value has the form of `stand_in`, for showing it; what it stands for is said by the event."""
+    """Whether the value has the form of `build_stand_in`, for showing it; what it stands for is said by the event."""
     if not isinstance(value, dict) or value.keys() != _KEYS or not isinstance(value["preview"], str):
         return False
-    return all(isinstance(fact, bool | int) or (isinstance(fact, str) and len(fact) <= 200) for fact in _facts(value))
+    return all(
+        isinstance(fact, bool | int) or (isinstance(fact, str) and len(fact) <= 200) for fact in _list_facts(value)
+    )
 
 
-def _facts(value: dict[str, JsonValue]) -> list[JsonValue]:
+def _list_facts(value: dict[str, JsonValue]) -> list[JsonValue]:
     return [fact for key, fact in value.items() if key != "preview"]
 
 
-def _name(media_type: str, data: bytes) -> str:
+def _artifact_id(media_type: str, data: bytes) -> str:
     hashed = hashlib.sha256(f"{media_type}\0".encode())
     hashed.update(data)
     return hashed.hexdigest()[:32]

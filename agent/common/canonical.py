@@ -42,7 +42,10 @@ def read_json(text: str | bytes) -> JsonValue:
     """
     try:
         value: JsonValue = json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=refuse_constant, parse_float=finite_float
+            text,
+            object_pairs_hook=_refuse_duplicate_keys,
+            parse_constant=refuse_constant,
+            parse_float=parse_finite_float,
         )
     except RecursionError:
         raise LimitExceeded(f"the JSON is nested deeper than {MAX_DEPTH} levels") from None
@@ -54,7 +57,7 @@ def read_json(text: str | bytes) -> JsonValue:
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
     """Whether the canonical JSON of `value` has more than `limit_bytes` bytes. Raises `InvalidArguments` if it has none."""
-    text = _shown(value)
+    text = _represent(value)
     # No JSON escape is more than twelve times as long as what it stands for.
     if text is not None and len(text) * 12 <= limit_bytes and "nan" not in text and "inf" not in text:
         return False
@@ -63,7 +66,7 @@ def is_larger(value: JsonValue, limit_bytes: int) -> bool:
 
 def has_json_form(value: JsonValue) -> bool:
     """False for NaN, infinities and endless numbers, which Python's parsers let through and no log can hold."""
-    text = _shown(value)
+    text = _represent(value)
     if text is not None and "nan" not in text and "inf" not in text:
         return True
     try:
@@ -89,7 +92,7 @@ def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     raise LimitExceeded(f"the JSON is nested deeper than {limit} levels")
 
 
-def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -103,7 +106,7 @@ def refuse_constant(name: str) -> JsonValue:
     raise ValueError(f"{name} is not JSON")
 
 
-def finite_float(text: str) -> float:
+def parse_finite_float(text: str) -> float:
     """For `json`'s `parse_float`: 1e999 is JSON, but the infinity that Python reads it as is not."""
     value = float(text)
     if math.isinf(value):
@@ -111,7 +114,7 @@ def finite_float(text: str) -> float:
     return value
 
 
-def _shown(value: JsonValue) -> str | None:
+def _represent(value: JsonValue) -> str | None:
     """Python's text of the value, made in C; None when a number in it has too many digits for one."""
     try:
         return repr(value)

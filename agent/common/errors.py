@@ -163,7 +163,7 @@ class GuardFailed(ExecutionConflict):
     """The suspension is no longer pending, was revised, or has expired."""
 
 
-class GrantSpent(GuardFailed):
+class GrantUsedUp(GuardFailed):
     """A standing grant has no use left, is over, or was revoked."""
 
     def __init__(self, grant_id: str) -> None:

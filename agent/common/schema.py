@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 from pydantic import JsonValue
 
-from planwarden.agent.common.schema_cost import schema_cost
+from planwarden.agent.common.schema_cost import estimate_cost
 
 MAX_FAULTS = 20
 
@@ -21,21 +21,21 @@ class Schema:
 
     def __init__(self, schema: dict[str, JsonValue]) -> None:
         """Raises `ValueError` when it is not a JSON Schema, refers to something outside of itself, or costs too much."""
-        self._cost = schema_cost(schema)
+        self._cost = estimate_cost(schema)
         self._validator = jsonschema_rs.validator_for(
             schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_to_fetch, validate_formats=False
         )
 
-    def faults(self, value: JsonValue) -> tuple[str, ...]:
+    def find_faults(self, value: JsonValue) -> tuple[str, ...]:
         """One sentence per fault, at most `MAX_FAULTS`; empty when the value fits."""
-        if not self._cost.allows(value):
+        if not self._cost.is_affordable(value):
             return ("the value is nested too deep to be checked against a schema that is this recursive",)
         if self._validator.is_valid(value):
             return ()
-        return tuple(_sentence(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))
+        return tuple(_describe_fault(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))
 
 
-def _sentence(error: jsonschema_rs.ValidationError) -> str:
+def _describe_fault(error: jsonschema_rs.ValidationError) -> str:
     where = "".join(f"/{part}" for part in error.instance_path)
     return f"{where}: {error.message[:300]}" if where else error.message[:300]
 

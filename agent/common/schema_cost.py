@@ -18,7 +18,7 @@ MAX_STEPS = 2_000_000
 """Of one check, estimated."""
 _NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 """Keywords whose keys are names, not keywords."""
-_APART = frozenset({"$defs", "definitions", "const", "enum", "default", "examples"})
+_NOT_APPLIED = frozenset({"$defs", "definitions", "const", "enum", "default", "examples"})
 """Definitions cost something where they are referred to, and values are compared, not applied."""
 
 
@@ -31,23 +31,23 @@ class SchemaCost:
     returns: int
     """References that lead back to where they came from."""
 
-    def allows(self, value: JsonValue) -> bool:
+    def is_affordable(self, value: JsonValue) -> bool:
         """Whether a check of the value stays within `MAX_STEPS`, as far as its depth decides."""
-        return self.returns < 2 or self.nodes * self.returns ** _depth(value) <= MAX_STEPS
+        return self.returns < 2 or self.nodes * self.returns ** _measure_depth(value) <= MAX_STEPS
 
 
-def schema_cost(schema: JsonValue) -> SchemaCost:
+def estimate_cost(schema: JsonValue) -> SchemaCost:
     """The cost of a schema; its references must stay inside of it.
 
     Raises:
         ValueError: checking a value could take for ever, or a reference leads nowhere or outside.
     """
-    walk = _Walk(schema)
+    walk = _SchemaWalk(schema)
     walk.visit(schema, (), 0)
     return SchemaCost(walk.nodes, walk.returns)
 
 
-class _Walk:
+class _SchemaWalk:
     def __init__(self, root: JsonValue) -> None:
         self._root = root
         self.nodes = 0
@@ -65,9 +65,9 @@ class _Walk:
                 self.visit(child, way, nesting + 1)
         elif isinstance(node, dict):
             for keyword, child in node.items():
-                self._keyword(keyword, child, way, nesting + 1)
+                self._visit_keyword(keyword, child, way, nesting + 1)
 
-    def _keyword(self, keyword: str, child: JsonValue, way: tuple[str, ...], nesting: int) -> None:
+    def _visit_keyword(self, keyword: str, child: JsonValue, way: tuple[str, ...], nesting: int) -> None:
         if keyword in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(child, str):
             self._follow(child, way, nesting)
         elif keyword in ("$id", "id") and isinstance(child, str) and nesting > 1:
@@ -76,7 +76,7 @@ class _Walk:
         elif keyword in _NAMED and isinstance(child, dict):
             for named in child.values():
                 self.visit(named, way, nesting + 1)
-        elif keyword not in _APART:
+        elif keyword not in _NOT_APPLIED:
             self.visit(child, way, nesting)
 
     def _follow(self, reference: str, way: tuple[str, ...], nesting: int) -> None:
@@ -87,12 +87,12 @@ class _Walk:
         elif reference == "#":
             self.visit(self._root, (*way, reference), nesting)
         elif reference.startswith("#/"):
-            self.visit(self._target(reference), (*way, reference), nesting)
+            self.visit(self._find_target(reference), (*way, reference), nesting)
         # An anchor; what it names is visited where it stands, and how often it is used cannot be told from here.
         else:
             raise ValueError(f"reference {reference[:100]!r} is not a JSON Pointer")
 
-    def _target(self, reference: str) -> JsonValue:
+    def _find_target(self, reference: str) -> JsonValue:
         node = self._root
         for part in unquote(reference[2:]).split("/"):
             key = part.replace("~1", "/").replace("~0", "~")
@@ -105,7 +105,7 @@ class _Walk:
         return node
 
 
-def _depth(value: JsonValue) -> int:
+def _measure_depth(value: JsonValue) -> int:
     """Levels of containers; walks without recursion."""
     depth, level = 0, [value]
     while True:

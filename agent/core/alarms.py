@@ -23,10 +23,10 @@ class Schedule:
     """Who is told then; it gives nobody a right to decide."""
 
 
-NEVER = Schedule()
+NO_ALARMS = Schedule()
 
 
-def alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tuple[ev.Alarm, ...]:
+def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tuple[ev.Alarm, ...]:
     """The moments, earliest first, without those at which the time to answer would be over."""
     found = [ev.Alarm(kind="remind", at=asked_at + after_s) for after_s in schedule.remind_after_s]
     if schedule.escalate_after_s is not None:
@@ -35,13 +35,13 @@ def alarms(schedule: Schedule, asked_at: float, expires_at: float | None) -> tup
     return tuple(sorted(in_time, key=lambda alarm: alarm.at))
 
 
-def next_alarm_at(asked: SuspensionState) -> float | None:
+def find_next_alarm_at(asked: SuspensionState) -> float | None:
     """When the next alarm is due, in Unix seconds; None when there is none any more."""
     left = asked.question.alarms[asked.alarmed :]
     return left[0].at if left and asked.is_open else None
 
 
-def due_alarm(asked: SuspensionState, now: float) -> ev.SuspensionReminded | None:
+def find_due_alarm(asked: SuspensionState, now: float) -> ev.SuspensionReminded | None:
     """The one event for every alarm that is due and has not fired; None when there is none, or the question is over."""
     question = asked.question
     if not asked.is_open or (question.expires_at is not None and question.expires_at <= now):

@@ -75,12 +75,14 @@ class AuditRow:
     """Of this row and the hash of the row before it."""
 
 
-def audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str) -> Iterator[AuditEntry]:
+def build_audit_entries(
+    recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str
+) -> Iterator[AuditEntry]:
     """The rows that one transaction's events add, in their order. `execution` is the state after them."""
     for item in recorded:
-        if type(item.event) not in _TOLD:
+        if type(item.event) not in _AUDITED:
             continue
-        found = _entry(item.event, execution)
+        found = _build_entry(item.event, execution)
         if found is not None:
             kind, suspension_id, facts = found
             yield AuditEntry(
@@ -91,7 +93,7 @@ def audit_entries(recorded: Sequence[ev.Recorded], execution: ExecutionState, po
             )
 
 
-_TOLD: frozenset[type[ev.Event]] = frozenset(
+_AUDITED: frozenset[type[ev.Event]] = frozenset(
     {
         ev.Suspended,
         ev.SuspensionRevised,
@@ -106,16 +108,16 @@ _TOLD: frozenset[type[ev.Event]] = frozenset(
 """Events that may add a row."""
 
 
-def _entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+def _build_entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
     match event:
         case ev.Suspended(question=question) if question.addressee == "human":
-            return "asked", question.suspension_id, _question(question)
+            return "asked", question.suspension_id, _describe_question(question)
         case ev.SuspensionRevised(question=question, reason=reason):
-            return "revised", question.suspension_id, {**_question(question), "reason": reason[:200]}
+            return "revised", question.suspension_id, {**_describe_question(question), "reason": reason[:200]}
         case ev.SuspensionEndorsed():
-            return "endorsed", event.suspension_id, _who(event)
-        case ev.SuspensionDecided() if _is_to_a_person(execution, event.suspension_id):
-            facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_who(event)}
+            return "endorsed", event.suspension_id, _describe_decider(event)
+        case ev.SuspensionDecided() if _is_for_person(execution, event.suspension_id):
+            facts: dict[str, JsonValue] = {"approved": event.decision.approved, **_describe_decider(event)}
             if event.decision.reason is not None:
                 facts["reason"] = event.decision.reason[:200]
             return "decided", event.suspension_id, facts
@@ -124,8 +126,8 @@ def _entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str | None
             if event.to:
                 reminded["to"] = list[JsonValue](event.to)
             return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, reminded
-        case ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() if _is_to_a_person(execution, event.suspension_id):
-            return _closed(event)
+        case ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() if _is_for_person(execution, event.suspension_id):
+            return _describe_closing(event)
         case ev.ToolCallIntended(grant_id=str() as grant_id):
             call = execution.call(event.call_id)
             return (
@@ -142,18 +144,20 @@ def _entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str | None
             return None
 
 
-def _closed(event: ev.SuspensionTimedOut | ev.SuspensionWithdrawn) -> tuple[Kind, str | None, dict[str, JsonValue]]:
+def _describe_closing(
+    event: ev.SuspensionTimedOut | ev.SuspensionWithdrawn,
+) -> tuple[Kind, str | None, dict[str, JsonValue]]:
     if isinstance(event, ev.SuspensionTimedOut):
         return "timed_out", event.suspension_id, {"outcome": event.outcome}
     return "withdrawn", event.suspension_id, {"reason": event.reason[:200]}
 
 
-def _is_to_a_person(execution: ExecutionState, suspension_id: str) -> bool:
+def _is_for_person(execution: ExecutionState, suspension_id: str) -> bool:
     found = execution.suspensions.get(suspension_id)
     return found is not None and found.question.addressee == "human"
 
 
-def _question(question: ev.Question) -> dict[str, JsonValue]:
+def _describe_question(question: ev.Question) -> dict[str, JsonValue]:
     facts: dict[str, JsonValue] = {"tool": question.tool_name, "digest": question.digest[:DIGEST_CHARS]}
     if question.kind == "reconcile":
         facts["kind"] = question.kind
@@ -166,7 +170,7 @@ def _question(question: ev.Question) -> dict[str, JsonValue]:
     return facts
 
 
-def _who(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonValue]:
+def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonValue]:
     facts: dict[str, JsonValue] = {
         "assurance": event.assurance,
         "channel": event.channel,
@@ -178,7 +182,7 @@ def _who(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonV
     return facts
 
 
-def chained(before: bytes, sequence: int, at: float, entry: AuditEntry) -> bytes:
+def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry) -> bytes:
     """The row's SHA-256: over the hash of the row before it (`GENESIS` for the first) and everything in the row."""
     body = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id, entry.facts])
     return hashlib.sha256(before + b"\0" + body.encode()).digest()

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, ExecutionState, StepState
-from planwarden.agent.core.verify import missing_tools
+from planwarden.agent.core.verify import find_missing_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +46,25 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
         return ()
     if execution.cancel_requested:
         ended = ev.ExecutionCancelled(reason=execution.cancel_reason)
-        return () if _running_calls(execution) else (RecordEvent(ended),)
+        return () if _has_running_call(execution) else (RecordEvent(ended),)
     if execution.plan is None:
-        return _planning(execution)
+        return _decide_planning(execution)
     if execution.plan_only:
         return (RecordEvent(ev.ExecutionPlanned()),)
     if execution.revisions:
         return (RevisePlan(*execution.revisions[0]),)
-    actions = tuple(_steps(execution))
-    budget = spent_budget(execution)
+    actions = tuple(_decide_steps(execution))
+    budget = find_exhausted_budget(execution)
     if actions and budget is not None:
-        return _within_budget(execution, actions, budget)
+        return _stop_at_budget(execution, actions, budget)
     if actions:
         return actions
-    if _is_over(execution):
-        return _ending(execution, may_ask=budget != "modelTokens")
-    return _suspension(execution)
+    if _are_steps_over(execution):
+        return _end(execution, may_ask=budget != "modelTokens")
+    return _suspend(execution)
 
 
-def spent_budget(execution: ExecutionState) -> ev.Budget | None:
+def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
     """The first budget of the options that is used up, or None."""
     options, usage = execution.options, execution.usage
     tokens = usage.input_tokens + usage.output_tokens
@@ -77,7 +77,7 @@ def spent_budget(execution: ExecutionState) -> ev.Budget | None:
     return None
 
 
-def left(execution: ExecutionState) -> dict[str, float]:
+def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
     """What is left of each budget that the options set, by its name on the wire."""
     options, usage = execution.options, execution.usage
     given = {
@@ -88,10 +88,10 @@ def left(execution: ExecutionState) -> dict[str, float]:
     return {name: limit - spent for name, (limit, spent) in given.items() if limit is not None}
 
 
-def _within_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
+def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
     """With nothing left to spend, what follows from the log is still recorded, nothing is begun, and it is over."""
     free = tuple(a for a in actions if isinstance(a, RecordEvent) and not isinstance(a.event, ev.StepStarted))
-    if free or _running_calls(execution):
+    if free or _has_running_call(execution):
         return free
     if execution.open_suspensions:
         # Whoever is asked may still answer; the budget is what ends it afterwards.
@@ -99,13 +99,13 @@ def _within_budget(execution: ExecutionState, actions: tuple[Action, ...], budge
     return (RecordEvent(ev.ExecutionExhausted(budget=budget)),)
 
 
-def _planning(execution: ExecutionState) -> tuple[Action, ...]:
+def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
     if execution.model_error is not None:
         code, message = execution.model_error
         return (RecordEvent(ev.ExecutionFailed(code=code, message=message)),)
     plan_questions = [found for found in execution.suspensions.values() if found.question.kind == "plan"]
     if any(found.is_open for found in plan_questions):
-        return _suspension(execution)
+        return _suspend(execution)
     if plan_questions and (last := plan_questions[-1].decision) is not None and not last.approved:
         return (RecordEvent(ev.ExecutionRejected()),)
     if len(execution.refusals) > 1:
@@ -113,7 +113,7 @@ def _planning(execution: ExecutionState) -> tuple[Action, ...]:
     return (AskModel("plan"),)
 
 
-def _steps(execution: ExecutionState) -> list[Action]:
+def _decide_steps(execution: ExecutionState) -> list[Action]:
     found: list[Action] = []
     stopped_by: str | None = None
     for state in execution.steps.values():
@@ -122,9 +122,9 @@ def _steps(execution: ExecutionState) -> list[Action]:
             break
     for state in execution.steps.values():
         if state.status == "pending":
-            action = _pending(execution, state, stopped_by)
+            action = _decide_pending(execution, state, stopped_by)
         elif state.status == "in_progress":
-            action = _in_progress(execution, state)
+            action = _decide_in_progress(execution, state)
         else:
             continue
         if action is not None:
@@ -132,7 +132,7 @@ def _steps(execution: ExecutionState) -> list[Action]:
     return found
 
 
-def _pending(execution: ExecutionState, state: StepState, stopped_by: str | None) -> Action | None:
+def _decide_pending(execution: ExecutionState, state: StepState, stopped_by: str | None) -> Action | None:
     """Start the step, skip it because something it needs did not happen, or wait."""
     step_id = state.step.step_id
     if stopped_by is not None:
@@ -140,7 +140,7 @@ def _pending(execution: ExecutionState, state: StepState, stopped_by: str | None
     ready = True
     for name in state.step.dependencies:
         needed = execution.steps[name]
-        if needed.status == "completed" or _goes_on_after(needed, step_id):
+        if needed.status == "completed" or _may_continue_after(needed, step_id):
             continue
         if needed.status in STEP_TERMINAL:
             return RecordEvent(ev.StepSkipped(step_id=step_id, because=name))
@@ -148,12 +148,12 @@ def _pending(execution: ExecutionState, state: StepState, stopped_by: str | None
     return RecordEvent(ev.StepStarted(step_id=step_id)) if ready else None
 
 
-def _goes_on_after(needed: StepState, step_id: str) -> bool:
+def _may_continue_after(needed: StepState, step_id: str) -> bool:
     """A plan may go on after a rejection, but never with a step that the rejected question covered."""
     return needed.status == "rejected" and needed.step.on_reject == "continue" and step_id not in needed.step.confirms
 
 
-def _in_progress(execution: ExecutionState, state: StepState) -> Action | None:
+def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action | None:
     step = state.step
     current: Call | None = None
     failed: Call | None = None
@@ -167,16 +167,16 @@ def _in_progress(execution: ExecutionState, state: StepState) -> Action | None:
             ev.StepFailed(step_id=step.step_id, code=state.error_code, message=state.error_message or state.error_code)
         )
     if failed is not None:
-        return _failed_call(state, failed)
+        return _end_after_failed_call(state, failed)
     if current is not None:
-        return _current_call(execution, state, current)
-    rejected = _rejected_prompt(execution, state)
+        return _decide_call(execution, state, current)
+    rejected = _end_after_rejected_prompt(execution, state)
     if rejected is not None:
         return rejected
-    return _settled(execution, state)
+    return _decide_without_call(execution, state)
 
 
-def _current_call(execution: ExecutionState, state: StepState, call: Call) -> Action | None:
+def _decide_call(execution: ExecutionState, state: StepState, call: Call) -> Action | None:
     """The first call that has no outcome yet: hand it to the gate, act on its rejection, or wait."""
     if call.status == "running":
         return None
@@ -195,7 +195,7 @@ def _current_call(execution: ExecutionState, state: StepState, call: Call) -> Ac
     return DispatchCall(call)
 
 
-def _failed_call(state: StepState, call: Call) -> Action:
+def _end_after_failed_call(state: StepState, call: Call) -> Action:
     """A call that the plan spelled out failed: there is no model to try another way."""
     if state.step.tool_validation_mode == "advisory":
         return RecordEvent(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
@@ -208,7 +208,7 @@ def _failed_call(state: StepState, call: Call) -> Action:
     )
 
 
-def _rejected_prompt(execution: ExecutionState, state: StepState) -> Action | None:
+def _end_after_rejected_prompt(execution: ExecutionState, state: StepState) -> Action | None:
     """The caller refused to answer the step's prompt."""
     for suspension in reversed(tuple(execution.suspensions.values())):
         question, decision = suspension.question, suspension.decision
@@ -223,16 +223,16 @@ def _rejected_prompt(execution: ExecutionState, state: StepState) -> Action | No
     return None
 
 
-def _settled(execution: ExecutionState, state: StepState) -> Action:
+def _decide_without_call(execution: ExecutionState, state: StepState) -> Action:
     """No call is waiting: the log proves the step, or the model is asked, within the limits."""
-    step, missing = state.step, missing_tools(state)
+    step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
     if not missing and (step.required_tools or (last is not None and not last.call_ids)):
         return RecordEvent(
             ev.StepCompleted(step_id=step.step_id, validation="passed" if step.required_tools else "skipped")
         )
     if last is not None and not last.call_ids and not state.enforcing:
-        return _prose_instead_of_calls(execution, state, missing)
+        return _enforce_calls(execution, state, missing)
     if not state.enforcing and state.iterations >= execution.options.max_iterations:
         if step.tool_validation_mode == "advisory":
             return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
@@ -247,7 +247,7 @@ def _settled(execution: ExecutionState, state: StepState) -> Action:
     return AskModel("step", step.step_id)
 
 
-def _prose_instead_of_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
+def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
     step = state.step
     if step.tool_validation_mode == "advisory":
         if not state.warned:
@@ -267,16 +267,16 @@ def _prose_instead_of_calls(execution: ExecutionState, state: StepState, missing
     )
 
 
-def _running_calls(execution: ExecutionState) -> bool:
+def _has_running_call(execution: ExecutionState) -> bool:
     return any(call.status == "running" for state in execution.steps.values() for call in state.calls)
 
 
-def _is_over(execution: ExecutionState) -> bool:
+def _are_steps_over(execution: ExecutionState) -> bool:
     return all(state.status in STEP_TERMINAL for state in execution.steps.values())
 
 
-def _ending(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
-    synthesis = _synthesis(execution) if may_ask else None
+def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
+    synthesis = _synthesize(execution) if may_ask else None
     if synthesis is not None:
         return synthesis
     failed = next((state for state in execution.steps.values() if state.status == "failed"), None)
@@ -291,18 +291,18 @@ def _ending(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
     return (RecordEvent(ev.ExecutionCompleted()),)
 
 
-def _synthesis(execution: ExecutionState) -> tuple[Action, ...] | None:
+def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
     """Ask for the final text once; None when there is nothing (more) to ask."""
     if not execution.options.synthesize or execution.synthesis is not None or execution.model_error is not None:
         return None
     questions = [found for found in execution.suspensions.values() if found.question.kind == "synthesis"]
     if any(found.is_open for found in questions):
-        return _suspension(execution)
+        return _suspend(execution)
     return (AskModel("synthesize"),) if not questions else None
 
 
-def _suspension(execution: ExecutionState) -> tuple[Action, ...]:
+def _suspend(execution: ExecutionState) -> tuple[Action, ...]:
     """Nothing can run: suspended when only answers are awaited, waiting when a call is still running."""
-    if execution.open_suspensions and not _running_calls(execution):
+    if execution.open_suspensions and not _has_running_call(execution):
         return (RecordEvent(ev.ExecutionSuspended()),)
     return ()

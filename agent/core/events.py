@@ -154,7 +154,7 @@ class PlanAccepted:
     plan: Plan
     warnings: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
-    """Beginnings of the digests of the tools that the plan names, in the order of `pins.named_tools`."""
+    """Beginnings of the digests of the tools that the plan names, in the order of `pins.list_tool_names`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

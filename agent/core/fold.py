@@ -9,7 +9,7 @@ from typing import Any
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.pins import by_tool
+from planwarden.agent.core.pins import map_pins
 from planwarden.agent.core.plan import PlanStep
 from planwarden.agent.core.state import (
     CALL_TRANSITIONS,
@@ -85,7 +85,7 @@ def _plan_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float)
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
     steps = {step.step_id: StepState(step=step, calls=_planned_calls(step)) for step in event.plan.steps}
     warnings = execution.warnings + event.warnings
-    return {"plan": event.plan, "steps": steps, "warnings": warnings, "pins": by_tool(event.plan, event.pins)}
+    return {"plan": event.plan, "steps": steps, "warnings": warnings, "pins": map_pins(event.plan, event.pins)}
 
 
 def _planned_calls(step: PlanStep) -> tuple[Call, ...]:
@@ -120,7 +120,7 @@ def _plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     lost = [name for name, state in execution.steps.items() if name not in steps and state.status != "pending"]
     if lost or execution.plan is None:
         raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
-    pins = {**by_tool(event.plan, event.pins), **execution.pins}
+    pins = {**map_pins(event.plan, event.pins), **execution.pins}
     return {"plan": event.plan, "steps": steps, "pins": pins, "revisions": execution.revisions[1:]}
 
 

@@ -15,7 +15,7 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState
 
 NotificationKind = Literal["asked", "reminded", "escalated", "decided", "timed_out", "test"]
 """What happened; `test` is only ever sent by hand."""
-TOLD: tuple[NotificationKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
+SUBSCRIBABLE: tuple[NotificationKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
 """What a channel may ask for."""
 
 
@@ -37,7 +37,7 @@ class Notification:
     """How often it was claimed to be delivered; tells one claim from the next."""
 
 
-def notification_about(
+def find_notifiable(
     recorded: Sequence[ev.Recorded], execution: ExecutionState
 ) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
     """The events that a notification may tell, each with the question to a person that it is about.
@@ -45,7 +45,7 @@ def notification_about(
     `execution` is the state after them.
     """
     for entry in recorded:
-        found = _kind(entry.event)
+        found = _find_kind(entry.event)
         if found is not None:
             kind, suspension_id = found
             suspension = execution.suspensions[suspension_id]
@@ -53,7 +53,7 @@ def notification_about(
                 yield entry, kind, suspension
 
 
-def _kind(event: ev.Event) -> tuple[NotificationKind, str] | None:
+def _find_kind(event: ev.Event) -> tuple[NotificationKind, str] | None:
     match event:
         case ev.Suspended(question=question):
             return "asked", question.suspension_id

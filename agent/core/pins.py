@@ -20,32 +20,32 @@ _BEFORE_CHARS = 15
 _NAMES = 5
 
 
-def named_tools(plan: Plan) -> tuple[str, ...]:
+def list_tool_names(plan: Plan) -> tuple[str, ...]:
     """The tools that the plan requires or calls, each once, sorted."""
     required = (name for step in plan.steps for name in step.required_tools)
     called = (call.tool_name for step in plan.steps for call in step.tool_calls)
     return tuple(sorted({*required, *called}))
 
 
-def pins_of(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
-    """A pin for each of `named_tools`; empty text for a tool that is not there."""
-    return tuple(tools[name].digest[:PIN_CHARS] if name in tools else "" for name in named_tools(plan))
+def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
+    """A pin for each of `list_tool_names`; empty text for a tool that is not there."""
+    return tuple(tools[name].digest[:PIN_CHARS] if name in tools else "" for name in list_tool_names(plan))
 
 
-def by_tool(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
+def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
     """Pins by the name of their tool."""
-    return {name: pin for name, pin in zip(named_tools(plan), pins, strict=False) if pin}
+    return {name: pin for name, pin in zip(list_tool_names(plan), pins, strict=False) if pin}
 
 
-def difference(before: ToolDefinition | None, after: ToolDefinition) -> str:
+def describe_difference(before: ToolDefinition | None, after: ToolDefinition) -> str:
     """What changed, as one line of at most `DIFFERENCE_CHARS` characters; texts of the tool are quoted and escaped."""
     if before is None:
         return "what it was before is not known here any more"
-    found = "; ".join(_changes(before, after)) or "it is not the same tool, although it describes itself alike"
+    found = "; ".join(_list_changes(before, after)) or "it is not the same tool, although it describes itself alike"
     return found if len(found) <= DIFFERENCE_CHARS else f"{found[: DIFFERENCE_CHARS - 3]}..."
 
 
-def _changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str]:
+def _list_changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str]:
     for word, old, new in (
         ("risk", before.risk, after.risk),
         ("effect", before.effect, after.effect),
@@ -54,29 +54,29 @@ def _changes(before: ToolDefinition, after: ToolDefinition) -> Iterator[str]:
     ):
         if old != new:
             yield f"{word} {old} is now {new}"
-    yield from _of_schema("argument", before.input_schema, after.input_schema)
+    yield from _list_schema_changes("argument", before.input_schema, after.input_schema)
     if before.output_schema != after.output_schema:
-        yield from _of_schema("result field", before.output_schema or {}, after.output_schema or {})
+        yield from _list_schema_changes("result field", before.output_schema or {}, after.output_schema or {})
     if before.description != after.description:
-        yield f"description {_excerpts(before.description, after.description)}"
+        yield f"description {_quote_difference(before.description, after.description)}"
     if before.annotations != after.annotations:
         names = sorted(
             name
             for name in before.annotations.keys() | after.annotations.keys()
             if before.annotations.get(name) != after.annotations.get(name)
         )
-        yield f"annotations changed: {_listed(names)}"
+        yield f"annotations changed: {_join_names(names)}"
     if before.capabilities != after.capabilities:
         yield "capabilities changed"
 
 
-def _of_schema(word: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> Iterator[str]:
+def _list_schema_changes(word: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> Iterator[str]:
     if before == after:
         return
-    old, new = _properties(before), _properties(after)
+    old, new = _read_properties(before), _read_properties(after)
     changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-    needed = sorted(_required(after) - _required(before))
-    free = sorted(_required(before) - _required(after))
+    needed = sorted(_read_required(after) - _read_required(before))
+    free = sorted(_read_required(before) - _read_required(after))
     for text, names in (
         ("added", sorted(new.keys() - old.keys())),
         ("removed", sorted(old.keys() - new.keys())),
@@ -85,37 +85,37 @@ def _of_schema(word: str, before: Mapping[str, JsonValue], after: Mapping[str, J
         ("no longer required", free),
     ):
         if names:
-            yield f"{word}s {text}: {_listed(names)}"
-    if old == new and _required(before) == _required(after):
+            yield f"{word}s {text}: {_join_names(names)}"
+    if old == new and _read_required(before) == _read_required(after):
         yield f"schema of the {word}s changed"
 
 
-def _properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+def _read_properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     found = schema.get("properties")
     return found if isinstance(found, dict) else {}
 
 
-def _required(schema: Mapping[str, JsonValue]) -> set[str]:
+def _read_required(schema: Mapping[str, JsonValue]) -> set[str]:
     found = schema.get("required")
     return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(_quoted(name[:40]) for name in names[:_NAMES]) + more
+    return ", ".join(_quote(name[:40]) for name in names[:_NAMES]) + more
 
 
-def _excerpts(before: str, after: str) -> str:
+def _quote_difference(before: str, after: str) -> str:
     """Both texts around the first place where they differ."""
     place = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     start = max(0, (min(len(before), len(after)) if place is None else place) - _BEFORE_CHARS)
-    return f"{_quoted(_cut(before, start))} is now {_quoted(_cut(after, start))}"
+    return f"{_quote(_cut_excerpt(before, start))} is now {_quote(_cut_excerpt(after, start))}"
 
 
-def _cut(text: str, start: int) -> str:
+def _cut_excerpt(text: str, start: int) -> str:
     head, tail = ("..." if start else ""), ("..." if len(text) > start + _EXCERPT_CHARS else "")
     return f"{head}{text[start : start + _EXCERPT_CHARS]}{tail}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text)

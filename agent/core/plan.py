@@ -138,7 +138,7 @@ def parse_plan(
         InvalidPlan: anything else; `details.problems` lists every fault, `details.unknownTools` and
             `details.availableTools` are set when a name is wrong.
     """
-    entries = _entries(document, max_steps)
+    entries = _read_steps(document, max_steps)
     check_depth(document)
     if not has_json_form(document):
         raise InvalidPlan(
@@ -146,40 +146,40 @@ def parse_plan(
         )
     warnings: list[str] = []
     problems: list[str] = []
-    _unknown_keys(document, PLAN_KEYS, "plan", author, problems, warnings)
+    _check_keys(document, PLAN_KEYS, "plan", author, problems, warnings)
     parsed: list[_StepIn] = []
     for index, entry in enumerate(entries):
         where = f"todoList[{index}]"
-        _unknown_keys(entry, ACCEPTED_KEYS, where, author, problems, warnings)
+        _check_keys(entry, ACCEPTED_KEYS, where, author, problems, warnings)
         calls = entry.get("toolCalls") if isinstance(entry, dict) else None
         for number, call in enumerate(calls if isinstance(calls, list) else []):
-            _unknown_keys(call, CALL_KEYS, f"{where}.toolCalls[{number}]", author, problems, warnings)
+            _check_keys(call, CALL_KEYS, f"{where}.toolCalls[{number}]", author, problems, warnings)
         try:
             parsed.append(_StepIn.model_validate(entry))
         except ValidationError as error:
-            problems.extend(_faults(error, where))
+            problems.extend(_describe_faults(error, where))
     if problems:
         raise InvalidPlan(
             f"the plan has {len(problems)} fault(s): {'; '.join(problems[:5])}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
-    steps = _resolve(parsed)
+    steps = _fill_in(parsed)
     _check_graph(steps)
     _check_tools(steps, tools)
     return Plan(steps=steps), tuple(warnings)
 
 
-def references(value: JsonValue) -> Iterator[tuple[str, str]]:
+def find_references(value: JsonValue) -> Iterator[tuple[str, str]]:
     """Every `(step id, JSON pointer)` that the arguments take from another step."""
     if isinstance(value, dict):
         if "$from" in value:
             yield str(value["$from"]), str(value.get("pointer", ""))
             return
         for child in value.values():
-            yield from references(child)
+            yield from find_references(child)
     elif isinstance(value, list):
         for child in value:
-            yield from references(child)
+            yield from find_references(child)
 
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
@@ -205,7 +205,7 @@ def _step_to_json(step: PlanStep) -> dict[str, JsonValue]:
     return found
 
 
-def _entries(document: JsonValue, max_steps: int) -> list[JsonValue]:
+def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if not isinstance(document, dict):
         raise InvalidPlan('the plan is not an object; send {"todoList": [{"id": ..., "description": ...}]}')
     found = document.get("todoList", document.get("steps"))
@@ -223,7 +223,7 @@ def _entries(document: JsonValue, max_steps: int) -> list[JsonValue]:
     return found
 
 
-def _unknown_keys(
+def _check_keys(
     node: JsonValue, known: frozenset[str], where: str, author: Author, problems: list[str], warnings: list[str]
 ) -> None:
     if not isinstance(node, dict) or node.keys() <= known:
@@ -235,13 +235,13 @@ def _unknown_keys(
         warnings.append(f"{where}: dropped unknown key(s) {', '.join(map(repr, unknown))}")
 
 
-def _faults(error: ValidationError, where: str) -> Iterator[str]:
+def _describe_faults(error: ValidationError, where: str) -> Iterator[str]:
     for fault in error.errors(include_url=False, include_input=False):
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
         yield f"{where}{path}: {fault['msg']}"
 
 
-def _resolve(parsed: list[_StepIn]) -> tuple[PlanStep, ...]:
+def _fill_in(parsed: list[_StepIn]) -> tuple[PlanStep, ...]:
     """Steps with every default and dependency made explicit."""
     confirmed_by: dict[str, list[str]] = {}
     for entry in parsed:
@@ -255,7 +255,7 @@ def _resolve(parsed: list[_StepIn]) -> tuple[PlanStep, ...]:
             declared = entry.dependencies
         else:
             declared = [parsed[index - 1].id] if index else []
-        taken = [step_id for call in calls for step_id, _ in references(dict(call.arguments))]
+        taken = [step_id for call in calls for step_id, _ in find_references(dict(call.arguments))]
         steps.append(
             PlanStep(
                 step_id=entry.id,
@@ -286,7 +286,7 @@ def _check_graph(steps: tuple[PlanStep, ...]) -> None:
             names = ", ".join(repr(name[:MAX_ID_CHARS]) for name in dict.fromkeys(dangling))
             problems.append(f"step {step.step_id!r} refers to unknown step(s) {names}")
         for call in step.tool_calls:
-            problems.extend(_reference_faults(step.step_id, dict(call.arguments)))
+            problems.extend(_find_reference_faults(step.step_id, dict(call.arguments)))
     if problems:
         listed: list[JsonValue] = [*problems[:MAX_LISTED]]
         available: list[JsonValue] = [*ids[:MAX_LISTED]]
@@ -307,14 +307,14 @@ def _check_graph(steps: tuple[PlanStep, ...]) -> None:
         ) from None
 
 
-def _reference_faults(step_id: str, value: JsonValue) -> Iterator[str]:
+def _find_reference_faults(step_id: str, value: JsonValue) -> Iterator[str]:
     """Faults of the `$from` objects inside `value`: stray keys, wrong types, a pointer that is not RFC 6901."""
     if isinstance(value, list):
         for child in value:
-            yield from _reference_faults(step_id, child)
+            yield from _find_reference_faults(step_id, child)
     elif isinstance(value, dict) and "$from" not in value:
         for child in value.values():
-            yield from _reference_faults(step_id, child)
+            yield from _find_reference_faults(step_id, child)
     elif isinstance(value, dict):
         pointer = value.get("pointer", "")
         if value.keys() - REFERENCE_KEYS:
@@ -352,7 +352,7 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
         raise InvalidPlan("; ".join(problems[:5]), details={"problems": listed})
 
 
-def tool_names(document: JsonValue) -> frozenset[str]:
+def read_tool_names(document: JsonValue) -> frozenset[str]:
     """Names of tools in a plan that was not checked yet; whatever else is wrong with it is for the check to say."""
     steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
     found: set[str] = set()

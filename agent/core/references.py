@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.plan import references
+from planwarden.agent.core.plan import find_references
 from planwarden.agent.core.state import Call, StepState
 
 MAX_ARGUMENT_BYTES = 256 * 1024
@@ -59,13 +59,13 @@ def resolve(
         InvalidArguments: a step is unknown or unfinished, or its result has nothing usable at the pointer.
         PartsNeeded: they lead into artifacts, and `parts` does not have what is there.
     """
-    found = tuple(references(arguments))
+    found = tuple(find_references(arguments))
     if not found:
         return arguments
-    wanted = (_wanted(steps[step_id], pointer) for step_id, pointer in found if step_id in steps)
+    wanted = (_find_address(steps[step_id], pointer) for step_id, pointer in found if step_id in steps)
     if missing := frozenset(part for part in wanted if part is not None and part not in parts):
         raise PartsNeeded(missing)
-    return {key: _resolved(value, steps, parts) for key, value in arguments.items()}
+    return {key: _replace_references(value, steps, parts) for key, value in arguments.items()}
 
 
 def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[PartAddress, ArtifactPart]:
@@ -79,7 +79,7 @@ def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[PartAddress,
 
 def _part(document: JsonValue, pointer: str) -> ArtifactPart:
     try:
-        value = _at(document, pointer)
+        value = _read_pointer(document, pointer)
     except JsonPointerException:
         return ArtifactPart(fault="has nothing there")
     if is_larger(value, MAX_ARGUMENT_BYTES):
@@ -87,7 +87,7 @@ def _part(document: JsonValue, pointer: str) -> ArtifactPart:
     return ArtifactPart(value)
 
 
-def _at(document: JsonValue, pointer: str) -> JsonValue:
+def _read_pointer(document: JsonValue, pointer: str) -> JsonValue:
     """Raises `JsonPointerException` when nothing is there."""
     found = JsonPointer(pointer).resolve(document)
     if isinstance(found, EndOfList):
@@ -95,40 +95,42 @@ def _at(document: JsonValue, pointer: str) -> JsonValue:
     return cast("JsonValue", found)
 
 
-def _resolved(value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart]) -> JsonValue:
+def _replace_references(
+    value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart]
+) -> JsonValue:
     if isinstance(value, list):
-        return [_resolved(child, steps, parts) for child in value]
+        return [_replace_references(child, steps, parts) for child in value]
     if not isinstance(value, dict):
         return value
     if "$from" not in value:
-        return {key: _resolved(child, steps, parts) for key, child in value.items()}
+        return {key: _replace_references(child, steps, parts) for key, child in value.items()}
     step_id, pointer = str(value["$from"]), str(value.get("pointer", ""))
     state = steps.get(step_id)
     if state is None:
         raise InvalidArguments(f"'$from' names step {step_id!r}, which is not in the plan")
     if state.status != "completed":
         raise InvalidArguments(f"'$from' names step {step_id!r}, which has no result: it is {state.status}")
-    wanted = _wanted(state, pointer)
+    wanted = _find_address(state, pointer)
     if wanted is not None:
         part = parts[wanted]
         if part.fault is not None:
             raise InvalidArguments(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
         return part.value
-    if too_large := _stand_ins(state, pointer):
-        sizes = ", ".join(f"{call.tool_name} returned {_size(call)} bytes" for call in too_large)
+    if too_large := _find_stand_ins(state, pointer):
+        sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
         raise InvalidArguments(
             f"the whole result of step {step_id!r} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
             f"bytes ({sizes}); add a 'pointer' to the part that is needed"
         )
     try:
-        return _at(state.result, pointer)
+        return _read_pointer(state.result, pointer)
     except JsonPointerException:
         raise InvalidArguments(f"the result of step {step_id!r} has nothing at {pointer[:200]!r}") from None
 
 
-def _wanted(state: StepState, pointer: str) -> PartAddress | None:
+def _find_address(state: StepState, pointer: str) -> PartAddress | None:
     """The part of an artifact that the pointer leads to; None when what the log holds is all there is to look at."""
-    calls = _returned(state)
+    calls = _list_returned(state)
     if not pointer or state.status != "completed" or all(call.artifact is None for call in calls):
         return None
     if len(calls) == 1:
@@ -139,16 +141,16 @@ def _wanted(state: StepState, pointer: str) -> PartAddress | None:
     return PartAddress(call.artifact, f"/{rest}") if rest and call is not None and call.artifact is not None else None
 
 
-def _stand_ins(state: StepState, pointer: str) -> list[Call]:
+def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:
     """The calls whose stand-ins would be taken for their results."""
-    calls = _returned(state)
+    calls = _list_returned(state)
     taken = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
     return [call for call in taken if call.artifact is not None]
 
 
-def _returned(state: StepState) -> list[Call]:
+def _list_returned(state: StepState) -> list[Call]:
     return [call for call in state.calls if call.status == "succeeded"]
 
 
-def _size(call: Call) -> JsonValue:
+def _read_size(call: Call) -> JsonValue:
     return call.value.get("sizeBytes") if isinstance(call.value, dict) else None

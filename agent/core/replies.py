@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import check_depth, finite_float, refuse_constant
+from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.pins import pins_of
+from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import MAX_STEPS, ToolFacts, parse_plan
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
@@ -36,7 +36,7 @@ class Reply:
     source: str | None = None
 
 
-def reply_events(
+def build_reply_events(
     reply: Reply,
     *,
     purpose: ev.Purpose,
@@ -49,16 +49,16 @@ def reply_events(
     content = reply.content if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
     if purpose == "plan" and plan is None and content:
-        plan = embedded_json(content, *PLAN_KEYS)
+        plan = find_json(content, *PLAN_KEYS)
     if purpose == "step" and not calls and content:
-        calls = embedded_calls(content)
+        calls = find_calls(content)
     if purpose == "step" and patch is None and content and REVISE_KEY in content:
-        patch = (embedded_json(content, REVISE_KEY) or {}).get(REVISE_KEY)
+        patch = (find_json(content, REVISE_KEY) or {}).get(REVISE_KEY)
     journalled = ev.ModelReplied(
         purpose=purpose,
         step_id=step_id,
         content=content,
-        calls=tuple(_bounded(call) for call in calls[:MAX_CALLS]) if purpose == "step" else (),
+        calls=tuple(_limit_name(call) for call in calls[:MAX_CALLS]) if purpose == "step" else (),
         revise=patch if purpose == "step" else None,
         input_tokens=reply.input_tokens,
         output_tokens=reply.output_tokens,
@@ -71,16 +71,16 @@ def reply_events(
         accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps)
     except (InvalidPlan, LimitExceeded) as error:
         return (journalled, ev.PlanRefused(code=error.code, message=error.message))
-    return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins_of(accepted, tools)))
+    return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=build_pins(accepted, tools)))
 
 
-def embedded_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
+def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
     """The first JSON object in a model's text that has one of the keys; else the first one at all, or None."""
     start = text.find(MARKER_START)
     if start >= 0:
         end = text.find(MARKER_END, start)
         text = text[start + len(MARKER_START) : end if end >= 0 else len(text)]
-    decoder = json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite_float)
+    decoder = json.JSONDecoder(parse_constant=refuse_constant, parse_float=parse_finite_float)
     position, attempts = text.find("{"), 0
     first: dict[str, JsonValue] | None = None
     while position >= 0 and attempts < 50:
@@ -98,14 +98,14 @@ def embedded_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
     return first
 
 
-def embedded_calls(content: str) -> tuple[ev.ProposedCall, ...]:
+def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
     """The calls that a model wrote into its text."""
-    found = embedded_json(content, CALLS_KEY)
+    found = find_json(content, CALLS_KEY)
     listed = found.get(CALLS_KEY) if found is not None else None
-    return proposed_calls(listed) if isinstance(listed, list) else ()
+    return read_calls(listed) if isinstance(listed, list) else ()
 
 
-def proposed_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
+def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
     """The well-formed entries of a `toolCalls` list; anything else is dropped and so proves nothing."""
     calls: list[ev.ProposedCall] = []
     for entry in listed[:MAX_CALLS]:
@@ -117,7 +117,7 @@ def proposed_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
     return tuple(calls)
 
 
-def _bounded(call: ev.ProposedCall) -> ev.ProposedCall:
+def _limit_name(call: ev.ProposedCall) -> ev.ProposedCall:
     return ev.ProposedCall(tool_name=call.tool_name[:128], arguments=call.arguments)
 
 

@@ -45,7 +45,7 @@ def revise(
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
     gates = _gates(plan, tools)
-    work = _Work(plan, frozenset(pending) - gates, gates)
+    work = _Draft(plan, frozenset(pending) - gates, gates)
     for operation in patch:
         work.perform(operation)
     revised, _ = parse_plan({"todoList": [*work.steps]}, author="model", tools=tools, max_steps=max_steps)
@@ -53,7 +53,7 @@ def revise(
     return revised, work.difference
 
 
-class _Work:
+class _Draft:
     """The steps as JSON between operations."""
 
     def __init__(self, plan: Plan, touchable: frozenset[str], gates: frozenset[str]) -> None:

@@ -19,13 +19,13 @@ _ANGLE_BRACKETS = re.compile(r"<[^<>]{1,200}>")
 _MARKER = re.compile(r"(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?", re.DOTALL)
 
 
-def missing_tools(step: StepState) -> tuple[str, ...]:
+def find_missing_tools(step: StepState) -> tuple[str, ...]:
     """Required tools, in the plan's order, without a recorded, successful result in this step."""
     proven = {call.tool_name for call in step.calls if call.status == "succeeded"}
     return tuple(name for name in step.step.required_tools if name not in proven)
 
 
-def placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
+def find_placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
     """One sentence for every value that stands for something the writer did not have.
 
     Only whole values are judged: a sentence that mentions example.com is text, a URL on example.com is a placeholder.
@@ -35,10 +35,10 @@ def placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
         if "$from" in arguments:
             return
         for key, value in arguments.items():
-            yield from placeholders(value, f"{path}/{key}")
+            yield from find_placeholders(value, f"{path}/{key}")
     elif isinstance(arguments, list):
         for index, value in enumerate(arguments):
-            yield from placeholders(value, f"{path}/{index}")
+            yield from find_placeholders(value, f"{path}/{index}")
     elif isinstance(arguments, str):
         text = arguments.strip()
         if _EXAMPLE_ADDRESS.fullmatch(text):
@@ -49,7 +49,7 @@ def placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
             yield f"{path} is {text[:80]!r}, not a value"
 
 
-def empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
+def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
     """One sentence for every empty list at the top level while an earlier step returned a list with entries."""
     if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
         return

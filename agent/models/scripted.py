@@ -78,7 +78,7 @@ class ScriptedModel:
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         for number, entry in enumerate(self._entries):
             source = f"entry {number}"
-            if source in self._used or source in prompt.spent or not _matches(entry.when, prompt):
+            if source in self._used or source in prompt.used_sources or not _is_match(entry.when, prompt):
                 continue
             self._used.add(source)
             answer = entry.reply
@@ -95,5 +95,5 @@ class ScriptedModel:
         raise ModelError(f"the model script has no unused entry for a {prompt.purpose!r} prompt{where}")
 
 
-def _matches(when: _When, prompt: Prompt) -> bool:
+def _is_match(when: _When, prompt: Prompt) -> bool:
     return when.purpose in (None, prompt.purpose) and when.stepId in (None, prompt.step_id)

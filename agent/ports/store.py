@@ -134,7 +134,7 @@ class Store(Protocol):
       lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
     * Events come back in order, without gaps, equal to what was written.
-    * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantSpent`).
+    * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
     * Notifications are stored in the transaction of the events that they tell.
     * The audit grows in the transaction of what it tells: `agent.audit.entries` of the events, chained by hash.
     * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.artifact import Attached
+from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 
@@ -44,7 +44,7 @@ class Toolbox(Protocol):
 
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
-    ) -> JsonValue | Attached | Suspend:
+    ) -> JsonValue | ResultWithArtifacts | Suspend:
         """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is JSON of at most `INLINE_BYTES`.
 
         Raises:
@@ -54,6 +54,6 @@ class Toolbox(Protocol):
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
-    ) -> JsonValue | Attached | Suspend:
+    ) -> JsonValue | ResultWithArtifacts | Suspend:
         """The result after the decision on what the call asked, or its next question."""
         ...

@@ -20,8 +20,8 @@ from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.common.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import due_alarm
-from planwarden.agent.core.pins import pins_of
+from planwarden.agent.core.alarms import find_due_alarm
+from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import MAX_STEPS, Plan, ToolFacts
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
@@ -182,7 +182,7 @@ class Engine:
         )
         events: tuple[ev.Event, ...] = (created,)
         if plan is not None:
-            events = (created, ev.PlanAccepted(plan=plan, pins=pins_of(plan, self.tool_facts())))
+            events = (created, ev.PlanAccepted(plan=plan, pins=build_pins(plan, self.tool_facts())))
         run = self._run(new_execution(execution_id, thread_id), principal)
         await settle(run, Command(lambda execution, now: EventBatch(events)))
         return run.execution
@@ -397,7 +397,7 @@ class Engine:
                 return EventBatch()
             question = suspension.question
             if question.expires_at is None or question.expires_at > now:
-                reminded = due_alarm(suspension, now)
+                reminded = find_due_alarm(suspension, now)
                 guard = Guard(suspension_id=row.suspension_id, digest=question.digest)
                 return EventBatch() if reminded is None else EventBatch((reminded,), guard)
             timed_out = ev.SuspensionTimedOut(suspension_id=row.suspension_id, outcome=question.on_timeout)

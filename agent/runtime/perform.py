@@ -14,13 +14,13 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.questions import Questions, decision_json
 from planwarden.agent.approval.staleness import Staleness
-from planwarden.agent.common.artifact import Artifact, Attached
+from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
 from planwarden.agent.common.errors import ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.decide import left
+from planwarden.agent.core.decide import remaining_budgets
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.replies import reply_events
+from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.environment import Ids
@@ -84,7 +84,7 @@ class Performer:
             idempotency_key=f"{execution.execution_id}:{call.call_id}",
             definition_digest=work.definition.digest,
             chain=execution.chain,
-            left=left(execution),
+            left=remaining_budgets(execution),
         )
         arguments = call.arguments or {}
         try:
@@ -168,7 +168,7 @@ class Performer:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_model_failed(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
-            return reply_events(
+            return build_reply_events(
                 reply, purpose=prompt.purpose, step_id=prompt.step_id, tools=facts(), max_steps=self._max_steps
             )
         kinds: dict[ev.Purpose, ev.SuspensionKind] = {"plan": "plan", "step": "step", "synthesize": "synthesis"}
@@ -188,8 +188,8 @@ def _tool_result_events(event: ev.Event) -> CallOutcome:
     return CallOutcome((event,))
 
 
-def _returned(call: Call, result: JsonValue | Attached) -> CallOutcome:
-    if isinstance(result, Attached):
+def _returned(call: Call, result: JsonValue | ResultWithArtifacts) -> CallOutcome:
+    if isinstance(result, ResultWithArtifacts):
         event = ev.ToolReturned(call_id=call.call_id, value=result.value, artifact=result.whole)
         return CallOutcome((event,), result.artifacts)
     return CallOutcome((ev.ToolReturned(call_id=call.call_id, value=result),))
@@ -215,9 +215,9 @@ def _model_failed(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
 
 def _request(prompt: Prompt) -> str:
     if prompt.purpose == "plan":
-        return "Write the plan again, corrected." if prompt.enforcement else "Write a plan for the goal."
+        return "Write the plan again, corrected." if prompt.is_enforcement else "Write a plan for the goal."
     if prompt.purpose == "synthesize":
         return "Write the answer to the goal from the record."
-    if prompt.enforcement:
+    if prompt.is_enforcement:
         return f"Step {prompt.step_id}: the last answer did not count; call {', '.join(prompt.required)}."
     return f"Do step {prompt.step_id}: " + (f"call {', '.join(prompt.required)}." if prompt.required else "answer it.")

@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import (
-    GrantSpent,
+    GrantUsedUp,
     GuardFailed,
     LeaseLost,
     PlanwardenError,
@@ -220,7 +220,7 @@ class Run:
             elif transaction.jobs and self.lease is None:
                 await self._claim()
         except (VersionConflict, GuardFailed) as refusal:
-            if isinstance(refusal, GrantSpent):
+            if isinstance(refusal, GrantUsedUp):
                 self._context.grant_refused(refusal.grant_id)
             # Somebody else wrote or answered first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()

@@ -15,11 +15,11 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.decide import AskModel, DispatchCall, RecordEvent, RevisePlan, decide, spent_budget
+from planwarden.agent.core.decide import AskModel, DispatchCall, RecordEvent, RevisePlan, decide, find_exhausted_budget
 from planwarden.agent.core.fold import apply
-from planwarden.agent.core.pins import pins_of
+from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import MAX_STEPS, ToolFacts
-from planwarden.agent.core.prompts import Prompt, planning_prompt, step_prompt, synthesis_prompt
+from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt, build_synthesis_prompt
 from planwarden.agent.core.references import ArtifactPart, PartAddress
 from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import ExecutionState
@@ -168,7 +168,7 @@ class Transaction:
                     self._record((event,))
                     moved = True
                 case DispatchCall(call=call):
-                    if spent_budget(self.execution) is None:
+                    if find_exhausted_budget(self.execution) is None:
                         prepared = self._dispatcher.prepare(self.execution, call, self._principal)
                         self._take(prepared)
                         # Nothing more follows from a call that is on its way.
@@ -202,7 +202,7 @@ class Transaction:
             changed=tuple(difference.changed),
             removed=tuple(difference.removed),
             moved=tuple(difference.moved),
-            pins=pins_of(plan, preparation.facts()),
+            pins=build_pins(plan, preparation.facts()),
         )
 
     def _is_prompting(self) -> bool:
@@ -222,13 +222,13 @@ class Transaction:
         execution = self.execution
         if purpose == "plan":
             total = sum(1 for found in self._preparation.tools.definitions() if not found.unavailable)
-            return planning_prompt(
+            return build_planning_prompt(
                 execution,
                 [found.manifest for found in candidates(self._preparation.tools, execution.goal or "")],
                 total,
             )
         if purpose == "synthesize":
-            return synthesis_prompt(execution)
+            return build_synthesis_prompt(execution)
         state = execution.steps[step_id or ""]
         others: list[ToolDefinition] = []
         if execution.options.tool_mode == "flexible":
@@ -237,7 +237,7 @@ class Transaction:
                 for d in candidates(self._preparation.tools, state.step.description)
                 if d.name not in state.step.required_tools
             ]
-        return step_prompt(execution, state, others)
+        return build_step_prompt(execution, state, others)
 
 
 def candidates(tools: Toolbox, query: str) -> list[ToolDefinition]:

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
-from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, chained
-from planwarden.agent.core.audit import audit_entries as audited
+from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, hash_row
+from planwarden.agent.core.audit import build_audit_entries as audited
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.state import new_execution
 from planwarden.agent.ports.store import Store
@@ -188,7 +188,7 @@ def _faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:
         missing = f"row {expected} is" if row.sequence == expected + 1 else f"rows {expected} to {row.sequence - 1} are"
         yield f"{missing} missing"
         return
-    if chained(before, row.sequence, row.at, row.entry) != row.hash:
+    if hash_row(before, row.sequence, row.at, row.entry) != row.hash:
         yield f"row {row.sequence} is not what was written, or not where it was written"
 
 

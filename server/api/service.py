@@ -24,9 +24,9 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.pins import named_tools
-from planwarden.agent.core.plan import parse_plan, tool_names
-from planwarden.agent.core.prompts import summary
+from planwarden.agent.core.pins import list_tool_names
+from planwarden.agent.core.plan import parse_plan, read_tool_names
+from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import FINISHED, ExecutionState, SuspensionState, evolve
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.grants import GrantService
@@ -150,8 +150,8 @@ class Service:
         if goal is not None:
             _check_text(goal, "goal", MAX_GOAL_CHARS)
         await self._check_chain(chain)
-        await self.tools_known(tool_names(plan))
-        self._check_servers(tool_names(plan))
+        await self.tools_known(read_tool_names(plan))
+        self._check_servers(read_tool_names(plan))
         parsed, _ = parse_plan(plan, author="caller", tools=self.engine.tool_facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._thread_for(thread_id, principal, call)
         execution = await self.engine.create(
@@ -253,7 +253,7 @@ class Service:
         if authority.assurance == "claimed" and decision.approved is not False and _waits_for_a_person(asked):
             self._count_attempt(suspension_id)
         if execution.plan is not None:
-            await self.tools_known(named_tools(execution.plan))
+            await self.tools_known(list_tool_names(execution.plan))
         execution, accepted = await self.engine.answer(execution, owner, suspension_id, decision, authority)
         if accepted:
             return await self._waited(execution, wait_seconds)
@@ -413,14 +413,14 @@ class Service:
                 f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
             )
         # Deciding is the engine's, which is there when this is called.
-        from planwarden.agent.core.decide import spent_budget
+        from planwarden.agent.core.decide import find_exhausted_budget
 
         options = combine(self._options, execution.options, call)
-        spent = spent_budget(evolve(execution, options=options))
+        spent = find_exhausted_budget(evolve(execution, options=options))
         if spent is not None:
             raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
         if execution.plan is not None:
-            await self.tools_known(named_tools(execution.plan))
+            await self.tools_known(list_tool_names(execution.plan))
         started = await self.engine.start(execution, principal, options, client_id=client_id)
         return await self._waited(started, wait_seconds)
 
@@ -448,7 +448,7 @@ class Service:
         parts: list[str] = []
         for header in headers[-3:]:
             execution, _ = await self.engine.current(header.execution_id)
-            outcome = execution.synthesis or summary(execution)
+            outcome = execution.synthesis or summarize(execution)
             parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
         return "\n\n".join(parts)
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import references
+from planwarden.agent.core.plan import find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views.facts import (
@@ -334,7 +334,7 @@ def _origins(name: str, value: JsonValue, call: Call | None, first: Mapping[str,
         return ("the tool's default",)
     found = [
         f"from the result of {escape_text(step_id)}{f' at {escape_text(pointer)}' if pointer else ''}"
-        for step_id, pointer in references(call.proposed[name])
+        for step_id, pointer in find_references(call.proposed[name])
     ]
     return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
 

@@ -160,7 +160,7 @@ def _edited(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValu
     """All arguments with the edits, or None when nothing was changed."""
     fields = _editable(suspension)
     edits = {name: _read(value, fields[name]["type"]) for name, value in given.items() if name in fields}
-    faults = Schema({"type": "object", "properties": {**fields}}).faults(edits)
+    faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
     if faults:
         raise InvalidArguments(f"the form's edited arguments are not usable: {'; '.join(faults[:5])}")
     call = suspension.tool_call

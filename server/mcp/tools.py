@@ -87,7 +87,7 @@ class McpTool:
             )
         here = {key: value for key, value in given.items() if key not in CHECKED_LATER}
         check_depth(here)
-        faults = self._schema.faults(here)
+        faults = self._schema.find_faults(here)
         if faults:
             raise InvalidArguments(
                 f"{self.name}: {'; '.join(faults[:5])}", details={"problems": list[JsonValue](faults)}

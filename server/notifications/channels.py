@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.notifications import TOLD, NotificationKind
+from planwarden.agent.core.notifications import SUBSCRIBABLE, NotificationKind
 
 MAX_CHANNELS = 10
 KEY_BYTES = range(24, 65)
@@ -122,7 +122,7 @@ def _channel(given: NotifySettings, environment: Mapping[str, str]) -> Notificat
         kind=given.kind,
         url=given.url,
         host=host,
-        events=frozenset[NotificationKind](given.events or TOLD),
+        events=frozenset[NotificationKind](given.events or SUBSCRIBABLE),
         key=key,
         token=token,
         problem=problem,

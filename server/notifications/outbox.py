@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.notifications import Notification, notification_about
+from planwarden.agent.core.notifications import Notification, find_notifiable
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.channels import NotificationChannel
 
@@ -27,7 +27,7 @@ class Outbox:
 
     def notifications(self, recorded: Sequence[ev.Recorded], execution: ExecutionState) -> tuple[Notification, ...]:
         found: list[Notification] = []
-        for entry, kind, suspension in notification_about(recorded, execution):
+        for entry, kind, suspension in find_notifiable(recorded, execution):
             wanting = [channel for channel in self._channels if kind in channel.events]
             facts = _facts(entry.event, execution, suspension) if wanting else {}
             found.extend(

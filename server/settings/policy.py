@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import NEVER, Schedule
+from planwarden.agent.core.alarms import NO_ALARMS, Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import Requirement
 
@@ -56,7 +56,7 @@ class OperatorPolicy:
     """What the operator's file says, for the digest."""
     schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
     """When to remind of questions about a tool, by its name. Not in the digest: it decides nothing."""
-    default_schedule: Schedule = NEVER
+    default_schedule: Schedule = NO_ALARMS
     _digest: str = field(init=False, repr=False, compare=False, default="")
 
     def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.alarms import NEVER, Schedule
+from planwarden.agent.core.alarms import NO_ALARMS, Schedule
 
 MAX_REMINDERS = 20
 MAX_AFTER_S = 30 * 24 * 3600.0
@@ -36,7 +36,7 @@ def schedules(default: ReminderSettings, tools: Mapping[str, ReminderSettings]) 
     Raises:
         InvalidArguments: a key would do nothing.
     """
-    general = _schedule("approvals", default, NEVER)
+    general = _schedule("approvals", default, NO_ALARMS)
     return general, {
         name: _schedule(f'tools."{name}"', found, general)
         for name, found in tools.items()

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.prompts import summary
+from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import ExecutionState, StepState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views.calls import Error, ToolCall, build_tool_call
@@ -177,7 +177,7 @@ def _build_output(state: ExecutionState) -> str | None:
     """The synthesis, or the engine's own summary of what the log proves; None while it is not over."""
     if not state.is_finished:
         return None
-    return state.synthesis or summary(state) or None
+    return state.synthesis or summarize(state) or None
 
 
 def _build_error(state: ExecutionState) -> Error | None:

@@ -7,7 +7,7 @@ from itertools import islice
 from planwarden.agent.approval.grants import is_open
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import (
-    GrantSpent,
+    GrantUsedUp,
     GuardFailed,
     InvalidArguments,
     LeaseLost,
@@ -15,8 +15,8 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditEntry, AuditRow, chained
-from planwarden.agent.core.audit import audit_entries as audited
+from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditEntry, AuditRow, hash_row
+from planwarden.agent.core.audit import build_audit_entries as audited
 from planwarden.agent.core.state import FINISHED
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, SuspensionRow, SuspensionRowPage
@@ -92,7 +92,7 @@ class MemoryStore:
         for grant_id, wanted in grant_uses(projection(append)).items():
             grant = self._grants.get(grant_id)
             if grant is None or not is_open(grant, now) or grant.uses - grant.used < wanted:
-                raise GrantSpent(grant_id)
+                raise GrantUsedUp(grant_id)
         if append.expected_version == 0:
             held = self._create(append, row, now)
         else:
@@ -347,7 +347,7 @@ class MemoryStore:
         for entry in entries:
             sequence = len(self._audit) + 1
             before = self._audit[-1].hash if self._audit else GENESIS
-            hash_ = chained(before, sequence, at, entry)
+            hash_ = hash_row(before, sequence, at, entry)
             self._audit.append(AuditRow(sequence=sequence, at=at, entry=entry, hash=hash_))
 
     async def audit_rows(

@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, chained
+from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, hash_row
 from planwarden.storage.sqlite.statements import SQL
 
 _FACTS = TypeAdapter(dict[str, JsonValue])
@@ -21,7 +21,7 @@ def add_entries(connection: sqlite3.Connection, entries: Iterable[AuditEntry], a
     rows: list[tuple[Any, ...]] = []
     for entry in (*_policy_entries(known, policy), *entries):
         sequence += 1
-        before = chained(before, sequence, at, entry)
+        before = hash_row(before, sequence, at, entry)
         facts = canonical_json(entry.facts)
         rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
     connection.executemany(SQL["add_audit"], rows)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import GrantSpent, StoreError
+from planwarden.agent.common.errors import GrantUsedUp, StoreError
 from planwarden.agent.ports.store import Grant
 from planwarden.storage.sqlite.statements import SQL
 
@@ -37,11 +37,11 @@ def add_grant(connection: sqlite3.Connection, grant: Grant) -> None:
 
 
 def check_uses(connection: sqlite3.Connection, uses: Mapping[str, int], now: float) -> None:
-    """Raises `GrantSpent` when a grant does not have so many uses left. To be called before the first write."""
+    """Raises `GrantUsedUp` when a grant does not have so many uses left. To be called before the first write."""
     for grant_id, wanted in uses.items():
         found = connection.execute(SQL["uses_left"], (grant_id, now)).fetchone()
         if found is None or int(found[0]) < wanted:
-            raise GrantSpent(grant_id)
+            raise GrantUsedUp(grant_id)
 
 
 def use_grant(connection: sqlite3.Connection, grant_id: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from planwarden.agent.common.artifact import Artifact, checked_artifact
+from planwarden.agent.common.artifact import Artifact, check_artifact
 from planwarden.agent.common.errors import (
     GuardFailed,
     InvalidArguments,
@@ -22,7 +22,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow
-from planwarden.agent.core.audit import audit_entries as audited
+from planwarden.agent.core.audit import build_audit_entries as audited
 from planwarden.agent.core.state import TRANSITIONS
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, SuspensionRow, SuspensionRowPage
@@ -255,7 +255,7 @@ class SqliteStore:
 
     async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
         rows = await self._rows("find_artifact", (thread_id, artifact_id))
-        return checked_artifact(artifact_id, *rows[0]) if rows else None
+        return check_artifact(artifact_id, *rows[0]) if rows else None
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         return tuple(map(_header, await self._rows("thread", (thread_id,))))

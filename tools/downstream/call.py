@@ -233,7 +233,7 @@ class DownstreamCall:
         except LimitExceeded as error:
             raise ToolError(f"{name} ran, but its result is not usable: {error.message}") from None
         if self.tool.output is not None:
-            faults = ("it has none",) if structured is None else self.tool.output.faults(structured)
+            faults = ("it has none",) if structured is None else self.tool.output.find_faults(structured)
             if faults:
                 text = one_line("; ".join(faults[:3]), MAX_ERROR_CHARS)
                 raise ToolError(f"{name} ran, but its structured content does not fit its output schema: {text}")

@@ -23,8 +23,8 @@ from planwarden.agent.core.replies import (
     MAX_CONTENT_CHARS,
     PLAN_KEYS,
     Reply,
-    embedded_calls,
-    embedded_json,
+    find_calls,
+    find_json,
 )
 from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
@@ -40,7 +40,7 @@ class ModelAnswer:
     is_refusal: bool = False
     """The provider stopped it; asking again would not help."""
 
-    def spent(self, earlier: "ModelAnswer") -> "ModelAnswer":
+    def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
         """This answer, with the tokens of an earlier one added, and its revision of the plan unless there is a new one."""
         tokens = replace(
             self.reply,
@@ -53,7 +53,7 @@ class ModelAnswer:
 
 def read_answer(response: ModelResponse, question: ProviderRequest) -> ModelAnswer:
     """The reply, and what is wrong with it, if anything is."""
-    text = _text(response)
+    text = _read_text(response)
     usage = response.usage
     content = text[:MAX_CONTENT_CHARS] or None
     reply = Reply(content=content, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
@@ -61,57 +61,57 @@ def read_answer(response: ModelResponse, question: ProviderRequest) -> ModelAnsw
     if response.finish_reason == "content_filter" and not parts:
         return ModelAnswer(reply=reply, fault="its content filter stopped it", is_refusal=True)
     damage = _DAMAGE.get(response.finish_reason or "")
-    if question.may_revise:
+    if question.can_revise:
         try:
-            reply = replace(reply, revise=_revision(parts))
+            reply = replace(reply, revise=_read_revision(parts))
         except PlanwardenError as error:
             return ModelAnswer(reply=reply, fault=f"the arguments of {REVISE_TOOL}: {damage or error.message[:200]}")
         parts = [part for part in parts if part.tool_name != REVISE_TOOL]
     if question.prompt.purpose == "plan":
-        return _plan(reply, parts, text, damage)
+        return _read_plan(reply, parts, text, damage)
     if question.prompt.purpose == "step":
         calls: list[tuple[str, object]] = [
             (question.names.get(part.tool_name, part.tool_name), part.args) for part in parts
         ]
-        calls = calls or [(call.tool_name, call.arguments) for call in embedded_calls(text)]
+        calls = calls or [(call.tool_name, call.arguments) for call in find_calls(text)]
         if calls:
-            return _step(reply, calls, damage)
-    if question.wants_json:
-        return ModelAnswer(reply=reply, fault=_fault_in_text(text, damage, CALLS_KEY))
+            return _read_calls(reply, calls, damage)
+    if question.needs_json:
+        return ModelAnswer(reply=reply, fault=_find_fault(text, damage, CALLS_KEY))
     silent = "it was empty" if reply.revise is None else "it revised the plan, but did not answer the step in text"
     return ModelAnswer(reply=reply, fault=None if text else damage or silent)
 
 
-def _revision(parts: list[ToolCallPart]) -> JsonValue:
+def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
     """The operations of all calls that revise the plan, or None. Raises `PlanwardenError` when they are no list."""
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:
-        given = _arguments(part.args).get("operations")
+        given = _read_arguments(part.args).get("operations")
         if not isinstance(given, list):
             raise InvalidArguments("'operations' is not a list")
         operations.extend(given)
     return operations or None
 
 
-def _plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> ModelAnswer:
+def _read_plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> ModelAnswer:
     given = next((part.args for part in parts if part.tool_name == PLAN_TOOL), None)
     if given is None:
-        given = embedded_json(text, *PLAN_KEYS)
+        given = find_json(text, *PLAN_KEYS)
         if given is None or not given.keys() & set(PLAN_KEYS):
-            return ModelAnswer(reply=reply, fault=_fault_in_text(text, damage, *PLAN_KEYS))
+            return ModelAnswer(reply=reply, fault=_find_fault(text, damage, *PLAN_KEYS))
     try:
-        return ModelAnswer(reply=replace(reply, plan=_arguments(given)))
+        return ModelAnswer(reply=replace(reply, plan=_read_arguments(given)))
     except PlanwardenError as error:
         return ModelAnswer(reply=reply, fault=f"the plan: {damage or error.message[:200]}")
 
 
-def _step(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> ModelAnswer:
+def _read_calls(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> ModelAnswer:
     calls: list[ev.ProposedCall] = []
     for own_name, arguments in given:
-        name = _clean(own_name)
+        name = _replace_surrogates(own_name)
         try:
-            calls.append(ev.ProposedCall(tool_name=name, arguments=_arguments(arguments)))
+            calls.append(ev.ProposedCall(tool_name=name, arguments=_read_arguments(arguments)))
         except PlanwardenError as error:
             if calls:
                 break
@@ -122,12 +122,12 @@ def _step(reply: Reply, given: list[tuple[str, object]], damage: str | None) -> 
     return ModelAnswer(reply=replace(reply, calls=tuple(calls)))
 
 
-def _text(response: ModelResponse) -> str:
+def _read_text(response: ModelResponse) -> str:
     """What the model wrote for others to read; its private reasoning is not part of it."""
-    return _clean("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
+    return _replace_surrogates("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
-def _arguments(given: object) -> dict[str, JsonValue]:
+def _read_arguments(given: object) -> dict[str, JsonValue]:
     """Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
     if not given:
         return {}
@@ -147,7 +147,7 @@ def _arguments(given: object) -> dict[str, JsonValue]:
     return value
 
 
-def _fault_in_text(text: str, damage: str | None, *keys: str) -> str | None:
+def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
     """A JSON object that was begun but cannot be read; prose is no fault but an answer that does not count."""
     if not text:
         return damage
@@ -155,6 +155,6 @@ def _fault_in_text(text: str, damage: str | None, *keys: str) -> str | None:
     return (damage or "its JSON is not valid") if is_begun else None
 
 
-def _clean(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Halves of characters replaced: nothing could encode them."""
     return text.encode("utf-8", "replace").decode()

@@ -144,11 +144,11 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     prefix, _, model = name.partition(":")
     provider = PROVIDERS.get(prefix)
     if provider is None:
-        raise InvalidArguments(f"unknown model {name[:80]!r}; use {known_models()} (PLANWARDEN_MODEL or --model)")
+        raise InvalidArguments(f"unknown model {name[:80]!r}; use {_list_known_models()} (PLANWARDEN_MODEL or --model)")
     if not model or len(model) > 200 or not model.isprintable() or " " in model:
         raise InvalidArguments(f"{name[:80]!r} names no model; write {prefix}:MODEL (PLANWARDEN_MODEL or --model)")
-    url, is_own = _url(provider, environment)
-    key = _key(provider, environment)
+    url, is_own = _read_url(provider, environment)
+    key = _read_key(provider, environment)
     if not key and is_own and not provider.is_local:
         raise InvalidArguments(f"the model {name!r} needs a key; set {' or '.join(provider.keys)}")
     return Endpoint(
@@ -161,18 +161,18 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
         extra=provider.extra,
         sdk=provider.sdk,
         is_own=is_own,
-        mode=_mode(environment),
-        timeout_s=_timeout_s(environment),
+        mode=_read_mode(environment),
+        timeout_s=_read_timeout_s(environment),
     )
 
 
-def known_models() -> str:
+def _list_known_models() -> str:
     """What a setting may say, for messages."""
     named = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
     return f"'caller', 'scripted:FILE', or one of {named}"
 
 
-def _url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool]:
+def _read_url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool]:
     """The address without a trailing slash, and whether it is the provider's own."""
     variable = next((name for name in (URL_VARIABLE, provider.url_variable) if environment.get(name, "").strip()), None)
     if variable is None:
@@ -192,7 +192,7 @@ def _url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool
     return url, url == provider.url
 
 
-def _key(provider: _Provider, environment: Mapping[str, str]) -> str:
+def _read_key(provider: _Provider, environment: Mapping[str, str]) -> str:
     for variable in provider.keys:
         key = environment.get(variable, "").strip()
         if key and not (key.isascii() and key.isprintable() and " " not in key):
@@ -202,7 +202,7 @@ def _key(provider: _Provider, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def _mode(environment: Mapping[str, str]) -> Mode:
+def _read_mode(environment: Mapping[str, str]) -> Mode:
     match environment.get(MODE_VARIABLE, "").strip() or "tools":
         case "tools":
             return "tools"
@@ -212,7 +212,7 @@ def _mode(environment: Mapping[str, str]) -> Mode:
             raise InvalidArguments(f"{MODE_VARIABLE} is {other[:40]!r}; use 'tools' or 'text'")
 
 
-def _timeout_s(environment: Mapping[str, str]) -> float:
+def _read_timeout_s(environment: Mapping[str, str]) -> float:
     text = environment.get(TIMEOUT_VARIABLE, "").strip()
     try:
         seconds = float(text) if text else TIMEOUT_S

@@ -33,10 +33,10 @@ from planwarden.agent.models.provider.transport import AnswerTooLarge
 
 MAX_QUOTE_CHARS = 240
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|hf|xai)[-_][\w*.-]{8,}|\bAIza[\w*-]{8,}|\bBearer\s+\S+", re.IGNORECASE)
-_FORCING = re.compile(r"tool[_ ]?choice|function[_ ]?calling|forc", re.IGNORECASE)
+_ABOUT_FORCING = re.compile(r"tool[_ ]?choice|function[_ ]?calling|forc", re.IGNORECASE)
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
 
-_FINAL: tuple[tuple[type[Exception], str], ...] = (
+_PERMANENT: tuple[tuple[type[Exception], str], ...] = (
     (ModelAuthenticationError, ": the key was refused{status}; check {endpoint.key_variable}"),
     (ModelNotFoundError, " was not found at {endpoint.url}{status}; check the model's name and the address"),
     (ModelQuotaExceededError, ": the account's quota or credit is used up{status}"),
@@ -50,19 +50,23 @@ class CannotForce(Exception):
     """The provider refused a request in which a tool was forced, and may take it without that. Internal."""
 
 
-def refuses_forcing(error: Exception) -> bool:
+def is_refusal_to_force(error: Exception) -> bool:
     """The model cannot be made to call a tool, or its provider says so."""
     if isinstance(error, UserError):
         return "tool_choice" in str(error)
-    return isinstance(error, ModelHTTPError) and error.status_code in (400, 422) and bool(_FORCING.search(_said(error)))
+    return (
+        isinstance(error, ModelHTTPError)
+        and error.status_code in (400, 422)
+        and bool(_ABOUT_FORCING.search(_find_message(error)))
+    )
 
 
-def fault_of(error: Exception, endpoint: Endpoint) -> AttemptFailed:
+def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
     """The sentence for an exception, and whether the same request may succeed later."""
-    if any(isinstance(cause, AnswerTooLarge) for cause in _causes(error)):
+    if any(isinstance(cause, AnswerTooLarge) for cause in _list_causes(error)):
         return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""
-    for kind, sentence in _FINAL:
+    for kind, sentence in _PERMANENT:
         if isinstance(error, kind):
             return AttemptFailed(f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}")
     match error:
@@ -76,17 +80,17 @@ def fault_of(error: Exception, endpoint: Endpoint) -> AttemptFailed:
         case ModelConnectionError():
             return AttemptFailed(f"{endpoint.name} cannot be reached at {endpoint.url}", is_transient=True)
         case ModelHTTPError():
-            return _refused(error, endpoint, status)
+            return _describe_http_error(error, endpoint, status)
         case ModelAPIError() | UnexpectedModelBehavior():
             text = f"{endpoint.name}: what {endpoint.url} sent is not an answer of its API; check {URL_VARIABLE}"
             return AttemptFailed(text, is_transient=True)
         case UserError():
-            return AttemptFailed(f"{endpoint.name} cannot be asked this: {_line(str(error), endpoint)}")
+            return AttemptFailed(f"{endpoint.name} cannot be asked this: {_quote(str(error), endpoint)}")
         case _:
             return AttemptFailed(f"{endpoint.name} gave an answer that cannot be read ({type(error).__name__})")
 
 
-def _refused(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptFailed:
+def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptFailed:
     """An HTTP error: of the moment, or for good."""
     is_busy = isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError)
     if is_busy or error.status_code in _TRANSIENT_STATUS or error.status_code >= 500:
@@ -95,24 +99,24 @@ def _refused(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptF
         return AttemptFailed(
             f"{endpoint.name} {what}{status}", is_transient=may_repeat, retry_after_s=error.retry_after
         )
-    said = _said(error)
-    quote = f": {_line(said, endpoint)}" if said else ""
-    hint = f"; a model without tool calling needs {MODE_VARIABLE}=text" if _FORCING.search(said) else ""
+    said = _find_message(error)
+    quote = f": {_quote(said, endpoint)}" if said else ""
+    hint = f"; a model without tool calling needs {MODE_VARIABLE}=text" if _ABOUT_FORCING.search(said) else ""
     return AttemptFailed(f"{endpoint.name} refused the request{status}{quote}{hint}")
 
 
-def _line(text: str, endpoint: Endpoint) -> str:
-    return scrub(" ".join(text.split()), endpoint)[:MAX_QUOTE_CHARS]
+def _quote(text: str, endpoint: Endpoint) -> str:
+    return remove_keys(" ".join(text.split()), endpoint)[:MAX_QUOTE_CHARS]
 
 
-def scrub(text: str, endpoint: Endpoint) -> str:
+def remove_keys(text: str, endpoint: Endpoint) -> str:
     """The text without the key and without anything that looks like one, masked keys included."""
     if endpoint.key:
         text = text.replace(endpoint.key, "***")
     return _KEY_LIKE.sub("***", text)
 
 
-def _said(error: Exception) -> str:
+def _find_message(error: Exception) -> str:
     """The message in an error's body, wherever this provider puts it: bare, as an object, in a list of one."""
     found: object = error.body if isinstance(error, ModelAPIError) else None
     for _ in range(3):
@@ -125,7 +129,7 @@ def _said(error: Exception) -> str:
     return found[:2000] if isinstance(found, str) else ""
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
     """The exception and what led to it, at most ten of them."""
     current: BaseException | None = error
     for _ in range(10):

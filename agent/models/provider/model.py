@@ -22,14 +22,14 @@ from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.answer import ModelAnswer, read_answer
 from planwarden.agent.models.provider.endpoint import Endpoint
-from planwarden.agent.models.provider.fault import CannotForce, fault_of, refuses_forcing
-from planwarden.agent.models.provider.request import ProviderRequest, question
+from planwarden.agent.models.provider.fault import CannotForce, describe_failure, is_refusal_to_force
+from planwarden.agent.models.provider.request import ProviderRequest, build_request
 from planwarden.agent.models.provider.retry import Retries, RetryLimits
 from planwarden.agent.models.provider.sdk import build_client
-from planwarden.agent.models.provider.transport import hanging_up
+from planwarden.agent.models.provider.transport import close_connections
 
 OnText = Callable[[str], None] | None
-TELL_CHARS = 80
+STREAM_STEP_CHARS = 80
 """A listener is told about every line or so, not about every syllable."""
 
 logger = logging.getLogger(__name__)
@@ -60,28 +60,28 @@ class ProviderModel:
         return await self._reply(prompt, tools, on_text)
 
     async def _reply(self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: OnText) -> Reply:
-        asked = question(prompt, tools, self._endpoint)
-        answer = await self._answer(asked, on_text)
+        asked = build_request(prompt, tools, self._endpoint)
+        answer = await self._ask(asked, on_text)
         if answer.fault is not None and not answer.is_refusal:
             logger.info("%s: %s; asking once more", self._endpoint.name, answer.fault)
-            answer = (await self._repeated(asked.enforced(answer.fault), on_text, answer)).spent(answer)
+            answer = (await self._ask_again(asked.with_fault(answer.fault), on_text, answer)).add_earlier(answer)
         reply = answer.reply
         is_empty = not (reply.content or reply.calls)
-        if answer.is_refusal or (is_empty and not asked.wants_json):
+        if answer.is_refusal or (is_empty and not asked.needs_json):
             text = f"{self._endpoint.name} gave no answer that can be used: {answer.fault}"
             raise ModelError(text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
         return reply
 
-    async def _repeated(self, asked: ProviderRequest, on_text: OnText, earlier: ModelAnswer) -> ModelAnswer:
+    async def _ask_again(self, asked: ProviderRequest, on_text: OnText, earlier: ModelAnswer) -> ModelAnswer:
         """The answer to the repeated question; when there is none, the earlier one still has to be paid."""
         try:
-            return await self._answer(asked, on_text)
+            return await self._ask(asked, on_text)
         except ModelError as error:
             error.input_tokens += earlier.reply.input_tokens
             error.output_tokens += earlier.reply.output_tokens
             raise
 
-    async def _answer(self, asked: ProviderRequest, on_text: OnText) -> ModelAnswer:
+    async def _ask(self, asked: ProviderRequest, on_text: OnText) -> ModelAnswer:
         async def attempt(left_s: float) -> ModelAnswer:
             timeout_s = min(left_s, self._endpoint.timeout_s)
             force = self._forces
@@ -97,13 +97,16 @@ class ProviderModel:
 
     async def _attempt(self, asked: ProviderRequest, on_text: OnText, timeout_s: float, *, force: bool) -> ModelAnswer:
         """One request. Raises `AttemptFailed`; `CannotForce` when the request without force is worth an attempt."""
-        settings = asked.settings(self._endpoint, force=force, timeout_s=timeout_s)
-        parameters = asked.parameters(force=force)
+        settings = asked.build_settings(self._endpoint, force=force, timeout_s=timeout_s)
+        parameters = asked.build_parameters(force=force)
         try:
-            async with hanging_up():
+            async with close_connections():
                 if on_text is None:
                     response = await model_request(
-                        self._client, asked.messages(), model_settings=settings, model_request_parameters=parameters
+                        self._client,
+                        asked.build_messages(),
+                        model_settings=settings,
+                        model_request_parameters=parameters,
                     )
                 else:
                     response = await self._stream(asked, settings, parameters, on_text)
@@ -111,8 +114,8 @@ class ProviderModel:
         # decoder, of its validation. Each becomes one sentence here. It is raised outside of the handler, so that it
         # does not carry the exception, which holds the request and with it the key.
         except Exception as error:  # noqa: BLE001
-            is_forcing = force and bool(asked.forced) and refuses_forcing(error)
-            failure = CannotForce() if is_forcing else fault_of(error, self._endpoint)
+            is_forcing = force and bool(asked.forced) and is_refusal_to_force(error)
+            failure = CannotForce() if is_forcing else describe_failure(error, self._endpoint)
         else:
             return read_answer(response, asked)
         raise failure
@@ -126,7 +129,7 @@ class ProviderModel:
     ) -> ModelResponse:
         text, told = "", 0
         stream = model_request_stream(
-            self._client, asked.messages(), model_settings=settings, model_request_parameters=parameters
+            self._client, asked.build_messages(), model_settings=settings, model_request_parameters=parameters
         )
         async with stream as events:
             async for event in events:
@@ -137,7 +140,7 @@ class ProviderModel:
                         text += piece
                     case _:
                         continue
-                if len(text) - told >= TELL_CHARS and len(text) <= MAX_CONTENT_CHARS:
+                if len(text) - told >= STREAM_STEP_CHARS and len(text) <= MAX_CONTENT_CHARS:
                     told = len(text)
                     on_text(text)
             return events.get()

@@ -20,14 +20,14 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from planwarden.agent.core.prompts import Prompt, data_block
+from planwarden.agent.core.prompts import Prompt, fence
 from planwarden.agent.core.replies import MARKER_END, MARKER_START
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Endpoint
 
 PLAN_TOOL = "submit_plan"
 REVISE_TOOL = "revise_plan"
-_REVISE = SentTool(
+_REVISE_DEFINITION = SentTool(
     name=REVISE_TOOL,
     description="Change steps of the plan that have not begun, if the data shows that they are wrong; answer in text too.",
     parameters_json_schema={
@@ -76,28 +76,28 @@ class ProviderRequest:
     """Names as sent; one of them has to be called."""
     names: Mapping[str, str]
     """From the names as sent to the tools' own."""
-    may_revise: bool = False
+    can_revise: bool = False
     """`REVISE_TOOL` is among the tools."""
 
     @property
-    def wants_json(self) -> bool:
+    def needs_json(self) -> bool:
         """Only an object will do: a plan or calls."""
         return self.prompt.purpose == "plan" or bool(self.prompt.required)
 
-    def enforced(self, fault: str) -> "ProviderRequest":
+    def with_fault(self, fault: str) -> "ProviderRequest":
         """The same question after an answer that could not be used."""
         note = f"Your last answer could not be used: {fault}. Answer again, completely."
         return replace(self, text=f"{self.text}\n\n{note}")
 
-    def messages(self) -> list[ModelMessage]:
+    def build_messages(self) -> list[ModelMessage]:
         return [ModelRequest(parts=[UserPromptPart(self.text)], instructions=self.system)]
 
-    def parameters(self, *, force: bool) -> ModelRequestParameters:
+    def build_parameters(self, *, force: bool) -> ModelRequestParameters:
         """Without `force` only the tools that would have been forced are offered, to the same effect if it works."""
         tools = self.tools if force or not self.forced else tuple(t for t in self.tools if t.name in self.forced)
         return ModelRequestParameters(function_tools=list(tools))
 
-    def settings(self, endpoint: Endpoint, *, force: bool, timeout_s: float) -> ModelSettings:
+    def build_settings(self, endpoint: Endpoint, *, force: bool, timeout_s: float) -> ModelSettings:
         settings = ModelSettings(request_timeout=timeout_s, max_retries=0)
         if endpoint.wire == "anthropic":
             settings["max_tokens"] = MAX_OUTPUT_TOKENS
@@ -106,12 +106,12 @@ class ProviderRequest:
         return settings
 
 
-def question(prompt: Prompt, tools: Sequence[ToolDefinition], endpoint: Endpoint) -> ProviderRequest:
+def build_request(prompt: Prompt, tools: Sequence[ToolDefinition], endpoint: Endpoint) -> ProviderRequest:
     """What to ask for a prompt. `tools` are the full definitions of the offered tools."""
-    return _in_text(prompt, tools) if endpoint.mode == "text" else _with_tools(prompt, tools)
+    return _build_in_text(prompt, tools) if endpoint.mode == "text" else _build_with_tools(prompt, tools)
 
 
-def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequest:
+def _build_with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequest:
     if prompt.purpose == "plan":
         plan = SentTool(
             name=PLAN_TOOL, description="Hand in the plan.", parameters_json_schema=prompt.answer_schema, strict=False
@@ -124,7 +124,7 @@ def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequ
             forced=(PLAN_TOOL,),
             names={PLAN_TOOL: PLAN_TOOL},
         )
-    names = _sent_names(tool.name for tool in tools)
+    names = _choose_sent_names(tool.name for tool in tools)
     sent = tuple(
         SentTool(
             name=names[tool.name],
@@ -139,42 +139,42 @@ def _with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequ
     may_revise = bool(prompt.revision) and REVISE_TOOL not in {*names, *names.values(), *prompt.optional}
     return ProviderRequest(
         prompt=prompt,
-        system=prompt.system if may_revise else _system(prompt),
+        system=prompt.system if may_revise else _build_system(prompt),
         text=f"{prompt.text}\n\n{prompt.form}" if has_form else prompt.text,
-        tools=(*sent, _REVISE) if may_revise else sent,
-        may_revise=may_revise,
+        tools=(*sent, _REVISE_DEFINITION) if may_revise else sent,
+        can_revise=may_revise,
         forced=tuple(names[name] for name in prompt.required if name in names),
         names={sent: own for own, sent in names.items()},
     )
 
 
-def _in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequest:
+def _build_in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderRequest:
     parts = [prompt.text]
     if tools:
-        parts.append(data_block("tools", "\n".join(_described(tool) for tool in tools)))
+        parts.append(fence("tools", "\n".join(_describe_tool(tool) for tool in tools)))
     if prompt.purpose == "plan":
-        parts.append(data_block("JSON Schema of the plan", json.dumps(prompt.answer_schema, separators=(",", ":"))))
+        parts.append(fence("JSON Schema of the plan", json.dumps(prompt.answer_schema, separators=(",", ":"))))
     speaks_json = bool(prompt.purpose == "plan" or prompt.required or tools or prompt.optional)
     if speaks_json:
         parts.append(prompt.form)
     return ProviderRequest(
         prompt=prompt,
-        system=f"{_system(prompt)}\n\n{TEXT_MODE}" if speaks_json else _system(prompt),
+        system=f"{_build_system(prompt)}\n\n{TEXT_MODE}" if speaks_json else _build_system(prompt),
         text="\n\n".join(parts),
         names={},
     )
 
 
-def _system(prompt: Prompt) -> str:
+def _build_system(prompt: Prompt) -> str:
     return f"{prompt.system}\n{prompt.revision}" if prompt.revision else prompt.system
 
 
-def _described(tool: ToolDefinition) -> str:
+def _describe_tool(tool: ToolDefinition) -> str:
     facts = {"toolName": tool.name, "description": tool.description, "arguments": tool.input_schema}
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
 
 
-def _sent_names(own: Iterable[str]) -> dict[str, str]:
+def _choose_sent_names(own: Iterable[str]) -> dict[str, str]:
     """Names that every provider accepts, by the tools' own names; a dot is legal only here."""
     names: dict[str, str] = {}
     for name in own:

@@ -57,7 +57,7 @@ class Retries:
         clock: Callable[[], float] | None = None,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self._patience = patience
+        self._limits = patience
         self._sleep = sleep
         self._clock = clock or anyio.current_time
         self._random = dice
@@ -69,29 +69,29 @@ class Retries:
         while True:
             number += 1
             try:
-                return await attempt(max(0.001, self._patience.total_s - (self._clock() - began)))
+                return await attempt(max(0.001, self._limits.total_s - (self._clock() - began)))
             except AttemptFailed as fault:
                 failed = fault
-            left_s = self._patience.total_s - (self._clock() - began)
-            wait_s = self._wait_s(failed, number)
-            refusal = self._refusal(failed, number, wait_s, left_s)
+            left_s = self._limits.total_s - (self._clock() - began)
+            wait_s = self._choose_wait_s(failed, number)
+            refusal = self._find_refusal(failed, number, wait_s, left_s)
             if refusal is not None:
                 raise ModelError(refusal)
             logger.info("%s; trying again in %.1f s", failed.sentence, wait_s)
             await self._sleep(wait_s)
 
-    def _wait_s(self, fault: AttemptFailed, number: int) -> float:
-        own_s = min(self._patience.first_wait_s * 2 ** (number - 1), self._patience.longest_wait_s)
+    def _choose_wait_s(self, fault: AttemptFailed, number: int) -> float:
+        own_s = min(self._limits.first_wait_s * 2 ** (number - 1), self._limits.longest_wait_s)
         own_s *= 0.5 + self._random() / 2
         return max(own_s, fault.retry_after_s or 0.0)
 
-    def _refusal(self, fault: AttemptFailed, number: int, wait_s: float, left_s: float) -> str | None:
+    def _find_refusal(self, fault: AttemptFailed, number: int, wait_s: float, left_s: float) -> str | None:
         """Why there is no further attempt, or None."""
         times = f" ({number} attempts)" if number > 1 else ""
-        if not fault.is_transient or number >= self._patience.attempts:
+        if not fault.is_transient or number >= self._limits.attempts:
             return f"{fault.sentence}{times}"
-        if wait_s > self._patience.longest_wait_s:
+        if wait_s > self._limits.longest_wait_s:
             return f"{fault.sentence}{times}; it asks to wait {wait_s:.0f} s, so try again then"
         if wait_s >= left_s:
-            return f"{fault.sentence}{times}; {self._patience.total_s:g} s for one request are over"
+            return f"{fault.sentence}{times}; {self._limits.total_s:g} s for one request are over"
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 import httpx2
 
 from planwarden.agent.models.provider.endpoint import Endpoint
-from planwarden.agent.models.provider.transport import bounded_client
+from planwarden.agent.models.provider.transport import build_http_client
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -24,7 +24,7 @@ NO_KEY = "no-key"
 
 def build_client(endpoint: Endpoint) -> "Model":
     """Raises `ImportError` when the extra is not installed."""
-    http = bounded_client(endpoint.timeout_s)
+    http = build_http_client(endpoint.timeout_s)
     key = endpoint.key or NO_KEY
     match endpoint.wire:
         case "anthropic":
@@ -43,18 +43,20 @@ def build_client(endpoint: Endpoint) -> "Model":
         case "openai-chat":
             from pydantic_ai.models.openai import OpenAIChatModel
 
-            return OpenAIChatModel(endpoint.model, provider=_openai(endpoint, key, http))
+            return OpenAIChatModel(endpoint.model, provider=_build_openai_provider(endpoint, key, http))
         case "openai-responses":
             from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 
             # Every prompt stands alone; nothing that it holds has to be kept by the provider.
             settings = OpenAIResponsesModelSettings(openai_store=False)
-            return OpenAIResponsesModel(endpoint.model, provider=_openai(endpoint, key, http), settings=settings)
+            return OpenAIResponsesModel(
+                endpoint.model, provider=_build_openai_provider(endpoint, key, http), settings=settings
+            )
         case _:
             assert_never(endpoint.wire)
 
 
-def _openai(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
+def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
     """Which features a server has beyond the common ones depends on whose it is."""
     match endpoint.provider:
         case "ollama":

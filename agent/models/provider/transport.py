@@ -5,7 +5,7 @@ transport that opens a connection for each request and closes it with the answer
 open, in whatever event loop the next one runs. The connection itself is made by an ordinary client, which knows the
 proxies and certificates of the environment. Redirects are not followed: they would carry the key elsewhere.
 
-`hanging_up` closes what a client leaves open when it is cancelled in the middle of a stream. The size is counted after
+`close_connections` closes what a client leaves open when it is cancelled in the middle of a stream. The size is counted after
 decompression, so that a small body cannot unfold into a large one.
 """
 
@@ -26,7 +26,7 @@ MAX_STREAM_BYTES = 20_000_000
 
 CONNECT_TIMEOUT_S = 10.0
 _FRAMING = ("content-encoding", "content-length", "transfer-encoding")
-_open: ContextVar[list["_Bounded"] | None] = ContextVar("open_connections", default=None)
+_open_bodies: ContextVar[list["_BoundedBody"] | None] = ContextVar("open_connections", default=None)
 
 
 class AnswerTooLarge(Exception):
@@ -37,7 +37,7 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
     """A transport that keeps nothing open."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        client = httpx2.AsyncClient(verify=_certificates(), follow_redirects=False)
+        client = httpx2.AsyncClient(verify=_load_certificates(), follow_redirects=False)
         try:
             response = await client.send(request, stream=True)
         except BaseException:
@@ -45,8 +45,8 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
                 await client.aclose()
             raise
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        body = _Bounded(client, response, MAX_STREAM_BYTES if is_stream else MAX_ANSWER_BYTES)
-        if (opened := _open.get()) is not None:
+        body = _BoundedBody(client, response, MAX_STREAM_BYTES if is_stream else MAX_ANSWER_BYTES)
+        if (opened := _open_bodies.get()) is not None:
             opened.append(body)
         headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _FRAMING]
         return httpx2.Response(
@@ -58,19 +58,19 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def hanging_up() -> AsyncGenerator[None]:
+async def close_connections() -> AsyncGenerator[None]:
     """Whatever was opened inside is closed on the way out."""
-    opened: list[_Bounded] = []
-    token = _open.set(opened)
+    opened: list[_BoundedBody] = []
+    token = _open_bodies.set(opened)
     try:
         yield
     finally:
-        _open.reset(token)
+        _open_bodies.reset(token)
         for body in opened:
             await body.aclose()
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _BoundedBody(httpx2.AsyncByteStream):
     """The decoded body, up to the limit; closing it closes the connection."""
 
     def __init__(self, client: httpx2.AsyncClient, response: httpx2.Response, limit_bytes: int) -> None:
@@ -92,13 +92,13 @@ class _Bounded(httpx2.AsyncByteStream):
             await self._client.aclose()
 
 
-def bounded_client(timeout_s: float) -> httpx2.AsyncClient:
+def build_http_client(timeout_s: float) -> httpx2.AsyncClient:
     """A client for a provider's library; holds no connection, so that nobody has to close it."""
     timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
     return httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
+def _load_certificates() -> ssl.SSLContext:
     """Reading them takes longer than many requests; they do not change while a process runs."""
     return httpx2.create_ssl_context()

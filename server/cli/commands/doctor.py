@@ -21,7 +21,7 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core.notifications import TOLD
+from planwarden.agent.core.notifications import SUBSCRIBABLE
 from planwarden.server.cli.terminal.lines import Mark, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -257,7 +257,7 @@ def _notify(settings: Settings) -> HealthCheck:
             "name": channel.name,
             "kind": channel.kind,
             "host": channel.host,
-            "events": [kind for kind in TOLD if kind in channel.events],
+            "events": [kind for kind in SUBSCRIBABLE if kind in channel.events],
             "waiting": waiting.get(channel.name, 0),
             "problem": channel.problem,
         }
@@ -270,7 +270,7 @@ def _notify(settings: Settings) -> HealthCheck:
         text = f"not deliverable with this environment: {'; '.join(problems)}"
         return HealthCheck(name="notify", status="warning", message=text, facts=facts)
     text = ", ".join(
-        f"{found.name} ({'everything' if len(found.events) == len(TOLD) else ' '.join(sorted(found.events))})"
+        f"{found.name} ({'everything' if len(found.events) == len(SUBSCRIBABLE) else ' '.join(sorted(found.events))})"
         for found in settings.channels
     )
     return HealthCheck(name="notify", status="ok", message=f"{text}; waiting: {sum(waiting.values())}", facts=facts)

@@ -23,7 +23,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import parse_plan, tool_names
+from planwarden.agent.core.plan import parse_plan, read_tool_names
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
@@ -149,7 +149,7 @@ def run_plan(desk: CliSession, document: JsonValue) -> ExecutionState:
     """Run a plan to its end or to the first question that nobody answers here."""
 
     async def start(service: Service) -> ExecutionState:
-        await service.tools_known(tool_names(document))
+        await service.tools_known(read_tool_names(document))
         _check_thinking(desk.home, service, document)
         view = await service.execute_plan(document, wait_seconds=0, principal=LOCAL)
         execution, _ = await service.engine.current(view.execution_id)

@@ -48,7 +48,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
         content = _by_fields(terminal, fields) if fields is not None else _as_json(terminal, form)
         if content is None:
             return None
-        faults = Schema(form).faults(content)
+        faults = Schema(form).find_faults(content)
         if not faults:
             return content
         _complain(terminal, "; ".join(faults[:3]))
@@ -107,7 +107,7 @@ def _ask_field(terminal: Terminal, field: TerminalField) -> tuple[bool, JsonValu
             _complain(terminal, "this field is needed")
             continue
         value = _parsed(field, typed)
-        faults = ("choose one of them",) if value is None else Schema(field.schema).faults(value)
+        faults = ("choose one of them",) if value is None else Schema(field.schema).find_faults(value)
         if not faults:
             return True, value
         _complain(terminal, faults[0])

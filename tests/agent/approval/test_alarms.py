@@ -11,7 +11,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import Schedule, alarms
+from planwarden.agent.core.alarms import Schedule, build_alarms
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
@@ -294,10 +294,10 @@ async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recor
 def test_the_schedule_is_sorted_and_ends_with_the_time_to_answer() -> None:
     """ours"""
     schedule = Schedule(remind_after_s=(30.0, 10.0), escalate_after_s=20.0, escalate_to=("bob",))
-    found = alarms(schedule, 100.0, 130.0)
+    found = build_alarms(schedule, 100.0, 130.0)
     assert [(alarm.kind, alarm.at) for alarm in found] == [("remind", 110.0), ("escalate", 120.0)]
     assert [alarm.to for alarm in found] == [(), ("bob",)]
-    assert len(alarms(schedule, 100.0, None)) == 3
+    assert len(build_alarms(schedule, 100.0, None)) == 3
 
 
 FILE = """

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import StaleDefinition
-from planwarden.agent.core.pins import DIFFERENCE_CHARS, difference
+from planwarden.agent.core.pins import DIFFERENCE_CHARS, describe_difference
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
@@ -191,11 +191,11 @@ def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:
         output_schema={"type": "object"},
         annotations={"readOnlyHint": True},
     )
-    found = difference(before, after)
+    found = describe_difference(before, after)
     assert found.startswith("risk dangerous is now read; arguments added: ") and "and 45 more" in found
     assert found.isprintable() and found.isascii() and len(found) <= DIFFERENCE_CHARS
-    assert difference(None, after) == "what it was before is not known here any more"
-    assert difference(before, before).startswith("it is not the same tool")
+    assert describe_difference(None, after) == "what it was before is not known here any more"
+    assert describe_difference(before, before).startswith("it is not the same tool")
 
 
 async def test_a_listing_that_is_told_to_have_changed_and_has_not_asks_nobody(tmp_path: Path) -> None:

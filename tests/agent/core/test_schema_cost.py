@@ -5,7 +5,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.schema import Schema
-from planwarden.agent.common.schema_cost import schema_cost
+from planwarden.agent.common.schema_cost import estimate_cost
 from tests.requirements import requirement
 
 
@@ -21,7 +21,7 @@ def test_references_that_double_forty_times_are_refused_before_they_are_compiled
     """ours: 2**40 steps happen in C, where no cancel scope reaches"""
     with pytest.raises(ValueError, match="following its references takes more than"):
         Schema(bomb(40))
-    assert Schema(bomb(5)).faults(1) == ()
+    assert Schema(bomb(5)).find_faults(1) == ()
 
 
 @pytest.mark.parametrize("keyword", ["default", "enum", "definitions", "const"])
@@ -35,16 +35,16 @@ def test_a_property_named_like_a_keyword_hides_nothing(keyword: str) -> None:
 def test_a_tree_is_checked_and_a_tree_that_doubles_at_every_level_only_while_it_is_flat() -> None:
     """ours"""
     tree: dict[str, JsonValue] = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}, "type": "object"}
-    assert Schema(tree).faults({"left": {"right": {}}}) == ()
-    assert Schema(tree).faults({"left": {"right": 1}}) != ()
+    assert Schema(tree).find_faults({"left": {"right": {}}}) == ()
+    assert Schema(tree).find_faults({"left": {"right": 1}}) != ()
     twice: dict[str, JsonValue] = {
         "allOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]
     }
     deep: JsonValue = {}
     for _ in range(60):
         deep = {"a": deep}
-    assert Schema(twice).faults({"a": {}}) == ()
-    assert "nested too deep" in Schema(twice).faults(deep)[0]
+    assert Schema(twice).find_faults({"a": {}}) == ()
+    assert "nested too deep" in Schema(twice).find_faults(deep)[0]
 
 
 def test_one_way_back_is_linear_however_deep_the_value_is() -> None:
@@ -53,7 +53,7 @@ def test_one_way_back_is_linear_however_deep_the_value_is() -> None:
     deep: JsonValue = {}
     for _ in range(60):
         deep = {"next": deep}
-    assert Schema(chain).faults(deep) == ()
+    assert Schema(chain).find_faults(deep) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_nesting_is_bounded_without_an_error_of_the_interpreter() -> None:
     for _ in range(100_000):
         nested = {"not": nested}
     with pytest.raises(ValueError, match="nested deeper"):
-        schema_cost(nested)
+        estimate_cost(nested)
 
 
 @pytest.mark.anyio
@@ -85,5 +85,5 @@ async def test_a_catastrophic_pattern_takes_no_time() -> None:
     """ours: approvals and everything else share the loop"""
     schema = Schema({"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}})
     with anyio.fail_after(60):
-        assert schema.faults({"text": "a" * 500_000 + "!"}) != ()
+        assert schema.find_faults({"text": "a" * 500_000 + "!"}) != ()
         await anyio.lowlevel.checkpoint()

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.artifact import INLINE_BYTES, Attached, make_artifact
+from planwarden.agent.common.artifact import INLINE_BYTES, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import StoreError, ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.references import MAX_ARGUMENT_BYTES
@@ -213,7 +213,7 @@ async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
     ]
     registry = Registry(tools)
     assert await registry.call("a", {}, CONTEXT) == exact
-    assert isinstance(await registry.call("b", {}, CONTEXT), Attached)
+    assert isinstance(await registry.call("b", {}, CONTEXT), ResultWithArtifacts)
     assert INLINE_BYTES >= MAX_ARGUMENT_BYTES
 
 
@@ -230,7 +230,7 @@ async def test_a_tool_may_attach_content_of_another_kind() -> None:
     image = make_artifact(bytes(range(256)), "image/png")
     value: JsonValue = {"image": image.artifact_id}
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, returning(Attached(value=value, artifacts=(image,))))
+    draw = Tool(shown, returning(ResultWithArtifacts(value=value, artifacts=(image,))))
     ledger = Ledger()
     steps = plan(tool_step("a", "draw"), tool_step("b", "note", {"text": {"$from": "a", "pointer": "/image"}}))
     async with warden(ledger, tools=[draw]) as w:

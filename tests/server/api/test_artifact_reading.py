@@ -10,7 +10,7 @@ from mcp.types import TextResourceContents
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.artifact import Attached, make_artifact
+from planwarden.agent.common.artifact import ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import UnknownArtifact, UsageError
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.commands.show import read_artifact
@@ -99,7 +99,7 @@ def test_a_terminal_is_not_written_to_by_an_artifact_that_it_might_obey(tmp_path
     folder = make_home(tmp_path / "home")
     hostile = make_artifact(b"\x1b]0;gotcha\x07", "text/plain")
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, returning(Attached(value="drawn", artifacts=(hostile,))))
+    draw = Tool(shown, returning(ResultWithArtifacts(value="drawn", artifacts=(hostile,))))
 
     async def store_it() -> str:
         async with planwarden.Warden(folder, tools=[draw]) as w:
@@ -115,7 +115,7 @@ async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> Non
     """ours"""
     image = make_artifact(bytes(range(256)), "image/png")
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, returning(Attached(value="drawn", artifacts=(image,))))
+    draw = Tool(shown, returning(ResultWithArtifacts(value="drawn", artifacts=(image,))))
     async with served(tmp_path, tools=[draw]) as found, Client(found.server) as client:
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
         piece = await _read(client, f"planwarden://artifacts/{done['threadId']}/{image.artifact_id}")

@@ -138,12 +138,12 @@ async def test_a_chain_written_anew_does_not_fit_the_log_nor_a_head_that_was_kep
     forged.commit()
     forged.close()
     del rows[2]
-    from planwarden.agent.core.audit import GENESIS, AuditEntry, chained
+    from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
 
     before, connection = GENESIS, sqlite3.connect(path)
     for sequence, (kind, execution_id, suspension_id, facts, at) in enumerate(rows, 1):
         entry = AuditEntry(kind=kind, facts=json.loads(facts), execution_id=execution_id, suspension_id=suspension_id)
-        before = chained(before, sequence, at, entry)
+        before = hash_row(before, sequence, at, entry)
         connection.execute(
             "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)",
             (sequence, at, kind, execution_id, suspension_id, facts, before),
