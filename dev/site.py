@@ -21,7 +21,7 @@ BESIDE: Mapping[str, str] = {
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
 }
-"""Where a page outside of `docs/` is on the site. The README is not on it: the front page says the same in less."""
+"""Maps a page outside of `docs/` to its place on the site. The front page takes the place of the README."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _FETCHED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?https?:[^>]*>|<link\b[^>]*\bhref=\"?https?:[^>]*>")

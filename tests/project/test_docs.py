@@ -19,27 +19,31 @@ from planwarden.server.settings.configuration import load_settings
 from tests.support.paths import ROOT
 from tests.support.wardens import warden
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [*ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
 LIST = re.compile(r"\s*([*-]|\d+\.) ")
 ID = re.compile(r"[0-9a-f]{32}")
 
 
-def blocks(language: str, page: str = README) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
-def test_the_python_program_of_the_readme_runs_and_deletes_after_the_decision(tmp_path: Path) -> None:
+def blocks(language: str, page: str) -> list[str]:
+    """The fenced blocks of a page in this language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", read(page), re.DOTALL)
+
+
+def test_the_program_of_the_python_page_runs_and_deletes_after_the_decision(tmp_path: Path) -> None:
     """ours"""
-    [program] = [block for block in blocks("python") if "asyncio.run" in block]
+    [program] = blocks("python", "docs/python.md")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "completed {'deleted': 2}"
 
 
-def test_the_tools_and_settings_of_the_readme_load_together(tmp_path: Path) -> None:
+def test_the_tools_and_settings_of_the_first_plan_load_together(tmp_path: Path) -> None:
     """ours"""
-    [tools] = [block for block in blocks("python") if "asyncio.run" not in block]
-    [settings] = blocks("toml")
+    [tools] = blocks("python", "docs/first-plan.md")
+    [settings] = blocks("toml", "docs/first-plan.md")
     assert tomllib.loads(settings)["tools"]["python"] == ["tools.py"]
     (tmp_path / "tools.py").write_text(tools, encoding="utf-8")
     (tmp_path / "planwarden.toml").write_text(settings, encoding="utf-8")
@@ -49,9 +53,9 @@ def test_the_tools_and_settings_of_the_readme_load_together(tmp_path: Path) -> N
 
 
 @pytest.mark.anyio
-async def test_the_plan_of_the_readme_runs_up_to_its_question() -> None:
+async def test_the_first_plan_runs_up_to_its_question() -> None:
     """ours"""
-    [plan] = [json.loads(block) for block in blocks("json") if "todoList" in block]
+    [plan] = [json.loads(block) for block in blocks("json", "docs/first-plan.md")]
     checked: dict[str, JsonValue] = plan
     async with warden() as w:
         execution = await w.execute_plan(checked)
@@ -61,7 +65,7 @@ async def test_the_plan_of_the_readme_runs_up_to_its_question() -> None:
 
 def test_the_demo_prints_what_the_front_page_shows(tmp_path: Path) -> None:
     """ours"""
-    [shown] = blocks("text", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    [shown] = blocks("text", "docs/index.md")
     command = [sys.executable, "-m", "planwarden.server.main", "demo", "--yes"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert _stable(done.stdout) == _stable(shown)
@@ -69,7 +73,7 @@ def test_the_demo_prints_what_the_front_page_shows(tmp_path: Path) -> None:
 
 def test_the_block_to_paste_starts_the_command_that_exists() -> None:
     """ours"""
-    [host] = [json.loads(block) for block in blocks("json") if "mcpServers" in block]
+    [host] = [json.loads(block) for block in blocks("json", "README.md")]
     assert host == {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}}
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     assert "planwarden" in scripts
@@ -77,26 +81,41 @@ def test_the_block_to_paste_starts_the_command_that_exists() -> None:
 
 def test_the_front_page_shows_the_same_block_to_paste() -> None:
     """ours"""
-    [shown] = blocks("json", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
-    assert shown == next(block for block in blocks("json") if "mcpServers" in block)
+    assert blocks("json", "docs/index.md") == blocks("json", "README.md")
 
 
-def test_the_readme_is_read_in_one_go() -> None:
+def test_the_readme_is_short() -> None:
     """ours: what is longer belongs to a page"""
-    assert len(README.splitlines()) < 200
+    assert len(read("README.md").splitlines()) <= 80
 
 
-def test_every_command_is_in_the_readme() -> None:
+def test_the_first_screen_of_the_readme_has_a_picture_a_command_and_the_block() -> None:
+    """spec: issue, English"""
+    screen = read("README.md").split("\n## ")[0]
+    assert screen.count("![") == 1
+    [command] = re.findall(r"^\$ make (\S+)", screen, re.MULTILINE)
+    assert re.search(rf"^{command}:", read("Makefile"), re.MULTILINE)
+    assert '"mcpServers"' in screen
+
+
+def test_every_command_is_in_the_table_of_commands() -> None:
     """ours"""
     names = re.findall(r"^    ([a-z-]+) ", parser().format_help(), re.MULTILINE)
     assert {"serve", "approve", "doctor", "config"} <= set(names)
-    assert [name for name in names if not re.search(rf"`(planwarden )?{name}\b", README)] == []
+    table = _section("docs/reference/commands.md", "The commands at a glance")
+    assert [name for name in names if not re.search(rf"`(planwarden )?{name}\b", table)] == []
+
+
+def test_every_mcp_tool_is_in_the_table_of_mcp_tools() -> None:
+    """ours: another test holds the manifest to the live server"""
+    table = _section("docs/reference/mcp.md", "Tools").split("<!-- generated: tools -->")[0]
+    listed = [tool["name"] for tool in json.loads(read("manifest.json"))["tools"]]
+    assert sorted(re.findall(r"`(\w+)`", table)) == sorted(listed)
 
 
 def test_the_tests_that_the_security_page_names_exist() -> None:
     """ours"""
-    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(test_\w+)`", page))
+    named = set(re.findall(r"`(test_\w+)`", read("docs/security.md")))
     written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 15
     assert [name for name in sorted(named) if f"def {name}(" not in written] == []
@@ -169,12 +188,17 @@ def test_what_a_page_would_fetch_from_elsewhere_is_found(tmp_path: Path) -> None
 
 def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
     """spec: https://llmstxt.org: a title, a summary, lists of links with what is behind them"""
-    index = (ROOT / "llms.txt").read_text(encoding="utf-8")
+    index = read("llms.txt")
     assert index.startswith("# planwarden\n\n> ")
     links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", index, re.MULTILINE)
     assert len(links) == index.count("](") == len(set(links))
     assert [link for link in links if not (ROOT / link).is_file()] == []
     assert {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")} <= set(links)
+
+
+def _section(page: str, heading: str) -> str:
+    """The text below a heading of the second level, up to the next one."""
+    return read(page).split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 def _prose(document: Path) -> str:
