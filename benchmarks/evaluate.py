@@ -88,7 +88,7 @@ async def with_naive_loop(manner: Manner) -> tuple[int, int, int]:
         model = provider_of(double, timeout_s=0.1 if manner.name == "hangs" else 30.0)
         for step in parsed.steps:
             alone = replace(step, dependencies=())
-            state = new_execution("naive", "naive")
+            state = new_execution("naive", "naive", "local")
             for event in (
                 ExecutionCreated(goal="find and note", options=Options()),
                 PlanAccepted(plan=replace(parsed, steps=(alone,))),

@@ -29,14 +29,14 @@ def tokens(text: str) -> int:
 
 
 def planning(registry: Registry) -> Prompt:
-    execution = apply(new_execution("e", "t"), ExecutionCreated(goal=GOAL), 0.0)
+    execution = apply(new_execution("e", "t", "local"), ExecutionCreated(goal=GOAL), 0.0)
     manifests = [definition.manifest for definition in candidates(registry, GOAL)]
     return build_planning_prompt(execution, manifests, len(registry.definitions()))
 
 
 def one_step(tool_name: str) -> Prompt:
     step = PlanStep(step_id="s1", description="Find the contacts", step_type="tool", required_tools=(tool_name,))
-    execution: ExecutionState = new_execution("e", "t")
+    execution: ExecutionState = new_execution("e", "t", "local")
     for event in (ExecutionCreated(goal=GOAL), PlanAccepted(plan=Plan(steps=(step,))), StepStarted(step_id="s1")):
         execution = apply(execution, event, 0.0)
     return build_step_prompt(execution, execution.steps["s1"])

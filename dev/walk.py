@@ -144,7 +144,7 @@ async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_
     done = await browser.submit(changed.form("/decision"), press="approve")
     row = await warden.service.engine.store.find_suspension(suspension_id)
     assert row is not None
-    execution, _ = await warden.service.engine.current(row.execution_id)
+    execution = await warden.service.engine.find(row.execution_id)
     await warden.service.engine.wait(execution, 20)
     taken.note("… looks at the difference, and approves", f"page {done.status}; the ledger says `{taken.ledger[-1]}`")
     again = await browser.submit(changed.form("/decision"), press="approve")

@@ -97,7 +97,6 @@ class Answers:
         authority: Authority,
         *,
         tools: Mapping[str, ToolFacts],
-        principal: str,
         now: float,
     ) -> Ruling:
         """The events that the answer causes.
@@ -121,7 +120,7 @@ class Answers:
             )
         if question.addressee == "caller":
             return self._caller(suspension, answer, authority, tools)
-        return self._person(execution, suspension, answer, authority, principal)
+        return self._person(execution, suspension, answer, authority)
 
     def _caller(
         self, suspension: SuspensionState, answer: Decision, authority: Authority, tools: Mapping[str, ToolFacts]
@@ -153,7 +152,6 @@ class Answers:
         suspension: SuspensionState,
         answer: Decision,
         authority: Authority,
-        principal: str,
     ) -> Ruling:
         question = suspension.question
         if answer.approved is False:
@@ -165,11 +163,11 @@ class Answers:
         elif answer.approved is None:
             raise InvalidArguments("the decision has no 'approved'; send true or false")
         guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
-        stale = self._dispatcher.questions.current(execution, question, principal)
+        stale = self._dispatcher.questions.current(execution, question)
         if stale is not None:
             return _stale(question, *stale, guard)
-        final, revised = self._edited(execution, question, answer, authority, principal)
-        worth = self._gate.worth(authority.assurance, authority.principal, principal, final.needs)
+        final, revised = self._edited(execution, question, answer, authority)
+        worth = self._gate.worth(authority.assurance, authority.principal, execution.principal, final.needs)
         if worth is None:
             return Ruling(events=revised, guard=guard if revised else None, accepted=False)
         voters = set[str]() if revised else {self._gate.person(vote.principal) for vote in suspension.endorsements}
@@ -187,12 +185,12 @@ class Answers:
         return Ruling(events=(*revised, _decided(final, decision, replace(authority, assurance=worth))), guard=guard)
 
     def _edited(
-        self, execution: ExecutionState, question: ev.Question, answer: Decision, authority: Authority, principal: str
+        self, execution: ExecutionState, question: ev.Question, answer: Decision, authority: Authority
     ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
         """The question with the answer's arguments, and the event of that revision if they are different."""
         if answer.modified_args is None:
             return question, ()
-        changed = self._dispatcher.questions.revised(execution, question, answer.modified_args, principal)
+        changed = self._dispatcher.questions.revised(execution, question, answer.modified_args)
         if canonical_json(changed.arguments) == canonical_json(question.arguments):
             return question, ()
         reason = f"arguments edited through {authority.channel}"

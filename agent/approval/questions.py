@@ -79,7 +79,6 @@ class Questions:
         definition: ToolDefinition,
         suspend: Suspend,
         arguments: dict[str, JsonValue],
-        principal: str,
     ) -> ev.Suspended:
         """The question of a blocking tool as an event."""
         requirement = self._gate.requirement(definition, arguments)
@@ -118,7 +117,6 @@ class Questions:
                     covers=tuple(covered for covered, _ in covers),
                     asker=suspend.asker,
                 ),
-                principal,
             )
         )
 
@@ -129,7 +127,6 @@ class Questions:
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
         requirement: Requirement,
-        principal: str,
     ) -> ev.Suspended:
         wait_s = definition.answer_within_s
         return ev.Suspended(
@@ -151,13 +148,10 @@ class Questions:
                     expires_at=None if wait_s is None else self._clock.now() + wait_s,
                     on_timeout=_on_timeout(requirement.risk, definition.on_timeout),
                 ),
-                principal,
             )
         )
 
-    def reconcile(
-        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
-    ) -> ev.Suspended:
+    def reconcile(self, execution: ExecutionState, call: Call, definition: ToolDefinition) -> ev.Suspended:
         requirement = self._gate.requirement(definition, call.arguments or {})
         risk = highest_risk("confirm", requirement.risk)
         required = self._gate.for_risk(risk)
@@ -180,29 +174,28 @@ class Questions:
                     quorum=required.quorum,
                     form=RECONCILE_FORM,
                 ),
-                principal,
             )
         )
 
-    def _opened(self, execution: ExecutionState, question: ev.Question, principal: str) -> ev.Question:
+    def _opened(self, execution: ExecutionState, question: ev.Question) -> ev.Question:
         """A new question with the alarms of its tool's schedule, sealed; nobody is reminded of a clock."""
         found: tuple[ev.Alarm, ...] = ()
         if question.addressee == "human":
             schedule = self._gate.schedule(question.tool_name or "")
             found = build_alarms(schedule, self._clock.now(), question.expires_at)
         short = self._gate.policy_digest[:POLICY_DIGITS]
-        approval_digest = self.approval_digest(execution, question, principal)
+        approval_digest = self.approval_digest(execution, question)
         return replace(question, alarms=found, digest=approval_digest, policy=short)
 
-    def sealed(self, execution: ExecutionState, question: ev.Question, principal: str) -> ev.Question:
+    def sealed(self, execution: ExecutionState, question: ev.Question) -> ev.Question:
         """The question with its approval digest and the policy that it is asked under."""
         short = self._gate.policy_digest[:POLICY_DIGITS]
-        return replace(question, digest=self.approval_digest(execution, question, principal), policy=short)
+        return replace(question, digest=self.approval_digest(execution, question), policy=short)
 
-    def approval_digest(self, execution: ExecutionState, question: ev.Question, principal: str) -> str:
+    def approval_digest(self, execution: ExecutionState, question: ev.Question) -> str:
         """Over everything a decision is bound to, as the policy is now."""
         facts: dict[str, JsonValue] = {
-            "owner": principal,
+            "owner": execution.principal,
             "execution": execution.execution_id,
             "step": question.step_id,
             "call": question.call_id,
@@ -225,9 +218,7 @@ class Questions:
             facts["asker"] = [question.asker, digest(question.message)]
         return digest(facts, context="approval/v1")
 
-    def current(
-        self, execution: ExecutionState, question: ev.Question, principal: str
-    ) -> tuple[ev.Question, str] | None:
+    def current(self, execution: ExecutionState, question: ev.Question) -> tuple[ev.Question, str] | None:
         """The next revision and why, when the tool, a covered tool or the policy is not what the question showed.
 
         None when the question still says what would run, and for questions that release nothing.
@@ -266,11 +257,9 @@ class Questions:
             revision=question.revision + 1,
             message=said,
         )
-        return self.sealed(execution, changed, principal), reason
+        return self.sealed(execution, changed), reason
 
-    def revised(
-        self, execution: ExecutionState, question: ev.Question, arguments: dict[str, JsonValue], principal: str
-    ) -> ev.Question:
+    def revised(self, execution: ExecutionState, question: ev.Question, arguments: dict[str, JsonValue]) -> ev.Question:
         """The next revision of a question with edited arguments.
 
         Raises:
@@ -298,7 +287,7 @@ class Questions:
             quorum=requirement.quorum,
             revision=question.revision + 1,
         )
-        return self.sealed(execution, changed, principal)
+        return self.sealed(execution, changed)
 
     def _covered_now(self, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
         """The same call as its tool is now, with its risk."""

@@ -50,7 +50,6 @@ class Staleness:
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
-        principal: str,
         *,
         since: ev.Question | ToolDefinition | None = None,
     ) -> ev.Suspended:
@@ -60,7 +59,7 @@ class Staleness:
         """
         asked = self._gate.requirement(definition, arguments)
         requirement = self._gate.for_risk(highest_risk("confirm", asked.risk))
-        suspended = self._questions.approval(execution, call, definition, arguments, requirement, principal)
+        suspended = self._questions.approval(execution, call, definition, arguments, requirement)
         return self.noted(execution, suspended, definition, since=since)
 
     def noted(

@@ -305,6 +305,8 @@ class ExecutionState:
 
     execution_id: str
     thread_id: str
+    principal: str
+    """Whose execution it is; everything that is asked and decided about it is bound to this name."""
     status: ExecutionStatus = "new"
     version: int = 0
     """Number of events folded."""
@@ -365,6 +367,6 @@ class ExecutionState:
         raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
 
 
-def new_execution(execution_id: str, thread_id: str) -> ExecutionState:
+def new_execution(execution_id: str, thread_id: str, principal: str) -> ExecutionState:
     """The state before the first event."""
-    return ExecutionState(execution_id=execution_id, thread_id=thread_id)
+    return ExecutionState(execution_id=execution_id, thread_id=thread_id, principal=principal)

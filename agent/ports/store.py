@@ -67,8 +67,6 @@ class Append:
     acquire: bool = False
     """Take the lease in the same transaction, if nobody valid holds it."""
     release: bool = False
-    principal: str = ""
-    """Only read when the execution is created."""
     owner: str = ""
     """The writer, for `acquire`."""
     guards: Sequence[Guard] = ()

@@ -46,7 +46,6 @@ class Commit:
 
     execution: ExecutionState
     """The state after it."""
-    principal: str
     is_foreign: bool
     """Another process runs the execution; this one recorded something for it."""
 

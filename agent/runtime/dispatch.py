@@ -66,16 +66,16 @@ class Dispatcher:
         known.questions = self.questions.knowing(parts)
         return known
 
-    def prepare(self, execution: ExecutionState, call: Call, principal: str) -> PreparedCall:
+    def prepare(self, execution: ExecutionState, call: Call) -> PreparedCall:
         """What to record for a call that waits for its turn, and what to perform afterwards."""
         definition = self._tools.get(call.tool_name)
         if call.status == "outcome_unknown":
-            return self._unknown_outcome(execution, call, definition or _gone(call), principal)
+            return self._unknown_outcome(execution, call, definition or _gone(call))
         if definition is None or definition.unavailable:
             return _failed(call, "unknown_tool", self._no_tool(call, definition))
         if call.status == "proposed":
-            return self._proposed(execution, call, definition, principal)
-        return self._decided(execution, call, definition, principal)
+            return self._proposed(execution, call, definition)
+        return self._decided(execution, call, definition)
 
     def recover(self, execution: ExecutionState, call: Call) -> PreparedCall:
         """A call that was dispatched by a process which is gone: repeat it if that is allowed, else ask."""
@@ -88,9 +88,7 @@ class Dispatcher:
         is_resumed = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in ASKED
         return PreparedCall((), CallJob("resume" if is_resumed else "call", call, definition))
 
-    def _proposed(
-        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
-    ) -> PreparedCall:
+    def _proposed(self, execution: ExecutionState, call: Call, definition: ToolDefinition) -> PreparedCall:
         step = execution.steps[call.step_id]
         if call.by_model and execution.options.tool_mode == "strict":
             offered = (*step.step.required_tools, DELEGATE)
@@ -105,7 +103,7 @@ class Dispatcher:
             return PreparedCall(
                 (ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),)
             )
-        return self._gated(execution, call, definition, arguments, principal)
+        return self._gated(execution, call, definition, arguments)
 
     def _gated(
         self,
@@ -113,42 +111,39 @@ class Dispatcher:
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
-        principal: str,
     ) -> PreparedCall:
         try:
             suspend = self._tools.question(call.tool_name, arguments)
         except ToolError as error:
             return _failed(call, error.code, error.message)
         if suspend is not None:
-            return PreparedCall((self.questions.ask(execution, call, definition, suspend, arguments, principal),))
+            return PreparedCall((self.questions.ask(execution, call, definition, suspend, arguments),))
         if self.staleness.is_call(execution, definition):
-            return PreparedCall((self.staleness.again(execution, call, definition, arguments, principal),))
+            return PreparedCall((self.staleness.again(execution, call, definition, arguments),))
         requirement = self._gate.requirement(definition, arguments)
-        covering = self._covering(execution, call, definition, arguments, requirement, principal)
+        covering = self._covering(execution, call, definition, arguments, requirement)
         asks_itself = definition.is_blocking and requirement.risk == "confirm"
         if requirement.needs is None or covering is not None or asks_itself:
             return _intended(call, definition, arguments, covering)
-        granted = self._grants.covering(definition, arguments, requirement, principal, self._clock.now())
+        granted = self._grants.covering(definition, arguments, requirement, execution.principal, self._clock.now())
         if granted is not None:
             return _intended(call, definition, arguments, None, granted)
-        return PreparedCall((self.questions.approval(execution, call, definition, arguments, requirement, principal),))
+        return PreparedCall((self.questions.approval(execution, call, definition, arguments, requirement),))
 
-    def _decided(
-        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
-    ) -> PreparedCall:
+    def _decided(self, execution: ExecutionState, call: Call, definition: ToolDefinition) -> PreparedCall:
         suspension = execution.suspensions[call.suspension_id or ""]
         question, decision = suspension.question, suspension.decision
         assert decision is not None and (decision.approved or question.asker)
         arguments = question.arguments or {}
         is_new_policy = question.policy != self._gate.policy_digest[:POLICY_DIGITS]
-        if not is_new_policy and not self._is_intact(execution, suspension, principal):
+        if not is_new_policy and not self._is_intact(execution, suspension):
             return _failed(call, "digest_mismatch", "the stored question is not the one that was approved")
         if question.kind == "approval":
             if self.staleness.is_question(question):
-                return self._stale(execution, call, definition, arguments, principal, question)
+                return self._stale(execution, call, definition, arguments, question)
             if is_new_policy:
                 requirement = self._gate.requirement(definition, arguments)
-                again = self.questions.approval(execution, call, definition, arguments, requirement, principal)
+                again = self.questions.approval(execution, call, definition, arguments, requirement)
                 text = f"The operator's policy changed after it was approved. {again.question.message}"
                 return PreparedCall((ev.Suspended(question=replace(again.question, message=text)),))
             intent = ev.ToolCallIntended(
@@ -164,13 +159,13 @@ class Dispatcher:
             return PreparedCall((intent,), CallJob("resume", running, definition))
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
 
-    def _is_intact(self, execution: ExecutionState, suspension: SuspensionState, principal: str) -> bool:
+    def _is_intact(self, execution: ExecutionState, suspension: SuspensionState) -> bool:
         """What is stored is what was asked, and what was asked is what was decided."""
         question = suspension.question
         is_timeout = suspension.status == "timed_out"
         if not is_timeout and suspension.decided_digest != question.digest:
             return False
-        return question.digest == self.questions.approval_digest(execution, question, principal)
+        return question.digest == self.questions.approval_digest(execution, question)
 
     def _stale(
         self,
@@ -178,7 +173,6 @@ class Dispatcher:
         call: Call,
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
-        principal: str,
         question: ev.Question,
     ) -> PreparedCall:
         _, faults = self._tools.complete(call.tool_name, arguments)
@@ -187,23 +181,21 @@ class Dispatcher:
                 f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
             )
             return _failed(call, "stale_definition", text)
-        again = self.staleness.again(execution, call, definition, arguments, principal, since=question)
+        again = self.staleness.again(execution, call, definition, arguments, since=question)
         return PreparedCall((again,))
 
-    def _unknown_outcome(
-        self, execution: ExecutionState, call: Call, definition: ToolDefinition, principal: str
-    ) -> PreparedCall:
+    def _unknown_outcome(self, execution: ExecutionState, call: Call, definition: ToolDefinition) -> PreparedCall:
         suspension = execution.suspensions.get(call.suspension_id or "")
         decision = suspension.decision if suspension and suspension.question.kind == "reconcile" else None
         content = decision.content if decision is not None else None
         if suspension is None or not isinstance(content, dict) or call.suspension_id in call.consumed:
-            return PreparedCall((self.questions.reconcile(execution, call, definition, principal),))
+            return PreparedCall((self.questions.reconcile(execution, call, definition),))
         if content.get("happened") is True:
             return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
         if definition.unavailable:
-            return PreparedCall((self.questions.reconcile(execution, call, definition, principal),))
+            return PreparedCall((self.questions.reconcile(execution, call, definition),))
         if self.staleness.is_question(suspension.question):
-            again = self.questions.reconcile(execution, call, definition, principal)
+            again = self.questions.reconcile(execution, call, definition)
             noted = self.staleness.noted(execution, again, definition, since=suspension.question)
             return PreparedCall((noted,))
         intent = ev.ToolCallIntended(
@@ -237,7 +229,6 @@ class Dispatcher:
         definition: ToolDefinition,
         arguments: dict[str, JsonValue],
         requirement: Requirement,
-        principal: str,
     ) -> str | None:
         """The approved confirmation that named exactly this call, was worth enough and is not used up yet."""
         confirming = [found for found in execution.suspensions.values() if found.question.covers]
@@ -246,7 +237,7 @@ class Dispatcher:
             decision, question = suspension.decision, suspension.question
             if decision is None or not decision.approved or question.quorum < requirement.quorum:
                 continue
-            if not self._is_worth(suspension, requirement, principal):
+            if not self._is_worth(suspension, requirement, execution.principal):
                 continue
             for covered in question.covers:
                 if (

@@ -33,7 +33,7 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime.dispatch import Dispatcher
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.run import Run, RunContext, load, settle
+from planwarden.agent.runtime.run import Run, RunContext, load_execution, settle
 from planwarden.agent.runtime.transaction import Command, EventBatch, TransactionContext
 
 logger = logging.getLogger(__name__)
@@ -89,8 +89,8 @@ class Engine:
         self._preparation = TransactionContext(tools, dispatcher, self.tool_facts, max_steps)
         self._known: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._runs: dict[str, Run] = {}
-        self._idle: OrderedDict[str, tuple[ExecutionState, str]] = OrderedDict()
-        """Last known state and principal of executions that need nothing from this process."""
+        self._idle: OrderedDict[str, ExecutionState] = OrderedDict()
+        """Last known state of executions that need nothing from this process."""
         self._threads: dict[str, str] = {}
         """The newest execution that rested here, by thread."""
         self._watches: dict[str, asyncio.Event] = {}
@@ -183,18 +183,18 @@ class Engine:
         events: tuple[ev.Event, ...] = (created,)
         if plan is not None:
             events = (created, ev.PlanAccepted(plan=plan, pins=build_pins(plan, self.tool_facts())))
-        run = self._run(new_execution(execution_id, thread_id), principal)
+        run = self._run(new_execution(execution_id, thread_id, principal))
         await settle(run, Command(lambda execution, now: EventBatch(events)))
         return run.execution
 
     async def start(
-        self, execution: ExecutionState, principal: str, options: ev.Options, *, client_id: str | None = None
+        self, execution: ExecutionState, options: ev.Options, *, client_id: str | None = None
     ) -> ExecutionState:
         """Run a planned execution."""
         event = ev.ExecutionStarted(options=options, client_id=client_id)
-        return await self._command(execution, principal, lambda state, now: EventBatch((event,)))
+        return await self._command(execution, lambda state, now: EventBatch((event,)))
 
-    async def cancel(self, execution: ExecutionState, principal: str, reason: str | None) -> ExecutionState:
+    async def cancel(self, execution: ExecutionState, reason: str | None) -> ExecutionState:
         """Stop the execution; calls that are running are stopped too. A finished execution stays as it is."""
 
         def build(state: ExecutionState, now: float) -> EventBatch:
@@ -202,11 +202,9 @@ class Engine:
                 return EventBatch()
             return EventBatch((ev.CancelRequested(reason=reason),))
 
-        return await self._command(execution, principal, build)
+        return await self._command(execution, build)
 
-    async def withdraw(
-        self, execution: ExecutionState, principal: str, suspension_id: str, reason: str
-    ) -> ExecutionState:
+    async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState:
         """Close a question whose asker needs no answer any more, and go on; nothing happens when it is closed already."""
 
         def build(state: ExecutionState, now: float) -> EventBatch:
@@ -216,10 +214,10 @@ class Engine:
             guard = Guard(suspension_id=suspension_id, digest=found.question.digest, deadline="any")
             return EventBatch((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
 
-        return await self._command(execution, principal, build)
+        return await self._command(execution, build)
 
     async def answer(
-        self, execution: ExecutionState, principal: str, suspension_id: str, answer: Decision, authority: Authority
+        self, execution: ExecutionState, suspension_id: str, answer: Decision, authority: Authority
     ) -> tuple[ExecutionState, bool]:
         """The execution after the answer, and whether the answer was accepted (False: a person must decide).
 
@@ -230,18 +228,16 @@ class Engine:
 
         def build(state: ExecutionState, now: float) -> EventBatch:
             nonlocal ruling
-            ruling = self._answers.rule(
-                state, suspension_id, answer, authority, tools=self.tool_facts(), principal=principal, now=now
-            )
+            ruling = self._answers.rule(state, suspension_id, answer, authority, tools=self.tool_facts(), now=now)
             return EventBatch(ruling.events, ruling.guard)
 
-        answered = await self._command(execution, principal, build)
+        answered = await self._command(execution, build)
         if ruling.refusal is not None:
             raise ruling.refusal
         return answered, ruling.accepted
 
-    async def current(self, execution_id: str) -> tuple[ExecutionState, str]:
-        """The committed state of an execution and its principal.
+    async def find(self, execution_id: str) -> ExecutionState:
+        """The committed state of an execution.
 
         Raises:
             UnknownThread: there is no such execution.
@@ -252,18 +248,18 @@ class Engine:
         # Another process may have answered what runs here, and this one may have committed since the header was read.
         run = self._runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
-            return run.execution, run.principal
+            return run.execution
         rested = self._idle.get(execution_id)
-        if rested is not None and rested[0].version == header.version:
+        if rested is not None and rested.version == header.version:
             return rested
-        execution = await load(self.store, execution_id, header.thread_id)
-        self._cache_idle(execution, header.principal)
-        return execution, header.principal
+        execution = await load_execution(self.store, header)
+        self._cache_idle(execution)
+        return execution
 
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
-    ) -> tuple[ExecutionState, str]:
-        """The execution of the thread that has the suspension, possibly not its newest state, and its principal.
+    ) -> ExecutionState:
+        """The execution of the thread that has the suspension, possibly not its newest state.
 
         With `principal` only that principal's are found: what belongs to somebody else costs the same one query as
         what does not exist, and its log is not read.
@@ -272,12 +268,12 @@ class Engine:
             UnknownSuspension: there is none in this thread.
         """
         rested = self._idle.get(self._threads.get(thread_id, ""))
-        if rested is not None and suspension_id in rested[0].suspensions and principal in (None, rested[1]):
+        if rested is not None and suspension_id in rested.suspensions and principal in (None, rested.principal):
             return rested
         row = await self.store.find_suspension(suspension_id)
         if row is None or row.thread_id != thread_id or principal not in (None, row.principal):
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
-        return await self.current(row.execution_id)
+        return await self.find(row.execution_id)
 
     async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState:
         """The state when the execution stops running, or after `seconds`, whichever comes first."""
@@ -293,7 +289,7 @@ class Engine:
                     await watch.wait()
                     execution = await self._latest(execution)
             return execution
-        return (await self.current(execution.execution_id))[0]
+        return await self.find(execution.execution_id)
 
     async def wait_for_change(self, execution_id: str) -> None:
         """Returns after the next commit to the execution, by whatever process, or when there is more to hear."""
@@ -351,7 +347,7 @@ class Engine:
     async def _known_due(self) -> list[SuspensionRow]:
         """As `Store.due`, of the executions that this process was asked about."""
         now = self.store.clock.now()
-        states = [*(run.execution for run in self._runs.values()), *(known for known, _ in self._idle.values())]
+        states = [*(run.execution for run in self._runs.values()), *self._idle.values()]
         questions = [found.question for state in states for found in state.open_suspensions]
         due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
         rows = [await self.store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
@@ -359,7 +355,7 @@ class Engine:
 
     def _known_running(self) -> list[str]:
         """As `Store.orphans`, of the executions that this process was asked about; some may have a living owner."""
-        return [execution_id for execution_id, (known, _) in self._idle.items() if known.status == "running"]
+        return [execution_id for execution_id, known in self._idle.items() if known.status == "running"]
 
     async def _run_scheduler(self) -> None:
         while True:
@@ -404,8 +400,8 @@ class Engine:
             guard = Guard(suspension_id=row.suspension_id, digest=question.digest, deadline="passed")
             return EventBatch((timed_out,), guard)
 
-        execution, principal = await self.current(row.execution_id)
-        await self._command(execution, principal, build)
+        execution = await self.find(row.execution_id)
+        await self._command(execution, build)
 
     async def _take_over(self, execution_id: str) -> None:
         run = self._runs.get(execution_id)
@@ -415,38 +411,38 @@ class Engine:
         if header is None:
             return
         # Read before it is claimed: what cannot be read must not be owned, and what is owned is gone on with.
-        execution = await load(self.store, execution_id, header.thread_id)
+        execution = await load_execution(self.store, header)
         lease = await self.store.claim(execution_id, self.owner)
         if lease is None:
             return
         logger.info("taking over execution %s", execution_id)
         assert self._context is not None
-        run = Run(self._context, execution, header.principal, lease)
+        run = Run(self._context, execution, lease)
         self._runs[execution_id] = run
         run.refresh()
 
     async def _command(
-        self, execution: ExecutionState, principal: str, build: Callable[[ExecutionState, float], EventBatch]
+        self, execution: ExecutionState, build: Callable[[ExecutionState, float], EventBatch]
     ) -> ExecutionState:
         """Settle a command on the execution's run. What a stale copy refuses is judged again on a fresh one."""
-        run = self._run(execution, principal)
+        run = self._run(execution)
         try:
             await settle(run, Command(build))
         except UsageError:
             self._idle.pop(execution.execution_id, None)
-            fresh, principal = await self.current(execution.execution_id)
+            fresh = await self.find(execution.execution_id)
             if fresh.version == execution.version:
                 raise
-            run = self._run(fresh, principal)
+            run = self._run(fresh)
             await settle(run, Command(build))
         return run.execution
 
-    def _run(self, execution: ExecutionState, principal: str) -> Run:
+    def _run(self, execution: ExecutionState) -> Run:
         run = self._runs.get(execution.execution_id)
         if run is None or run.is_foreign:
             if self._context is None or self._closing:
                 raise StoreError("the engine is not running; enter it with `async with`")
-            run = Run(self._context, execution, principal)
+            run = Run(self._context, execution)
             self._runs[execution.execution_id] = run
         return run
 
@@ -456,9 +452,9 @@ class Engine:
         if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution
         rested = self._idle.get(execution.execution_id)
-        if rested is not None and rested[0].version >= execution.version and rested[0].status != "running":
-            return rested[0]
-        return (await self.current(execution.execution_id))[0]
+        if rested is not None and rested.version >= execution.version and rested.status != "running":
+            return rested
+        return await self.find(execution.execution_id)
 
     def _after_commit(self, run: Run) -> None:
         execution_id = run.execution.execution_id
@@ -466,10 +462,10 @@ class Engine:
             if self._runs.get(execution_id) is run:
                 del self._runs[execution_id]
             if run.execution.version:
-                self._cache_idle(run.execution, run.principal)
+                self._cache_idle(run.execution)
         self._notify_watchers(run)
         if run.execution.version and self._listeners:
-            self._notify_listeners(Commit(execution=run.execution, principal=run.principal, is_foreign=run.is_foreign))
+            self._notify_listeners(Commit(execution=run.execution, is_foreign=run.is_foreign))
         if self._closing and not any(other.is_busy for other in self._runs.values()):
             self._quiet.set()
 
@@ -482,12 +478,12 @@ class Engine:
         if watch is not None:
             watch.set()
 
-    def _cache_idle(self, execution: ExecutionState, principal: str) -> None:
-        self._idle[execution.execution_id] = (execution, principal)
+    def _cache_idle(self, execution: ExecutionState) -> None:
+        self._idle[execution.execution_id] = execution
         self._idle.move_to_end(execution.execution_id)
         self._threads[execution.thread_id] = execution.execution_id
         if len(self._idle) > CACHED:
-            _, (oldest, _) = self._idle.popitem(last=False)
+            _, oldest = self._idle.popitem(last=False)
             if self._threads.get(oldest.thread_id) == oldest.execution_id:
                 del self._threads[oldest.thread_id]
 

@@ -56,13 +56,11 @@ class Performer:
         self._ids = ids
         self._max_steps = max_steps
 
-    async def call(
-        self, execution: ExecutionState, work: CallJob, principal: str, scope: anyio.CancelScope
-    ) -> CallOutcome:
+    async def call(self, execution: ExecutionState, work: CallJob, scope: anyio.CancelScope) -> CallOutcome:
         """What records how the call went. Cancelling `scope` stops it and is recorded."""
         limit_s = self.limit_s(work)
         with scope:
-            return await self._attempt(execution, work, principal)
+            return await self._attempt(execution, work)
         call = work.call
         is_late = limit_s is not None and anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
@@ -75,7 +73,7 @@ class Performer:
         """Seconds that the call may take, or None."""
         return QUESTION_TIMEOUT_S if work.definition.is_blocking else work.definition.timeout_s
 
-    async def _attempt(self, execution: ExecutionState, work: CallJob, principal: str) -> CallOutcome:
+    async def _attempt(self, execution: ExecutionState, work: CallJob) -> CallOutcome:
         call = work.call
         context = CallContext(
             execution_id=execution.execution_id,
@@ -95,13 +93,11 @@ class Performer:
                 payload = question.question.resume_payload
                 result = await self._tools.resume(call.tool_name, payload, decision, context)
                 if isinstance(result, Suspend):
-                    return _tool_result_events(
-                        self._questions.ask(execution, call, work.definition, result, arguments, principal)
-                    )
+                    return _tool_result_events(self._questions.ask(execution, call, work.definition, result, arguments))
                 return _returned(call, result)
             result = await self._tools.call(call.tool_name, arguments, context)
         except StaleDefinition as error:
-            return _tool_result_events(self._asked_again(execution, work, arguments, principal, error))
+            return _tool_result_events(self._asked_again(execution, work, arguments, error))
         except OutcomeUnknown as error:
             return _tool_result_events(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         # A tool may raise any of our errors, not only the one that is meant for it.
@@ -116,15 +112,11 @@ class Performer:
                 ev.ToolFailed(call_id=call.call_id, code="tool_error", message="the tool cancelled itself")
             )
         if isinstance(result, Suspend):
-            return _tool_result_events(
-                self._questions.ask(execution, call, work.definition, result, arguments, principal)
-            )
+            return _tool_result_events(self._questions.ask(execution, call, work.definition, result, arguments))
         if work.definition.is_blocking and not _was_approved(execution, work):
             text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
             suspend = Suspend(message=text)
-            return _tool_result_events(
-                self._questions.ask(execution, call, work.definition, suspend, arguments, principal)
-            )
+            return _tool_result_events(self._questions.ask(execution, call, work.definition, suspend, arguments))
         return _returned(call, result)
 
     def _asked_again(
@@ -132,7 +124,6 @@ class Performer:
         execution: ExecutionState,
         work: CallJob,
         arguments: dict[str, JsonValue],
-        principal: str,
         error: StaleDefinition,
     ) -> ev.Event:
         """The tool changed on the way to it, before anything was run."""
@@ -143,7 +134,7 @@ class Performer:
         if faults:
             text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
             return ev.ToolFailed(call_id=call.call_id, code=error.code, message=text)
-        return self._staleness.again(execution, call, definition, arguments, principal, since=work.definition)
+        return self._staleness.again(execution, call, definition, arguments, since=work.definition)
 
     async def prompt(
         self,

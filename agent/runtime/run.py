@@ -31,7 +31,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.references import ArtifactPart, PartAddress, PartsNeeded
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.ports.store import Append, Lease, Store
+from planwarden.agent.ports.store import Append, Header, Lease, Store, SuspensionRow
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
@@ -77,13 +77,10 @@ class RunContext:
 class Run:
     """Lives in one process while it has something to do there; the log is all that matters of it."""
 
-    def __init__(
-        self, around: RunContext, execution: ExecutionState, principal: str, lease: Lease | None = None
-    ) -> None:
+    def __init__(self, around: RunContext, execution: ExecutionState, lease: Lease | None = None) -> None:
         self._context = around
         self.execution = execution
         """The state as committed."""
-        self.principal = principal
         self.lease = lease
         self._waiting: list[JobOutcome | Command] = []
         self._pumping = False
@@ -154,7 +151,7 @@ class Run:
     async def _perform_unobserved(self, job: Job) -> JobOutcome:
         scope = self._inflight[job.key]
         if isinstance(job, CallJob):
-            done = await self._context.performer.call(self.execution, job, self.principal, scope)
+            done = await self._context.performer.call(self.execution, job, scope)
             return JobOutcome(job.key, done.events, done.artifacts)
         events: tuple[ev.Event, ...] = ()
         try:
@@ -249,7 +246,6 @@ class Run:
             transaction = Transaction(
                 around.preparation,
                 self.execution,
-                self.principal,
                 now=around.store.clock.now(),
                 inflight=self._inflight.keys() - arrived,
                 follow=not (self.is_foreign or around.is_closing()),
@@ -290,7 +286,6 @@ class Run:
             lease=self.lease,
             acquire=self.lease is None and not self.is_foreign,
             release=status != "running" and not self.is_foreign,
-            principal=self.principal,
             owner=self._context.owner,
             guards=transaction.guards,
             policy=self._context.policy,
@@ -377,6 +372,7 @@ async def settle(run: Run, command: Command) -> None:
         raise command.error
 
 
-async def load(store: Store, execution_id: str, thread_id: str) -> ExecutionState:
-    """The state of a stored execution, folded from its log."""
-    return fold(new_execution(execution_id, thread_id), await store.read(execution_id))
+async def load_execution(store: Store, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
+    """The state of the stored execution that `known` belongs to, folded from its log."""
+    execution = new_execution(known.execution_id, known.thread_id, known.principal)
+    return fold(execution, await store.read(known.execution_id))

@@ -92,7 +92,6 @@ class Transaction:
         self,
         preparation: TransactionContext,
         execution: ExecutionState,
-        principal: str,
         *,
         now: float,
         inflight: Collection[str],
@@ -101,7 +100,6 @@ class Transaction:
     ) -> None:
         self._preparation = preparation
         self._dispatcher = preparation.dispatcher.knowing(parts) if parts else preparation.dispatcher
-        self._principal = principal
         self._now = now
         self._inflight = inflight
         self._follow = follow
@@ -169,7 +167,7 @@ class Transaction:
                     moved = True
                 case DispatchCall(call=call):
                     if find_exhausted_budget(self.execution) is None:
-                        prepared = self._dispatcher.prepare(self.execution, call, self._principal)
+                        prepared = self._dispatcher.prepare(self.execution, call)
                         self._take(prepared)
                         # Nothing more follows from a call that is on its way.
                         moved = moved or prepared.work is None

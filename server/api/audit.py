@@ -157,7 +157,7 @@ class AuditReader:
         if header is None:
             return None
         found: list[Comparable] = []
-        execution = new_execution(execution_id, header.thread_id)
+        execution = new_execution(execution_id, header.thread_id, header.principal)
         for item in await self._store.read(execution_id):
             execution = apply(execution, item.event, item.at)
             found.extend(_comparable(entry) for entry in audited((item,), execution, ""))

@@ -220,7 +220,7 @@ class Service:
         )
         found: list[Suspension] = []
         for row in page.rows:
-            execution, _ = await self.engine.current(row.execution_id)
+            execution = await self.engine.find(row.execution_id)
             suspension = execution.suspensions.get(row.suspension_id)
             if suspension is not None and suspension.is_open:
                 inbox = self.address(execution)
@@ -242,7 +242,7 @@ class Service:
 
         `principal` is the owner whose executions the door may see; None for the operator's doors, which see all.
         """
-        execution, owner = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
+        execution = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         asked = execution.suspensions.get(suspension_id)
         authority = authority_for(authority, execution)
         if caller_only and asked is not None and asked.question.addressee != "caller":
@@ -254,7 +254,7 @@ class Service:
             self._count_attempt(suspension_id)
         if execution.plan is not None:
             await self.tools_known(list_tool_names(execution.plan))
-        execution, accepted = await self.engine.answer(execution, owner, suspension_id, decision, authority)
+        execution, accepted = await self.engine.answer(execution, suspension_id, decision, authority)
         if accepted:
             return await self._waited(execution, wait_seconds)
         if authority.assurance == "claimed":
@@ -307,7 +307,7 @@ class Service:
         if reason is not None:
             _check_text(reason, "reason", MAX_REASON_CHARS)
         execution = await self._newest(thread_id, principal)
-        execution = await self.engine.cancel(execution, principal, reason)
+        execution = await self.engine.cancel(execution, reason)
         return await self._waited(execution, 5.0)
 
     def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
@@ -375,8 +375,8 @@ class Service:
     async def _question(
         self, thread_id: str, suspension_id: str, principal: str | None
     ) -> tuple[ExecutionState, SuspensionState]:
-        held, _ = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
-        execution, _ = await self.engine.current(held.execution_id)
+        held = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
+        execution = await self.engine.find(held.execution_id)
         found = execution.suspensions.get(suspension_id)
         if found is None or found.question.addressee == "clock":
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
@@ -421,7 +421,7 @@ class Service:
             raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
         if execution.plan is not None:
             await self.tools_known(list_tool_names(execution.plan))
-        started = await self.engine.start(execution, principal, options, client_id=client_id)
+        started = await self.engine.start(execution, options, client_id=client_id)
         return await self._waited(started, wait_seconds)
 
     async def _thread_for(
@@ -438,7 +438,7 @@ class Service:
             combined = combine(self._options, None, call)
             return self.engine.ids.new(), _without(combined, implied, given), None
         headers = await self._headers(thread_id, principal)
-        newest, _ = await self.engine.current(headers[-1].execution_id)
+        newest = await self.engine.find(headers[-1].execution_id)
         if newest.status not in FINISHED:
             raise _busy(thread_id, newest)
         combined = combine(self._options, newest.options, call)
@@ -447,14 +447,14 @@ class Service:
     async def _context(self, headers: Sequence[Header]) -> str:
         parts: list[str] = []
         for header in headers[-3:]:
-            execution, _ = await self.engine.current(header.execution_id)
+            execution = await self.engine.find(header.execution_id)
             outcome = execution.synthesis or summarize(execution)
             parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
         return "\n\n".join(parts)
 
     async def _newest(self, thread_id: str, principal: str) -> ExecutionState:
         headers = await self._headers(thread_id, principal)
-        execution, _ = await self.engine.current(headers[-1].execution_id)
+        execution = await self.engine.find(headers[-1].execution_id)
         return execution
 
     async def _headers(self, thread_id: str, principal: str) -> tuple[Header, ...]:

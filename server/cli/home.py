@@ -194,7 +194,7 @@ async def find(service: Service, suspension_id: str) -> tuple[SuspensionRow, Exe
     row = await service.engine.store.find_suspension(suspension_id)
     if row is None:
         raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}; `planwarden list` shows the open ones")
-    execution, _ = await service.engine.current(row.execution_id)
+    execution = await service.engine.find(row.execution_id)
     return row, execution
 
 
@@ -212,7 +212,7 @@ async def watch(
         if execution.status != "running" and (left is None or left > patience_s):
             return execution
         await engine.wait_for_change(execution.execution_id)
-        execution, _ = await engine.current(execution.execution_id)
+        execution = await engine.find(execution.execution_id)
 
 
 def _seconds_left(execution: ExecutionState, now: float) -> float | None:

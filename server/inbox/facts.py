@@ -172,7 +172,6 @@ def shown_question(
     execution: ExecutionState,
     found: SuspensionState,
     tools: Toolbox,
-    owner: str,
     history: RevisionHistory | None = None,
 ) -> ShownQuestion:
     """The question of an execution, with what is different from its first revision."""
@@ -199,7 +198,7 @@ def shown_question(
         expires_at=view.expires_at,
         on_timeout=view.on_timeout,
         step=escape_text(question.step_id or "")[:GOAL_CHARS],
-        owner=escape_text(owner),
+        owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         agent=agent_lines(view)[0].partition(": ")[2],
         hidden=count_hidden(view.message),

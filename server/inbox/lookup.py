@@ -45,13 +45,11 @@ async def find_question(service: Service, suspension_id: str) -> FoundQuestion:
     row = await service.engine.store.find_suspension(suspension_id)
     if row is None or row.addressee != "human":
         raise UnknownSuspension("there is no question with that id, or it is not for a person")
-    execution, owner = await service.engine.current(row.execution_id)
+    execution = await service.engine.find(row.execution_id)
     found = execution.suspensions.get(suspension_id)
     if found is None:
         raise UnknownSuspension("there is no question with that id, or it is not for a person")
-    return FoundQuestion(
-        row=row, execution=execution, found=found, shown=await _shown(service, execution, found, owner)
-    )
+    return FoundQuestion(row=row, execution=execution, found=found, shown=await _shown(service, execution, found))
 
 
 async def waiting(service: Service, cursor: str | None, limit: int = PAGE) -> QuestionPage:
@@ -78,21 +76,21 @@ async def _listed(service: Service, page: SuspensionRowPage, total: int) -> Ques
     for row in page.rows:
         # One damaged execution does not hide the questions of all others.
         try:
-            execution, owner = await service.engine.current(row.execution_id)
+            execution = await service.engine.find(row.execution_id)
         except StoreError:
             continue
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None:
-            found.append(await _shown(service, execution, suspension, owner))
+            found.append(await _shown(service, execution, suspension))
     return QuestionPage(questions=tuple(found), total=total, next_cursor=page.next_cursor)
 
 
-async def _shown(service: Service, execution: ExecutionState, found: SuspensionState, owner: str) -> ShownQuestion:
+async def _shown(service: Service, execution: ExecutionState, found: SuspensionState) -> ShownQuestion:
     history = None
     if found.question.revision > 1:
         log = await service.engine.store.read(execution.execution_id)
         history = revision_history(log, found.question.suspension_id)
-    return shown_question(execution, found, service.engine.tools, owner, history)
+    return shown_question(execution, found, service.engine.tools, history)
 
 
 def waiting_token(listed: QuestionPage) -> str:

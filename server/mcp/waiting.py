@@ -34,7 +34,7 @@ async def wait_with_progress(
     """
     if view.status != "running" or seconds == 0:
         return view
-    execution, _ = await service.engine.current(view.execution_id)
+    execution = await service.engine.find(view.execution_id)
     limit_s = execution.options.wait_seconds if seconds is None else seconds
     if not limit_s:
         return view
@@ -55,7 +55,7 @@ async def until_decided(service: Service, suspension: Suspension, context: AnyCo
     """Returns when the question is no longer open, whoever decided it; reports progress meanwhile."""
     beats = 0
     while True:
-        execution, _ = await service.engine.current(suspension.execution_id)
+        execution = await service.engine.find(suspension.execution_id)
         found = execution.suspensions.get(suspension.suspension_id)
         if found is None or not found.is_open:
             return
@@ -67,7 +67,7 @@ async def until_decided(service: Service, suspension: Suspension, context: AnyCo
 
 async def decided_within(service: Service, suspension: Suspension, seconds: float | None, context: AnyContext) -> None:
     """Returns when the question is decided, or after `seconds` (the execution's own option when None)."""
-    execution, _ = await service.engine.current(suspension.execution_id)
+    execution = await service.engine.find(suspension.execution_id)
     with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
         await until_decided(service, suspension, context)
 
@@ -80,7 +80,7 @@ async def _report(service: Service, execution_id: str, context: AnyContext) -> N
     beats = 0
     while True:
         try:
-            execution, _ = await service.engine.current(execution_id)
+            execution = await service.engine.find(execution_id)
         except PlanwardenError:
             return
         if execution.status != "running":

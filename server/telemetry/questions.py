@@ -15,7 +15,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Store, SuspensionRow
-from planwarden.agent.runtime.run import load
+from planwarden.agent.runtime.run import load_execution
 from planwarden.server.telemetry.attributes import Attributes
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class OpenQuestions:
         known = self._sorts.get((row.suspension_id, row.digest))
         if known is not None:
             return known
-        execution = await load(self._store, row.execution_id, row.thread_id)
+        execution = await load_execution(self._store, row)
         found = execution.suspensions.get(row.suspension_id)
         if found is None:
             return OTHER

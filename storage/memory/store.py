@@ -117,7 +117,7 @@ class MemoryStore:
             Header(
                 execution_id=append.execution.execution_id,
                 thread_id=thread_id,
-                principal=append.principal,
+                principal=append.execution.principal,
                 status=append.execution.status,
                 version=append.execution.version,
                 created_at=now,

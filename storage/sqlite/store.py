@@ -218,7 +218,7 @@ class SqliteStore:
             (
                 execution.execution_id,
                 execution.thread_id,
-                append.principal,
+                execution.principal,
                 execution.status,
                 execution.version,
                 now,

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.runtime.run import load
+from planwarden.agent.runtime.run import load_execution
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.crash.scenario import Acknowledged, violations
 from tests.support.fakes import EffectLedger
@@ -96,6 +96,6 @@ async def _stored(folder: Path) -> dict[str, ExecutionState]:
     store = SqliteStore.open(folder / "planwarden.db")
     try:
         headers = await store.executions(None, 1_000_000)
-        return {h.execution_id: await load(store, h.execution_id, h.thread_id) for h in headers}
+        return {h.execution_id: await load_execution(store, h) for h in headers}
     finally:
         await store.close()

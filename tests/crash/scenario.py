@@ -164,9 +164,9 @@ class Person:
             assert question.expires_at is not None
             self.clock.advance(max(0.0, question.expires_at - self.clock.now()))
             await self.engine.tick()
-            return (await self.engine.current(execution.execution_id))[0]
+            return await self.engine.find(execution.execution_id)
         decision = truthful_answer(execution.execution_id, question, self.ledger)
-        answered, _ = await self.engine.answer(execution, PRINCIPAL, question.suspension_id, decision, PERSON)
+        answered, _ = await self.engine.answer(execution, question.suspension_id, decision, PERSON)
         self.acknowledged.answered[question.suspension_id] = True
         return answered
 

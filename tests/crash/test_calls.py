@@ -15,7 +15,7 @@ import pytest
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Suspend
 from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime.run import load
+from planwarden.agent.runtime.run import load_execution
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
@@ -88,7 +88,7 @@ class Trial:
         await self._live(None)
         store = SqliteStore.open(self.path, clock=self.clock)
         headers = await store.executions(None, 10)
-        states = {h.execution_id: await load(store, h.execution_id, h.thread_id) for h in headers}
+        states = {h.execution_id: await load_execution(store, h) for h in headers}
         await store.close()
         return states
 
@@ -100,7 +100,7 @@ class Trial:
                 person = Person(engine, self.clock, self.ledger, self.acknowledged)
                 known = await inner.executions(None, 10)
                 for header in known:
-                    await person.drive((await engine.current(header.execution_id))[0])
+                    await person.drive(await engine.find(header.execution_id))
                 if not self.acknowledged.created and not known:
                     execution = await self.scenario.create(engine)
                     self.acknowledged.created.append(execution.execution_id)

@@ -130,7 +130,7 @@ async def test_a_result_that_arrives_while_the_log_is_read_again_is_not_taken_fo
     ):
         running = await start(owner, step("a", "mail"), step("b", "displayConfirmation", {"action": "?"}))
         [asked] = running.open_suspensions
-        await other.answer(running, PRINCIPAL, asked.question.suspension_id, Decision(approved=True), PERSON)
+        await other.answer(running, asked.question.suspension_id, Decision(approved=True), PERSON)
         await owner.tick()
         done = await owner.wait(running, 60)
     assert (done.status, ledger.tools_run()) == ("completed", ["mail"])
@@ -150,12 +150,10 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_given_again
         [question] = asked.open_suspensions
         is_full = True
         with pytest.raises(StoreError, match="full"):
-            await engine.answer(asked, PRINCIPAL, question.question.suspension_id, Decision(approved=True), PERSON)
+            await engine.answer(asked, question.question.suspension_id, Decision(approved=True), PERSON)
         assert ledger.tools_run() == []
         is_full = False
-        answered, _ = await engine.answer(
-            asked, PRINCIPAL, question.question.suspension_id, Decision(approved=True), PERSON
-        )
+        answered, _ = await engine.answer(asked, question.question.suspension_id, Decision(approved=True), PERSON)
         done = await engine.wait(answered, 60)
     assert (done.status, ledger.tools_run()) == ("completed", ["book"])
 
@@ -187,11 +185,11 @@ async def test_many_refused_callers_do_not_make_many_retries(inner: MemoryStore,
         is_full = True
         for _ in range(20):
             with pytest.raises(StoreError):
-                await engine.answer(running, PRINCIPAL, asked.question.suspension_id, Decision(approved=True), PERSON)
+                await engine.answer(running, asked.question.suspension_id, Decision(approved=True), PERSON)
         refused = store.refused
         is_full = False
         may_end.set()
-        await engine.answer(running, PRINCIPAL, asked.question.suspension_id, Decision(approved=True), PERSON)
+        await engine.answer(running, asked.question.suspension_id, Decision(approved=True), PERSON)
         done = await engine.wait(running, 60)
     assert (done.status, refused, ledger.tools_run()) == ("completed", 20, ["mail"])
 
@@ -217,11 +215,11 @@ async def test_a_damaged_execution_does_not_keep_the_deadlines_of_others_from_pa
     clock.advance(1_000)
     async with engine_on(store, Registry([recording_tool(ledger, "book")]), CallerModel()) as engine:
         await engine.tick()
-        timed_out, _ = await engine.current("whole suspended")
-        taken, _ = await engine.current("whole running")
+        timed_out = await engine.find("whole suspended")
+        taken = await engine.find("whole running")
         taken = await engine.wait(taken, 60)
         with pytest.raises(StoreError, match="damaged"):
-            await engine.current("damaged suspended")
+            await engine.find("damaged suspended")
     await store.close()
     assert timed_out.suspensions["question of whole"].status == "timed_out"
     assert taken.status == "completed" and ledger.tools_run() == ["book"]

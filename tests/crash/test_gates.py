@@ -74,15 +74,15 @@ async def start(engine: Engine) -> ExecutionState:
 
 async def asked(engine: Engine, execution: ExecutionState) -> ev.Question:
     """The one open question, once nothing else can be done."""
-    execution = await engine.wait((await engine.current(execution.execution_id))[0], 5)
+    execution = await engine.wait(await engine.find(execution.execution_id), 5)
     [found] = execution.open_suspensions
     return found.question
 
 
 async def answer(engine: Engine, execution: ExecutionState, decision: Decision, authority: Authority = PERSON) -> None:
     question = await asked(engine, execution)
-    execution, _ = await engine.current(execution.execution_id)
-    await engine.answer(execution, PRINCIPAL, question.suspension_id, decision, authority)
+    execution = await engine.find(execution.execution_id)
+    await engine.answer(execution, question.suspension_id, decision, authority)
 
 
 @requirement("crash:one-word")

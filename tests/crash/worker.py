@@ -143,7 +143,7 @@ class Toil:
 
     async def drive(self, execution_id: str) -> None:
         while True:
-            execution, _ = await self._engine.current(execution_id)
+            execution = await self._engine.find(execution_id)
             execution = await self._engine.wait(execution, 60)
             if execution.is_finished:
                 say(["finished", execution_id, execution.status])
@@ -160,7 +160,7 @@ class Toil:
         decision = truthful_answer(execution.execution_id, question, self._ledger)
         # Another process may have answered, or have ended the execution, at the same moment.
         with suppress(UsageError):
-            await self._engine.answer(execution, PRINCIPAL, question.suspension_id, decision, PERSON)
+            await self._engine.answer(execution, question.suspension_id, decision, PERSON)
             say(["answered", question.suspension_id, True])
 
 

@@ -21,7 +21,7 @@ from planwarden.agent.core.tool import Effect
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.run import load
+from planwarden.agent.runtime.run import load_execution
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry
@@ -71,7 +71,7 @@ class World:
             yield engine
 
     async def stored(self, execution: ExecutionState) -> ExecutionState:
-        return await load(self.back_end.connect(), execution.execution_id, execution.thread_id)
+        return await load_execution(self.back_end.connect(), execution)
 
     async def kinds(self, execution: ExecutionState) -> list[str]:
         recorded = await self.back_end.connect().read(execution.execution_id)
@@ -105,15 +105,15 @@ async def start(engine: Engine, *steps: dict[str, JsonValue]) -> ExecutionState:
 
 async def answer(engine: Engine, execution: ExecutionState, decision: Decision = YES) -> ExecutionState:
     """Answer the one open question."""
-    execution, _ = await engine.current(execution.execution_id)
+    execution = await engine.find(execution.execution_id)
     [asked] = execution.open_suspensions
-    answered, _ = await engine.answer(execution, PRINCIPAL, asked.question.suspension_id, decision, PERSON)
+    answered, _ = await engine.answer(execution, asked.question.suspension_id, decision, PERSON)
     return answered
 
 
 async def until_step(engine: Engine, execution: ExecutionState, step_id: str, status: str) -> None:
     """Returns when the step has the status in this engine's eyes."""
-    while (await engine.current(execution.execution_id))[0].steps[step_id].status != status:
+    while (await engine.find(execution.execution_id)).steps[step_id].status != status:
         await anyio.lowlevel.checkpoint()
 
 
@@ -145,7 +145,7 @@ async def test_an_answer_to_a_suspended_execution_is_continued_by_whoever_took_i
         assert asked.status == "suspended"
         done = await second.wait(await answer(second, asked), 5)
         await first.tick()
-        assert (await first.current(asked.execution_id))[0] == done
+        assert (await first.find(asked.execution_id)) == done
     assert (done.status, world.ledger.tools_run()) == ("completed", ["mail"])
 
 
@@ -211,12 +211,12 @@ async def test_what_another_process_acknowledged_is_shown_although_something_of_
 
     async with world.process() as first, world.process(on=lambda store: WatchedStore(store, watch)) as second:
         asked = await first.wait(await start(first, ASK, MAIL), 5)
-        known, _ = await second.current(asked.execution_id)
+        known = await second.find(asked.execution_id)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer, second, known)
             await late.is_reached.wait()
             done = await first.wait(await answer(first, asked), 5)
-            shown, _ = await second.current(asked.execution_id)
+            shown = await second.find(asked.execution_id)
             assert shown == await second.wait(shown, 60) == done
             late.may_pass.set()
     assert world.ledger.tools_run() == ["mail"]
@@ -229,8 +229,8 @@ async def test_a_cancellation_from_another_process_stops_the_owners_call(world: 
     async with world.process(gate) as owner, world.process() as other:
         running = await start(owner, SLOW, ASK, MAIL)
         await gate.is_reached.wait()
-        known, _ = await other.current(running.execution_id)
-        await other.cancel(known, PRINCIPAL, "enough")
+        known = await other.find(running.execution_id)
+        await other.cancel(known, "enough")
         await owner.tick()
         done = await owner.wait(running, 60)
     assert (done.status, done.cancel_reason, world.ledger.tools_run()) == ("cancelled", "enough", [])
@@ -269,7 +269,7 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(wor
         running = await start(owner, SLOW, ASK, MAIL)
         await gate.is_reached.wait()
         [asked] = running.open_suspensions
-        await other.answer(running, PRINCIPAL, asked.question.suspension_id, YES, PERSON)
+        await other.answer(running, asked.question.suspension_id, YES, PERSON)
         world.clock.advance(LEASE_S)
         await owner.tick()
         done = await owner.wait(running, 60)

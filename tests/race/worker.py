@@ -81,7 +81,7 @@ class Racer:
     async def race(self, execution_id: str, suspension_id: str, deadline: float, seed: int) -> JsonValue:
         """What each task that answered was told: `approved`, `rejected`, or the code of the refusal."""
         chance, told = random.Random(seed), list[JsonValue]()
-        execution, _ = await self._engine.current(execution_id)
+        execution = await self._engine.find(execution_id)
         verdicts = [chance.choice([True, False]) for _ in range(TASKS - 1)]
         async with anyio.create_task_group() as tasks:
             for place in chance.sample(range(TASKS), TASKS):
@@ -96,7 +96,7 @@ class Racer:
     ) -> None:
         decision = Decision(approved=approved)
         try:
-            await self._engine.answer(execution, PRINCIPAL, suspension_id, decision, PERSON)
+            await self._engine.answer(execution, suspension_id, decision, PERSON)
         except UsageError as refusal:
             told.append(refusal.code)
         else:
@@ -110,7 +110,7 @@ class Racer:
 
     async def look(self, execution_id: str, suspension_id: str) -> JsonValue:
         """How it ended: the execution's status, the question's, and how many answers the log holds."""
-        execution, _ = await self._engine.current(execution_id)
+        execution = await self._engine.find(execution_id)
         execution = await self._engine.wait(execution, 60)
         asked = execution.suspensions[suspension_id]
         verdict = asked.status

@@ -84,7 +84,6 @@ class Scribe:
     store: Store
     execution: ExecutionState
     owner: str = "p1"
-    principal: str = "ann"
     lease: Lease | None = None
     written: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
     """What this scribe wrote, as it should come back."""
@@ -99,8 +98,8 @@ class Scribe:
         owner: str = "p1",
         principal: str = "ann",
     ) -> "Scribe":
-        empty = new_execution(execution_id, thread_id or f"thread of {execution_id}")
-        return cls(store, empty, owner=owner, principal=principal)
+        empty = new_execution(execution_id, thread_id or f"thread of {execution_id}", principal)
+        return cls(store, empty, owner=owner)
 
     def append(self, *events: ev.Event, guards: Sequence[Guard] = ()) -> Append:
         """The transaction that `write` would commit: owned while running, released when it stops."""
@@ -116,7 +115,6 @@ class Scribe:
             lease=self.lease,
             acquire=self.lease is None,
             release=execution.status != "running",
-            principal=self.principal,
             owner=self.owner,
             guards=guards,
         )

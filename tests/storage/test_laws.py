@@ -89,7 +89,7 @@ async def test_the_header_and_the_fold_of_the_log_agree_with_what_the_writer_hol
         assert header is not None
         assert (header.status, header.version) == (execution.status, execution.version)
         assert (header.thread_id, header.principal) == ("t1", "ann")
-        assert fold(new_execution("e1", "t1"), await store.read("e1")) == execution
+        assert fold(new_execution("e1", "t1", "ann"), await store.read("e1")) == execution
 
 
 @requirement("store:round-trip")
@@ -473,7 +473,8 @@ async def test_passed_deadlines_are_found_earliest_first_by_the_stores_clock(sto
     assert [row.suspension_id for row in await store.due(1)] == ["soon"]
     soon = await store.find_suspension("soon")
     assert soon is not None
-    waiting = Scribe(store, fold(new_execution(soon.execution_id, soon.thread_id), await store.read(soon.execution_id)))
+    empty = new_execution(soon.execution_id, soon.thread_id, soon.principal)
+    waiting = Scribe(store, fold(empty, await store.read(soon.execution_id)))
     await waiting.write(
         ev.SuspensionTimedOut(suspension_id="soon", outcome="reject"),
         guards=[replace(guard("soon"), deadline="passed")],

@@ -92,7 +92,7 @@ class Model:
 
     def append(self, append: Append) -> Lease | None:
         now, execution = self.clock.now(), append.execution
-        row = self.rows.setdefault(execution.execution_id, Row(execution, append.principal, now, now))
+        row = self.rows.setdefault(execution.execution_id, Row(execution, execution.principal, now, now))
         if append.lease is None and append.acquire:
             row.fence += 1 if append.expected_version else 0
             row.owner = append.owner
@@ -227,11 +227,10 @@ class StoresAgainstModel(RuleBasedStateMachine):
         self.made += 1
         created = [ev.ExecutionCreated(), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a")]
         append = self.appending(
-            new_execution(f"e{self.made}", thread),
+            new_execution(f"e{self.made}", thread, principal),
             created,
             lease=None,
             acquire=True,
-            principal=principal,
             owner=owner,
         )
         assert append is not None

@@ -198,7 +198,7 @@ async def test_a_file_of_schema_7_is_read_and_its_question_answered(path: Path) 
         connection.commit()
     store = SqliteStore.open(path, clock=ManualClock())
     row = await store.find_suspension(question_id)
-    state = fold(new_execution("e1", "t1"), await store.read("e1"))
+    state = fold(new_execution("e1", "t1", "ann"), await store.read("e1"))
     assert row is not None and row.digest == state.suspensions[question_id].question.digest == digest
     assert state.pins == {"ask": "ab" * 16} and state.steps["a"].step.required_tools == ("ask",)
     with pytest.raises(ThreadBusy):
@@ -213,7 +213,7 @@ async def test_a_file_of_schema_7_is_read_and_its_question_answered(path: Path) 
     )
     scribe = Scribe(store, state)
     state = await scribe.write(answered, guards=[Guard(suspension_id=question_id, digest=digest)])
-    assert fold(new_execution("e1", "t1"), await store.read("e1")) == state
+    assert fold(new_execution("e1", "t1", "ann"), await store.read("e1")) == state
     await store.close()
 
 
@@ -508,7 +508,10 @@ async def test_a_backup_taken_while_others_write_is_one_consistent_moment(
         opened = SqliteStore.open(copy, clock=ManualClock())
         headers = await opened.executions(None, 10_000)
         for header in headers:
-            state = fold(new_execution(header.execution_id, header.thread_id), await opened.read(header.execution_id))
+            state = fold(
+                new_execution(header.execution_id, header.thread_id, header.principal),
+                await opened.read(header.execution_id),
+            )
             assert (state.version, state.status) == (header.version, header.status)
         assert (await opened.check())["integrity"] == "ok"
         sizes.append(len(headers))

@@ -45,7 +45,7 @@ async def look(executions: DelegatingEngine, agents: Looks) -> None:
             principal=None, thread_id=None, addressee="human", limit=100, cursor=cursor
         )
         for row in page.rows:
-            execution, principal = await executions.current(row.execution_id)
+            execution = await executions.find(row.execution_id)
             found = execution.suspensions.get(row.suspension_id)
             if found is None or not found.is_open or found.question.kind != "delegated":
                 continue
@@ -57,7 +57,7 @@ async def look(executions: DelegatingEngine, agents: Looks) -> None:
                 continue
             if view.threadId == child.thread_id and view.find(child.suspension_id) is None:
                 reason = f"it was settled at agent {child.agent!r}"
-                await executions.withdraw(execution, principal, row.suspension_id, reason)
+                await executions.withdraw(execution, row.suspension_id, reason)
         cursor = page.next_cursor
         if cursor is None:
             return

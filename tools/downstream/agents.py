@@ -15,11 +15,9 @@ class DelegatingEngine(Protocol):
 
     store: Store
 
-    async def current(self, execution_id: str) -> tuple[ExecutionState, str]: ...
+    async def find(self, execution_id: str) -> ExecutionState: ...
 
-    async def withdraw(
-        self, execution: ExecutionState, principal: str, suspension_id: str, reason: str
-    ) -> ExecutionState: ...
+    async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState: ...
 
 
 class Agents(Protocol):

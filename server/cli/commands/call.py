@@ -52,7 +52,7 @@ def call_tool(desk: CliSession, name: str, given: Given) -> ExecutionState:
             raise UnknownTool(f"cannot call {name[:128]!r}: {why}; see `{desk.home.command('tools')}`")
         arguments = {**given[0], **{key: _typed(definition, key, text) for key, text in given[1]}}
         view = await service.execute_plan(_plan(name, arguments), wait_seconds=0, principal=LOCAL)
-        execution, _ = await service.engine.current(view.execution_id)
+        execution = await service.engine.find(view.execution_id)
         return execution
 
     with desk.kept() as kept:

@@ -54,7 +54,7 @@ def approve_with_code(desk: CliSession, suspension_id: str, code: str, digest: s
         view = await service.answer(
             suspension.thread_id, suspension_id, Decision(approved=True), authority, wait_seconds=0, principal=owner
         )
-        return (await service.engine.current(view.execution_id))[0]
+        return await service.engine.find(view.execution_id)
 
     return replace(desk, says_yes=False).follow(start)
 

@@ -152,7 +152,7 @@ def run_plan(desk: CliSession, document: JsonValue) -> ExecutionState:
         await service.tools_known(read_tool_names(document))
         _check_thinking(desk.home, service, document)
         view = await service.execute_plan(document, wait_seconds=0, principal=LOCAL)
-        execution, _ = await service.engine.current(view.execution_id)
+        execution = await service.engine.find(view.execution_id)
         return execution
 
     with desk.kept() as kept:
@@ -170,7 +170,7 @@ def run_goal(desk: CliSession, goal: str) -> ExecutionState:
 
     async def start(service: Service) -> ExecutionState:
         view = await service.run_goal(goal, wait_seconds=0, principal=LOCAL)
-        execution, _ = await service.engine.current(view.execution_id)
+        execution = await service.engine.find(view.execution_id)
         return execution
 
     with desk.kept() as kept:
@@ -246,7 +246,7 @@ async def _decide(service: Service, suspension: Suspension, decision: Decision, 
     view = await service.answer(
         row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
     )
-    execution, _ = await service.engine.current(view.execution_id)
+    execution = await service.engine.find(view.execution_id)
     return execution
 
 

@@ -52,7 +52,7 @@ def show_thread(
             headers = await service.engine.store.thread(thread_id)
             if not headers:
                 raise UnknownThread(f"there is no thread {thread_id[:64]!r}; `planwarden list` shows the newest ones")
-            execution, _ = await service.engine.current(headers[-1].execution_id)
+            execution = await service.engine.find(headers[-1].execution_id)
             events = None
             if observations_after is not None:
                 recorded = await service.engine.store.read(execution.execution_id, observations_after)
@@ -111,7 +111,7 @@ async def _draw_recent(terminal: Terminal, service: Service) -> None:
     if headers:
         terminal.say("", TerminalLine((("newest executions", "bold"),)))
     for header in headers:
-        execution, _ = await service.engine.current(header.execution_id)
+        execution = await service.engine.find(header.execution_id)
         mark, style = OUTCOMES[execution.status]
         when = age(header.updated_at, service.engine.store.clock.now())
         what = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)

@@ -80,7 +80,7 @@ async def _watch_worker(home: CliHome, terminal: Terminal, process: subprocess.P
     if not line.strip():
         raise PlanwardenError("the demo's second process ended before it began; see what it wrote above")
     async with home.acting() as service:
-        execution, _ = await service.engine.current(line.strip())
+        execution = await service.engine.find(line.strip())
         terminal.say(f"Process {process.pid} runs a plan of five steps:")
         with terminal.live() as update:
             return await watch(service, execution, update)

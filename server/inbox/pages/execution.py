@@ -77,7 +77,7 @@ async def _shown(visit: InboxRequest, template: str, seen: str | None = None) ->
     header = await visit.service.engine.store.header(execution_id)
     if header is None:
         raise NotFound("there is no execution with that id")
-    execution, owner = await visit.service.engine.current(execution_id)
+    execution = await visit.service.engine.find(execution_id)
     if seen == str(execution.version):
         return Response(status_code=204)
     recorded = await visit.service.engine.store.read(execution_id)
@@ -86,7 +86,7 @@ async def _shown(visit: InboxRequest, template: str, seen: str | None = None) ->
     return visit.page(
         template,
         execution=execution,
-        owner=escape_text(owner),
+        owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
         steps=_steps(execution),

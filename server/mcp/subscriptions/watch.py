@@ -159,7 +159,7 @@ class TopicWatcher:
     def _heard(self, commit: Commit | None) -> None:
         if commit is None:
             self._mark_all()
-        elif commit.principal == self._principal:
+        elif commit.execution.principal == self._principal:
             concerned = [topic for topic in self._marks if self._concerns(topic, commit.execution)]
             if concerned:
                 self._changed.update(dict.fromkeys(concerned))

@@ -71,7 +71,6 @@ class Task:
 
     service: Service
     execution: ExecutionState
-    principal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +117,8 @@ class Tasks(Extension):
             return result
         async with _translated():
             service = await ctx.lifespan_context.service()
-            execution, owner = await service.engine.current(task_id)
-            task = Task(service, execution, owner)
+            execution = await service.engine.find(task_id)
+            task = Task(service, execution)
             found = await self._standing(task, ctx.session.client_capabilities)
             return {"resultType": "task", **task_document(service, execution, found.status, found.what)}
 
@@ -136,7 +135,7 @@ class Tasks(Extension):
         if not isinstance(result, CallToolResult) or document is None:
             return result
         service = request.service
-        execution, _ = await service.engine.current(document["executionId"])
+        execution = await service.engine.find(document["executionId"])
         asked = request.arguments.get("suspensionId")
         if any(found.question.suspension_id == asked for found in execution.open_suspensions):
             return result
@@ -166,7 +165,9 @@ class Tasks(Extension):
         """Where the task stands; kept when the client is told that it is over."""
         found = await task_state(self._questions, task.service, task.execution, capabilities)
         if found.is_stopped or found.may_go_on:
-            await end(self._questions, task.service, task.execution.execution_id, capabilities, task.principal)
+            await end(
+                self._questions, task.service, task.execution.execution_id, capabilities, task.execution.principal
+            )
         return found
 
     def outcome(self, task: Task) -> CallToolResult | ErrorData:
@@ -182,7 +183,9 @@ class Tasks(Extension):
             task = await _found(ctx, params)
             found = await task_state(self._questions, task.service, task.execution, ctx.session.client_capabilities)
             try:
-                await self._questions.answer(task.service, task.principal, found.asked, params.input_responses)
+                await self._questions.answer(
+                    task.service, task.execution.principal, found.asked, params.input_responses
+                )
             finally:
                 for told in self._followers:
                     told(params.task_id)
@@ -191,7 +194,7 @@ class Tasks(Extension):
     async def _cancel(self, ctx: DeskContext, params: TaskParams) -> Document:
         async with _translated():
             task = await _found(ctx, params)
-            await task.service.engine.cancel(task.execution, task.principal, None)
+            await task.service.engine.cancel(task.execution, None)
         return {"resultType": "complete"}
 
 
@@ -214,11 +217,11 @@ async def owned(service: Service, task_id: str, principal: str) -> Task | None:
     A plan that nobody runs yet is no task: nothing works on it, and it would be polled for ever.
     """
     try:
-        execution, owner = await service.engine.current(task_id)
+        execution = await service.engine.find(task_id)
     except UnknownThread:
         return None
-    is_one = owner == principal and execution.status != "planned"
-    return Task(service, execution, principal) if is_one else None
+    is_one = execution.principal == principal and execution.status != "planned"
+    return Task(service, execution) if is_one else None
 
 
 async def _found(ctx: DeskContext, params: TaskParams) -> Task:

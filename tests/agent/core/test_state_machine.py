@@ -141,7 +141,7 @@ INNER = (
     ev.SuspensionWithdrawn,
 )
 """What happens in the middle of a step."""
-NEW = new_execution("e1", "t1")
+NEW = new_execution("e1", "t1", "ann")
 
 
 def is_legal(execution: ExecutionState, event: ev.Event) -> bool:

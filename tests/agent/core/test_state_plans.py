@@ -122,7 +122,7 @@ async def _run(
                 execution = await engine.wait(execution, 60)
             if execution.status == "incomplete":
                 assert execution.usage.tool_calls == execution.options.budget_tool_calls
-                execution = await engine.start(execution, PRINCIPAL, replace(options, budget_tool_calls=None))
+                execution = await engine.start(execution, replace(options, budget_tool_calls=None))
                 continue
             if execution.is_finished:
                 return execution, await store.read(execution.execution_id)
@@ -137,12 +137,12 @@ async def _one_answer(
     question = data.draw(st.sampled_from(execution.open_suspensions)).question
     answer = _answer(data, question)
     if answer is not None:
-        execution, _ = await engine.answer(execution, PRINCIPAL, question.suspension_id, answer, PERSON)
+        execution, _ = await engine.answer(execution, question.suspension_id, answer, PERSON)
         return execution
     assert question.expires_at is not None
     clock.advance(max(0.0, question.expires_at - clock.now()))
     await engine.tick()
-    return (await engine.current(execution.execution_id))[0]
+    return await engine.find(execution.execution_id)
 
 
 def _may_start(before: ExecutionState, step: PlanStep) -> bool:
@@ -163,7 +163,7 @@ def _is_approved(before: ExecutionState, intent: ev.ToolCallIntended) -> bool:
 
 def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> ExecutionState:
     """The fold of the log, with the promises checked at each event."""
-    state = new_execution(execution.execution_id, execution.thread_id)
+    state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
     for entry in log:
         match entry.event:
             case ev.StepStarted(step_id=step_id):

@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import StoreError, ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.references import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
-from planwarden.agent.runtime.run import load
+from planwarden.agent.runtime.run import load_execution
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
@@ -350,7 +350,7 @@ async def test_a_process_killed_between_a_large_effect_and_its_commit_leaves_a_q
     async with planwarden.Warden(home=tmp_path, tools=[dump]) as w:
         [header] = await w.service.engine.store.executions(None, 10)
         await w.service.engine.tick()
-        execution = await load(w.service.engine.store, header.execution_id, header.thread_id)
+        execution = await load_execution(w.service.engine.store, header)
         execution = await w.service.engine.wait(execution, 20)
         [question] = execution.open_suspensions
     assert question.question.kind == "reconcile" and ledger.tools_run() == ["dump"]

@@ -236,7 +236,7 @@ def test_a_wait_is_not_a_question_for_a_person(cli: Cli) -> None:
     async def wait() -> str:
         async with planwarden.Warden(cli.home) as warden:
             execution = await warden.execute_plan({"todoList": [step("w", "wait", {"seconds": 3600})]})
-            state, _ = await warden.service.engine.current(execution.execution_id)
+            state = await warden.service.engine.find(execution.execution_id)
             return next(iter(state.suspensions))
 
     said = cli.main("approve", asyncio.run(wait()))

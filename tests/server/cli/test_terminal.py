@@ -354,11 +354,11 @@ def test_an_interrupted_run_exits_quietly_and_goes_on_elsewhere(cli: Cli) -> Non
     async def take_over() -> str:
         async with planwarden.Warden(cli.home) as warden:
             [header] = await warden.service.engine.store.executions(None, 1)
-            execution, _ = await warden.service.engine.current(header.execution_id)
+            execution = await warden.service.engine.find(header.execution_id)
             with anyio.fail_after(60):
                 while execution.status not in FINISHED:
                     await warden.service.engine.wait_for_change(execution.execution_id)
-                    execution, _ = await warden.service.engine.current(execution.execution_id)
+                    execution = await warden.service.engine.find(execution.execution_id)
             return execution.status
 
     assert asyncio.run(take_over()) == "completed"

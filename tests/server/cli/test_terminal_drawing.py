@@ -49,7 +49,7 @@ def ran(
                 execution = await w.resume_execution(
                     execution.thread_id, question.suspension_id, decision, principal="local"
                 )
-            state, _ = await w.service.engine.current(execution.execution_id)
+            state = await w.service.engine.find(execution.execution_id)
             return state
 
     return asyncio.run(work())

@@ -83,7 +83,7 @@ async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Er
         async with Client(found.server, mode=era) as client:
             service = found.warden.service
             [header] = await service.engine.store.executions("local", 10)
-            execution, _ = await service.engine.current(header.execution_id)
+            execution = await service.engine.find(header.execution_id)
             with anyio.fail_after(20):
                 await service.engine.wait(execution, 5)
             done = await ok(client, "get_execution", threadId=header.thread_id)

@@ -87,10 +87,10 @@ async def test_each_revision_of_a_question_has_a_span_of_its_own() -> None:
         [question] = asked.suspensions
         clock.advance(10)
         engine = w.service.engine
-        execution, principal = await engine.current(asked.execution_id)
+        execution = await engine.find(asked.execution_id)
         edited = planwarden.Decision(approved=True, modified_args={"ids": [2]})
         authority = Authority(assurance="client", channel="test", principal="local")
-        execution, accepted = await engine.answer(execution, principal, question.suspension_id, edited, authority)
+        execution, accepted = await engine.answer(execution, question.suspension_id, edited, authority)
         assert not accepted and execution.suspensions[question.suspension_id].question.revision == 2
         clock.advance(5)
         done = await w.resume_execution(asked.thread_id, question.suspension_id, YES, wait_seconds=20)

@@ -164,7 +164,7 @@ async def test_a_read_that_was_cut_off_and_is_made_again_is_told_as_repeated(tmp
         store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
         async with second.warden(tools=[look], store=store) as w:
             engine = w.service.engine
-            done = await engine.wait((await engine.current(going.execution_id))[0], 20)
+            done = await engine.wait(await engine.find(going.execution_id), 20)
             assert done.status == "completed"
         await store.close()
     assert attributes(first.one("execute_tool look"))["planwarden.interrupted"] is True
