@@ -23,7 +23,8 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import MAX_STEPS, ToolFacts
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.replies import Reply, build_reply_events, read_calls
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.policy import Policy

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.plan import Plan, ToolFacts
+from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
 
 PIN_CHARS = 32
@@ -22,9 +22,7 @@ _NAMES = 5
 
 def list_tool_names(plan: Plan) -> tuple[str, ...]:
     """The tools that the plan requires or calls, each once, sorted."""
-    required = (name for step in plan.steps for name in step.required_tools)
-    called = (call.tool_name for step in plan.steps for call in step.tool_calls)
-    return tuple(sorted({*required, *called}))
+    return tuple(sorted({name for step in plan.steps for name in list_step_tools(step)}))
 
 
 def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:

@@ -6,47 +6,34 @@ available instead. It does no I/O and knows tools only by the facts handed to it
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
+from planwarden.agent.core.plan_input import (
+    CALL_KEYS,
+    MAX_ID_CHARS,
+    MAX_NAME_CHARS,
+    MAX_STEPS,
+    STEP_KEYS,
+    STEPS_KEYS,
+    OnReject,
+    PlanInput,
+    StepInput,
+    StepType,
+    ValidationMode,
+)
 
-StepType = Literal["tool", "reasoning"]
-ValidationMode = Literal["strict", "advisory"]
-OnReject = Literal["skip", "stop", "continue"]
 Author = Literal["caller", "model"]
 
-MAX_STEPS = 50
-MAX_CALLS_PER_STEP = 50
-MAX_ID_CHARS = 64
-MAX_TEXT_CHARS = 20_000
 MAX_LISTED = 50
 MAX_NAMED = 100_000
 
-PLAN_KEYS = frozenset({"todoList", "steps"})
-STEP_KEYS = frozenset(
-    {
-        "id",
-        "description",
-        "stepType",
-        "requiredTools",
-        "expectedOutcome",
-        "toolValidationMode",
-        "dependencies",
-        "toolCalls",
-        "confirms",
-        "onReject",
-    }
-)
-ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
-"""Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""
-ACCEPTED_KEYS = STEP_KEYS | ENGINE_KEYS
-CALL_KEYS = frozenset({"toolName", "arguments"})
 REFERENCE_KEYS = frozenset({"$from", "pointer"})
 
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
@@ -92,38 +79,6 @@ class Plan:
         return next(step for step in self.steps if step.step_id == step_id)
 
 
-class _CallIn(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    toolName: Annotated[str, Field(min_length=1, max_length=128)]
-    """Name in the catalogue."""
-    arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    """Values, or `{"$from": STEP, "pointer": "/json/pointer"}` for a part of an earlier result."""
-
-
-class _StepIn(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
-    """How other steps name it; no spaces, colons or slashes."""
-    description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
-    """What is to be done."""
-    stepType: StepType | None = None
-    """`tool` or `reasoning`; `requiredTools` make it a tool step whatever it says."""
-    requiredTools: list[str] = Field(default_factory=list)
-    """Tools that must each have a recorded, successful result; default: those of `toolCalls`."""
-    expectedOutcome: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
-    """Told to the model."""
-    toolValidationMode: ValidationMode | None = None
-    """`strict` fails a step without its required calls, `advisory` warns; default `strict`."""
-    dependencies: list[str] | None = None
-    """Ids. Absent: the step before; `[]`: nothing. A `$from` is a dependency by itself."""
-    toolCalls: Annotated[list[_CallIn], Field(max_length=MAX_CALLS_PER_STEP)] = Field(default_factory=list[_CallIn])
-    """Explicit calls; no model is needed for them."""
-    confirms: list[str] = Field(default_factory=list)
-    """Later steps that this step's confirmation covers."""
-    onReject: OnReject | None = None
-    """After a rejection: `skip` (default) what depends on it, `stop` everything that has not begun, or `continue`."""
-
-
 def parse_plan(
     document: JsonValue,
     *,
@@ -131,7 +86,7 @@ def parse_plan(
     tools: Mapping[str, ToolFacts],
     max_steps: int = MAX_STEPS,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The checked plan and the warnings about what was dropped from it (only ever for a model's plan).
+    """Returns the checked plan, and warnings about what was dropped from it (only from a model's plan).
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -144,20 +99,18 @@ def parse_plan(
         raise InvalidPlan(
             "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
         )
-    warnings: list[str] = []
     problems: list[str] = []
-    _check_keys(document, PLAN_KEYS, "plan", author, problems, warnings)
-    parsed: list[_StepIn] = []
-    for index, entry in enumerate(entries):
-        where = f"todoList[{index}]"
-        _check_keys(entry, ACCEPTED_KEYS, where, author, problems, warnings)
-        calls = entry.get("toolCalls") if isinstance(entry, dict) else None
-        for number, call in enumerate(calls if isinstance(calls, list) else []):
-            _check_keys(call, CALL_KEYS, f"{where}.toolCalls[{number}]", author, problems, warnings)
-        try:
-            parsed.append(_StepIn.model_validate(entry))
-        except ValidationError as error:
-            problems.extend(_describe_faults(error, where))
+    warnings: list[str] = []
+    for where, keys in _find_unknown_keys(document, entries):
+        if author == "caller":
+            problems.append(f"{where} has unknown key(s) {keys}")
+        else:
+            warnings.append(f"{where}: dropped unknown key(s) {keys}")
+    parsed: list[StepInput] = []
+    try:
+        parsed = PlanInput.model_validate({"todoList": entries}).todoList
+    except ValidationError as error:
+        problems.extend(_describe_faults(error))
     if problems:
         raise InvalidPlan(
             f"the plan has {len(problems)} fault(s): {'; '.join(problems[:5])}",
@@ -223,25 +176,26 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     return found
 
 
-def _check_keys(
-    node: JsonValue, known: frozenset[str], where: str, author: Author, problems: list[str], warnings: list[str]
-) -> None:
-    if not isinstance(node, dict) or node.keys() <= known:
-        return
-    unknown = sorted(str(key)[:64] for key in node.keys() - known)
-    if unknown and author == "caller":
-        problems.append(f"{where} has unknown key(s) {', '.join(map(repr, unknown))}")
-    elif unknown:
-        warnings.append(f"{where}: dropped unknown key(s) {', '.join(map(repr, unknown))}")
+def _find_unknown_keys(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, str]]:
+    """Yields each place that has keys which no field knows, and those keys, quoted."""
+    nodes: list[tuple[str, JsonValue, Collection[str]]] = [("plan", document, STEPS_KEYS)]
+    for index, entry in enumerate(entries):
+        nodes.append((f"todoList[{index}]", entry, STEP_KEYS))
+        calls = entry.get("toolCalls") if isinstance(entry, dict) else None
+        for number, call in enumerate(calls if isinstance(calls, list) else []):
+            nodes.append((f"todoList[{index}].toolCalls[{number}]", call, CALL_KEYS))
+    for where, node, known in nodes:
+        if isinstance(node, dict) and (unknown := node.keys() - known):
+            yield where, ", ".join(sorted(repr(key[:64]) for key in unknown))
 
 
-def _describe_faults(error: ValidationError, where: str) -> Iterator[str]:
+def _describe_faults(error: ValidationError) -> Iterator[str]:
     for fault in error.errors(include_url=False, include_input=False):
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
-        yield f"{where}{path}: {fault['msg']}"
+        yield f"{path.removeprefix('.')}: {fault['msg']}"
 
 
-def _fill_in(parsed: list[_StepIn]) -> tuple[PlanStep, ...]:
+def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
     """Steps with every default and dependency made explicit."""
     confirmed_by: dict[str, list[str]] = {}
     for entry in parsed:
@@ -330,10 +284,10 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
     unknown: dict[str, list[str]] = {}
     problems: list[str] = []
     for step in steps:
-        named = dict.fromkeys([*step.required_tools, *(call.tool_name for call in step.tool_calls)])
+        named = list_step_tools(step)
         for name in named:
             if name not in tools:
-                unknown.setdefault(name[:128], []).append(step.step_id)
+                unknown.setdefault(name[:MAX_NAME_CHARS], []).append(step.step_id)
         if step.confirms and not any(name in tools and tools[name].is_blocking for name in named):
             problems.append(f"step {step.step_id!r} confirms other steps but names no tool that asks a person")
     if unknown:
@@ -350,6 +304,11 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
     if problems:
         listed: list[JsonValue] = [*problems[:MAX_LISTED]]
         raise InvalidPlan("; ".join(problems[:5]), details={"problems": listed})
+
+
+def list_step_tools(step: PlanStep) -> tuple[str, ...]:
+    """The names of the tools that the step requires or calls, each once."""
+    return tuple(dict.fromkeys([*step.required_tools, *(call.tool_name for call in step.tool_calls)]))
 
 
 def read_tool_names(document: JsonValue) -> frozenset[str]:

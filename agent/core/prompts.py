@@ -8,10 +8,12 @@ sees the full schemas of just its tools.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan_input import call_schema, plan_schema
 from planwarden.agent.core.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.core.verify import find_missing_tools
@@ -43,62 +45,25 @@ REVISION = """If the data shows that steps which have not begun are wrong, add "
 SYNTHESIS = """Write the answer to the goal from the record below. Say what was done, and also what was rejected, skipped or \
 failed. Claim nothing that the record does not show."""
 
-PLAN_SCHEMA: dict[str, JsonValue] = {
-    "type": "object",
-    "required": ["todoList"],
-    "properties": {
-        "todoList": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["id", "description"],
-                "properties": {
-                    "id": {"type": "string"},
-                    "description": {"type": "string"},
-                    "stepType": {"enum": ["tool", "reasoning"]},
-                    "requiredTools": {"type": "array", "items": {"type": "string"}},
-                    "expectedOutcome": {"type": "string"},
-                    "toolValidationMode": {"enum": ["strict", "advisory"]},
-                    "dependencies": {"type": "array", "items": {"type": "string"}},
-                    "toolCalls": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["toolName", "arguments"],
-                            "properties": {"toolName": {"type": "string"}, "arguments": {"type": "object"}},
-                        },
-                    },
-                    "confirms": {"type": "array", "items": {"type": "string"}},
-                    "onReject": {"enum": ["skip", "stop", "continue"]},
-                },
-            },
-        }
-    },
-}
-
-STEP_SCHEMA: dict[str, JsonValue] = {
-    "type": "object",
-    "anyOf": [{"required": ["toolCalls"]}, {"required": ["content"]}],
-    "properties": {
-        "toolCalls": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["toolName", "arguments"],
-                "properties": {"toolName": {"type": "string"}, "arguments": {"type": "object"}},
-            },
-        },
-        "content": {"type": "string"},
-        "revise": {"type": "array", "items": {"type": "object", "required": ["op"]}},
-    },
-}
-
 TEXT_SCHEMA: dict[str, JsonValue] = {
     "type": "object",
     "required": ["content"],
     "properties": {"content": {"type": "string"}},
 }
+
+
+@cache
+def step_answer_schema() -> dict[str, JsonValue]:
+    """The JSON Schema of the answer to a step's prompt: calls or text, and perhaps a revision of the plan."""
+    return {
+        "type": "object",
+        "anyOf": [{"required": ["toolCalls"]}, {"required": ["content"]}],
+        "properties": {
+            "toolCalls": {"type": "array", "items": call_schema()},
+            "content": {"type": "string"},
+            "revise": {"type": "array", "items": {"type": "object", "required": ["op"]}},
+        },
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +112,7 @@ def build_planning_prompt(execution: ExecutionState, manifests: Sequence[str], t
         system=execution.options.prompt_planning or PLANNING,
         text="\n\n".join(parts),
         form='Answer with {"todoList": [...]}.',
-        answer_schema=PLAN_SCHEMA,
+        answer_schema=plan_schema(),
         used_sources=execution.sources,
         is_enforcement=bool(execution.refusals),
     )
@@ -188,7 +153,7 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
         offered=tuple(dict.fromkeys(step.required_tools)),
         optional=tuple(definition.name for definition in optional),
         required=missing,
-        answer_schema=STEP_SCHEMA,
+        answer_schema=step_answer_schema(),
         revision=REVISION if has_more and not missing else "",
         used_sources=execution.sources,
         is_enforcement=state.enforcing,

@@ -14,12 +14,12 @@ from planwarden.agent.common.canonical import check_depth, parse_finite_float, r
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import MAX_STEPS, ToolFacts, parse_plan
+from planwarden.agent.core.plan import ToolFacts, parse_plan
+from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
-MAX_CALLS = 50
-PLAN_KEYS, CALLS_KEY, REVISE_KEY = ("todoList", "steps"), "toolCalls", "revise"
+CALLS_KEY, REVISE_KEY = "toolCalls", "revise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def build_reply_events(
     content = reply.content if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
     if purpose == "plan" and plan is None and content:
-        plan = find_json(content, *PLAN_KEYS)
+        plan = find_json(content, *STEPS_KEYS)
     if purpose == "step" and not calls and content:
         calls = find_calls(content)
     if purpose == "step" and patch is None and content and REVISE_KEY in content:
@@ -58,7 +58,7 @@ def build_reply_events(
         purpose=purpose,
         step_id=step_id,
         content=content,
-        calls=tuple(_limit_name(call) for call in calls[:MAX_CALLS]) if purpose == "step" else (),
+        calls=tuple(_limit_name(call) for call in calls[:MAX_CALLS_PER_STEP]) if purpose == "step" else (),
         revise=patch if purpose == "step" else None,
         input_tokens=reply.input_tokens,
         output_tokens=reply.output_tokens,
@@ -108,17 +108,17 @@ def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
 def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
     """The well-formed entries of a `toolCalls` list; anything else is dropped and so proves nothing."""
     calls: list[ev.ProposedCall] = []
-    for entry in listed[:MAX_CALLS]:
+    for entry in listed[:MAX_CALLS_PER_STEP]:
         if not isinstance(entry, dict):
             continue
         name, arguments = entry.get("toolName"), entry.get("arguments", {})
         if isinstance(name, str) and isinstance(arguments, dict):
-            calls.append(ev.ProposedCall(tool_name=name[:128], arguments=arguments))
+            calls.append(ev.ProposedCall(tool_name=name[:MAX_NAME_CHARS], arguments=arguments))
     return tuple(calls)
 
 
 def _limit_name(call: ev.ProposedCall) -> ev.ProposedCall:
-    return ev.ProposedCall(tool_name=call.tool_name[:128], arguments=call.arguments)
+    return ev.ProposedCall(tool_name=call.tool_name[:MAX_NAME_CHARS], arguments=call.arguments)
 
 
 def _is_shallow(value: JsonValue) -> bool:

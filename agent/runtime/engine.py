@@ -22,7 +22,8 @@ from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import find_due_alarm
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import MAX_STEPS, Plan, ToolFacts
+from planwarden.agent.core.plan import Plan, ToolFacts
+from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids

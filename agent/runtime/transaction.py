@@ -18,7 +18,8 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.decide import AskModel, DispatchCall, RecordEvent, RevisePlan, decide, find_exhausted_budget
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import MAX_STEPS, ToolFacts
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt, build_synthesis_prompt
 from planwarden.agent.core.references import ArtifactPart, PartAddress
 from planwarden.agent.core.revision import revise

@@ -3,7 +3,7 @@
 from dev.reference.code import table
 from planwarden.agent.approval import answers
 from planwarden.agent.common import artifact, canonical
-from planwarden.agent.core import plan, references, replies
+from planwarden.agent.core import plan_input, references, replies
 from planwarden.server.api import service
 from planwarden.server.auth import failures as access_failures
 from planwarden.server.inbox import security as inbox_shield
@@ -23,19 +23,18 @@ def limits() -> str:
     """One row for each kind of input."""
     # Told here and nowhere else.
     prompt_chars = options._PROMPT_CHARS  # pyright: ignore[reportPrivateUsage]
-    assert plan.MAX_CALLS_PER_STEP == replies.MAX_CALLS
-    assert plan.MAX_TEXT_CHARS == service.MAX_GOAL_CHARS == prompt_chars
+    assert plan_input.MAX_TEXT_CHARS == service.MAX_GOAL_CHARS == prompt_chars
     in_minutes = f"in {service.ATTEMPTS_S / 60:g} minutes"
     rows = (
-        ("steps of a plan", f"{plan.MAX_STEPS} (`[execution] maxSteps`)"),
-        ("calls of one reply or step", f"{plan.MAX_CALLS_PER_STEP}"),
+        ("steps of a plan", f"{plan_input.MAX_STEPS} (`[execution] maxSteps`)"),
+        ("calls of one reply or step", f"{plan_input.MAX_CALLS_PER_STEP}"),
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
         (
             "result of a call",
             f"{_size(artifact.INLINE_BYTES)} in the log; then an artifact, {_size(artifact.MAX_ARTIFACT_BYTES)}; then a preview",
         ),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
-        ("goal, description, prompt override", f"{plan.MAX_TEXT_CHARS:,} characters"),
+        ("goal, description, prompt override", f"{plan_input.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
         ("text of a model", f"{replies.MAX_CONTENT_CHARS:,} characters"),
         ("nesting of JSON", f"{canonical.MAX_DEPTH}"),

@@ -13,7 +13,7 @@ from dev.reference.code import camel, described, sentence, summary, table
 from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core import events as ev
-from planwarden.agent.core import plan
+from planwarden.agent.core.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL
 from planwarden.server.views import observations
 from planwarden.server.views.calls import Error, ToolCall
@@ -22,9 +22,6 @@ from planwarden.server.views.execution import Execution, Step, Usage
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolLine, ToolView
-
-# The models of a plan are its module's own; the reference tells of exactly what they take.
-STEP, CALL = plan._StepIn, plan._CallIn  # pyright: ignore[reportPrivateUsage]
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",
@@ -125,12 +122,12 @@ def _keys(data: ast.expr, case: ast.match_case) -> list[str]:
 
 def step() -> str:
     """The keys of a step of a plan."""
-    return model_table(STEP)
+    return model_table(StepInput)
 
 
 def call() -> str:
     """The keys of a call of a step."""
-    return model_table(CALL)
+    return model_table(CallInput)
 
 
 def built_in() -> str:

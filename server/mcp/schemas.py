@@ -7,6 +7,8 @@ check results that are errors, and require nothing, because clients cache them a
 
 from typing import Any
 
+from planwarden.agent.core.plan_input import plan_schema
+
 JsonSchema = dict[str, Any]
 
 STRING: JsonSchema = {"type": "string"}
@@ -29,49 +31,7 @@ OPTIONS: JsonSchema = {
     },
 }
 
-CALLS: JsonSchema = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["toolName", "arguments"],
-        "properties": {
-            "toolName": STRING,
-            "arguments": {
-                "type": "object",
-                "description": 'Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}',
-            },
-        },
-    },
-}
-
-PLAN: JsonSchema = {
-    "type": "object",
-    "required": ["todoList"],
-    "properties": {
-        "todoList": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["id", "description"],
-                "properties": {
-                    "id": STRING,
-                    "description": STRING,
-                    "requiredTools": STRINGS,
-                    "toolCalls": CALLS,
-                    "dependencies": {"type": "array", "items": STRING, "description": "Default: the step before"},
-                    "expectedOutcome": STRING,
-                    "toolValidationMode": {"type": "string", "enum": ["strict", "advisory"]},
-                    "confirms": {
-                        "type": "array",
-                        "items": STRING,
-                        "description": "Steps that this displayConfirmation step covers",
-                    },
-                    "onReject": {"type": "string", "enum": ["skip", "stop", "continue"]},
-                },
-            },
-        }
-    },
-}
+PLAN: JsonSchema = plan_schema(described=True)
 
 DECISION: JsonSchema = {
     "type": "object",

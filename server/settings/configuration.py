@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import MAX_STEPS
+from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.auth.settings import LOCAL, HttpSettings
 from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, channels

@@ -7,7 +7,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.questions import RECONCILE_FORM
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.prompts import PLAN_SCHEMA, STEP_SCHEMA, TEXT_SCHEMA
+from planwarden.agent.core.plan_input import plan_schema
+from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views.calls import ToolCall
@@ -163,9 +164,9 @@ def build_suspension_view(
 
 def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
     if question.kind == "plan":
-        return PLAN_SCHEMA
+        return plan_schema()
     if question.kind == "step":
-        return STEP_SCHEMA
+        return step_answer_schema()
     if question.kind == "synthesis":
         return TEXT_SCHEMA
     return RECONCILE_FORM if question.kind == "reconcile" else question.form

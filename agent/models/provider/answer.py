@@ -16,12 +16,11 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from planwarden.agent.common.canonical import canonical_json, check_depth, read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, STEPS_KEYS
 from planwarden.agent.core.replies import (
     CALLS_KEY,
     MARKER_START,
-    MAX_CALLS,
     MAX_CONTENT_CHARS,
-    PLAN_KEYS,
     Reply,
     find_calls,
     find_json,
@@ -57,7 +56,7 @@ def read_answer(response: ModelResponse, question: ProviderRequest) -> ModelAnsw
     usage = response.usage
     content = text[:MAX_CONTENT_CHARS] or None
     reply = Reply(content=content, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-    parts = list(islice((part for part in response.parts if isinstance(part, ToolCallPart)), MAX_CALLS))
+    parts = list(islice((part for part in response.parts if isinstance(part, ToolCallPart)), MAX_CALLS_PER_STEP))
     if response.finish_reason == "content_filter" and not parts:
         return ModelAnswer(reply=reply, fault="its content filter stopped it", is_refusal=True)
     damage = _DAMAGE.get(response.finish_reason or "")
@@ -97,9 +96,9 @@ def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
 def _read_plan(reply: Reply, parts: list[ToolCallPart], text: str, damage: str | None) -> ModelAnswer:
     given = next((part.args for part in parts if part.tool_name == PLAN_TOOL), None)
     if given is None:
-        given = find_json(text, *PLAN_KEYS)
-        if given is None or not given.keys() & set(PLAN_KEYS):
-            return ModelAnswer(reply=reply, fault=_find_fault(text, damage, *PLAN_KEYS))
+        given = find_json(text, *STEPS_KEYS)
+        if given is None or not given.keys() & set(STEPS_KEYS):
+            return ModelAnswer(reply=reply, fault=_find_fault(text, damage, *STEPS_KEYS))
     try:
         return ModelAnswer(reply=replace(reply, plan=_read_arguments(given)))
     except PlanwardenError as error:

@@ -22,6 +22,7 @@ from pydantic_ai.settings import ModelSettings
 
 from planwarden.agent.core.prompts import Prompt, fence
 from planwarden.agent.core.replies import MARKER_END, MARKER_START
+from planwarden.agent.core.revision import OPERATION_SCHEMA
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Endpoint
 
@@ -33,22 +34,7 @@ _REVISE_DEFINITION = SentTool(
     parameters_json_schema={
         "type": "object",
         "required": ["operations"],
-        "properties": {
-            "operations": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "required": ["op"],
-                    "properties": {
-                        "op": {"type": "string", "enum": ["add", "change", "remove", "move"]},
-                        "id": {"type": "string", "description": "of the step to change, remove or move"},
-                        "step": {"type": "object", "description": "the step to add, as in the plan"},
-                        "set": {"type": "object", "description": "keys to change"},
-                        "after": {"type": "string", "description": "id; without it at the end"},
-                    },
-                },
-            }
-        },
+        "properties": {"operations": {"type": "array", "items": OPERATION_SCHEMA}},
     },
     strict=False,
 )

@@ -7,8 +7,9 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ModelError
-from planwarden.agent.core.prompts import PLAN_SCHEMA, Prompt
-from planwarden.agent.core.replies import MAX_CALLS, MAX_CONTENT_CHARS, Reply
+from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, plan_schema
+from planwarden.agent.core.prompts import Prompt
+from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Mode
 from tests.support.doubles.asked import MARKERS, PLAN_TOOL, Asked, Said
@@ -40,7 +41,7 @@ PLANNING = Prompt(
     system="Instructions.",
     text="The goal.",
     form='Answer with {"todoList": [...]}.',
-    answer_schema=PLAN_SCHEMA,
+    answer_schema=plan_schema(),
 )
 THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
 
@@ -84,7 +85,7 @@ async def test_ten_thousand_calls_are_fifty(wire: str) -> None:
     """spec: issue, provider doubles"""
     async with serving(wire, MANNERS["ten thousand calls"]) as double:
         reply = await provider_of(double).reply(STEP, (NOTE,))
-    assert len(reply.calls) == MAX_CALLS
+    assert len(reply.calls) == MAX_CALLS_PER_STEP
 
 
 async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:

@@ -7,7 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.core.prompts import PLAN_SCHEMA, Prompt
+from planwarden.agent.core.plan_input import plan_schema
+from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Mode
 from planwarden.storage.memory.store import MemoryStore
@@ -84,7 +85,7 @@ async def test_a_plan_is_the_argument_of_one_forced_tool_with_the_schema_unchang
     assert execution.status == "completed"
     planning = double.asked[0]
     assert planning.forced == (PLAN_TOOL,) and list(planning.tools) == [PLAN_TOOL]
-    assert meaning(planning.tools[PLAN_TOOL]) == PLAN_SCHEMA
+    assert meaning(planning.tools[PLAN_TOOL]) == plan_schema()
 
 
 @every_mode

@@ -1,0 +1,117 @@
+"""The form of a plan as callers and models hand it in; nothing else in the project defines it.
+
+Derived from these models: the check in `parse_plan`, the JSON Schemas that models and MCP clients see, and the tables
+in docs/reference/plans.md. The string below a field is its text in the reference. A field's `description` goes into
+the schema for MCP; it is short, because every conversation pays for it.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+StepType = Literal["tool", "reasoning"]
+ValidationMode = Literal["strict", "advisory"]
+OnReject = Literal["skip", "stop", "continue"]
+
+MAX_STEPS = 50
+MAX_CALLS_PER_STEP = 50
+MAX_ID_CHARS = 64
+MAX_NAME_CHARS = 128
+MAX_TEXT_CHARS = 20_000
+
+_SCHEMA_KEYWORDS = ("type", "enum", "required", "minItems")
+"""Keywords that models and clients see; `parse_plan` names the others, such as lengths, when a plan violates them."""
+
+
+class CallInput(BaseModel):
+    """One call of a step."""
+
+    # A writer has to say which arguments a call has, even none; a reader takes a call without any.
+    model_config = ConfigDict(
+        strict=True, extra="ignore", defer_build=True, json_schema_extra={"required": ["toolName", "arguments"]}
+    )
+    toolName: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    """Name in the catalogue."""
+    arguments: Annotated[
+        dict[str, JsonValue],
+        Field(description='Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}'),
+    ] = Field(default_factory=dict)
+    """Values, or `{"$from": STEP, "pointer": "/json/pointer"}` for a part of an earlier result."""
+
+
+class StepInput(BaseModel):
+    """One step of a plan."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\s:/]+$")]
+    """The name that other steps refer to; no spaces, colons or slashes."""
+    description: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    """What the step has to do."""
+    stepType: StepType | None = None
+    """`tool` or `reasoning`; a step with `requiredTools` is always a tool step."""
+    requiredTools: list[str] = Field(default_factory=list)
+    """Tools that must each have a recorded, successful result; default: those of `toolCalls`."""
+    expectedOutcome: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
+    """What the step should lead to; the model reads it."""
+    toolValidationMode: ValidationMode | None = None
+    """`strict` fails a step without its required calls, `advisory` warns; default `strict`."""
+    dependencies: Annotated[list[str] | None, Field(description="Default: the step before")] = None
+    """Ids of steps. Absent: the step before; `[]`: none. A `$from` always adds its step."""
+    toolCalls: Annotated[list[CallInput], Field(max_length=MAX_CALLS_PER_STEP)] = Field(default_factory=list[CallInput])
+    """Calls with their arguments; the engine makes them without asking a model."""
+    confirms: Annotated[list[str], Field(description="Steps that this displayConfirmation step covers")] = Field(
+        default_factory=list
+    )
+    """Later steps that this step's confirmation covers."""
+    onReject: OnReject | None = None
+    """After a rejection: `skip` (default) the steps that depend on it, `stop` all that have not begun, or `continue`."""
+
+
+class PlanInput(BaseModel):
+    """A plan."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    todoList: Annotated[list[StepInput], Field(min_length=1)]
+    """The steps, in order."""
+
+
+STEPS_KEYS = ("todoList", "steps")
+"""The key of the list of steps, and its name in older plans."""
+ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
+"""Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""
+STEP_KEYS = frozenset(StepInput.model_fields) | ENGINE_KEYS
+CALL_KEYS = frozenset(CallInput.model_fields)
+
+
+@cache
+def plan_schema(*, described: bool = False) -> dict[str, JsonValue]:
+    """The JSON Schema of a plan for whoever writes one; with the fields' short descriptions if `described`."""
+    whole = PlanInput.model_json_schema()
+    return _shorten(whole, whole["$defs"], described=described)
+
+
+@cache
+def call_schema() -> dict[str, JsonValue]:
+    """The JSON Schema of one call, without descriptions."""
+    whole = CallInput.model_json_schema()
+    return _shorten(whole, whole["$defs"], described=False)
+
+
+def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, described: bool) -> dict[str, JsonValue]:
+    """The schema without references, titles, defaults, limits and null, which no writer needs."""
+    if "$ref" in node:
+        node = definitions[node["$ref"].rpartition("/")[2]]
+    if "anyOf" in node:
+        [node] = (choice for choice in node["anyOf"] if choice != {"type": "null"})
+    short: dict[str, JsonValue] = {key: node[key] for key in _SCHEMA_KEYWORDS if key in node}
+    if "items" in node:
+        short["items"] = _shorten(node["items"], definitions, described=described)
+    if "properties" in node:
+        properties: dict[str, JsonValue] = {}
+        for name, field in node["properties"].items():
+            note = {"description": field["description"]} if described and "description" in field else {}
+            properties[name] = {**_shorten(field, definitions, described=described), **note}
+        short["properties"] = properties
+    return short
