@@ -7,10 +7,11 @@ writes docs/evaluation.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 from pydantic import JsonValue
 from tests.support.doubles.manners import MANNERS, Manner
 from tests.support.doubles.provider import provider_of

@@ -6,8 +6,8 @@ needs, and an approval digest over all of it; changing anything makes a new revi
 
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import replace
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import digest, is_larger

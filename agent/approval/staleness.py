@@ -4,8 +4,7 @@ Reliance begins when a plan is accepted and is renewed by every approval of the 
 is never run on the old word, not even when the tool would need no approval otherwise.
 """
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.questions import Questions

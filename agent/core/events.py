@@ -1,16 +1,18 @@
 """Frozen facts. An execution's log of these is the only source of truth; everything else is folded from it.
 
 Names are past tense. An event says what happened and nothing that can be derived: a step's result is the recorded
-result of its calls, an execution's summary is computed from its steps. Fields are JSON or other frozen facts, so that
-the codec can write each event as one small object. Adding an event or a field with a default is compatible;
-renaming either needs a decoder for the old form (tests keep golden logs of every released form).
+result of its calls, an execution's summary is computed from its steps.
+
+An event is stored as a JSON list: its tag, then its fields in the order below. The first letter of a tag says what the
+event is about: Execution, its eXit, Plan, Step, Validation, Model, Tool call, Question. From the first release on a tag
+never changes its meaning, and a new field goes to the end and has a default; a golden file in the tests holds this.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from pydantic import JsonValue
+import msgspec
 
+from planwarden.agent.common.struct import FrozenStruct, JsonValue, StoredStruct
 from planwarden.agent.core.plan import Plan, ValidationMode
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk
 
@@ -27,8 +29,7 @@ Budget = Literal["modelTokens", "toolCalls", "seconds"]
 ToolMode = Literal["strict", "flexible"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(StoredStruct):
     """How one execution runs; call over thread over server, resolved when the execution is created."""
 
     max_iterations: int = 5
@@ -49,16 +50,14 @@ class Options:
     """Fields set by the call or the thread; a later execution of the thread inherits them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedCall:
+class ProposedCall(StoredStruct):
     """A call as the plan or the model wrote it: references unresolved, defaults not filled in."""
 
     tool_name: str
     arguments: dict[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoveredCall:
+class CoveredCall(StoredStruct):
     """A later call that a confirmation decides together with itself, exactly these arguments."""
 
     step_id: str
@@ -67,8 +66,7 @@ class CoveredCall:
     definition_digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm:
+class Alarm(StoredStruct):
     """A moment at which a question that is still open is brought to mind."""
 
     kind: AlarmKind
@@ -78,8 +76,7 @@ class Alarm:
     """To whom it is escalated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(StoredStruct):
     """One revision of what somebody is asked."""
 
     suspension_id: str
@@ -118,8 +115,7 @@ class Question:
     """Who else really asks; the tool hands it whatever is decided, a rejection too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedDecision:
+class RecordedDecision(StoredStruct):
     """An answer, as it was accepted."""
 
     approved: bool
@@ -128,12 +124,11 @@ class RecordedDecision:
     content: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionCreated:
+class ExecutionCreated(StoredStruct, tag="EC"):
     """Somebody gave a goal or a plan; everything that the execution needs to run is in it."""
 
     goal: str | None = None
-    options: Options = field(default_factory=Options)
+    options: Options = msgspec.field(default_factory=Options)
     plan_only: bool = False
     """Stop at `planned` instead of running the plan."""
     context: str | None = None
@@ -147,8 +142,7 @@ class ExecutionCreated:
     tracestate: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanAccepted:
+class PlanAccepted(StoredStruct, tag="PA"):
     """The plan passed the check; tools are pinned as they are now."""
 
     plan: Plan
@@ -157,16 +151,14 @@ class PlanAccepted:
     """Beginnings of the digests of the tools that the plan names, in the order of `pins.list_tool_names`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRefused:
+class PlanRefused(StoredStruct, tag="PR"):
     """A model's plan did not pass the check; the reason goes into the one repair prompt."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRevised:
+class PlanRevised(StoredStruct, tag="PC"):
     """The plan after a model's patch of pending steps, and the ids of the steps that are different."""
 
     step_id: str
@@ -180,16 +172,14 @@ class PlanRevised:
     """As in `PlanAccepted`; a tool that was pinned before keeps its first pin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevisionRefused:
+class RevisionRefused(StoredStruct, tag="PX"):
     """A model's patch was not allowed or led to no plan; the plan stays as it was."""
 
     step_id: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionStarted:
+class ExecutionStarted(StoredStruct, tag="ES"):
     """A planned execution was told to run."""
 
     options: Options | None = None
@@ -197,15 +187,13 @@ class ExecutionStarted:
     """As in `ExecutionCreated`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepStarted:
+class StepStarted(StoredStruct, tag="SB"):
     """What the step depends on is there, and it began."""
 
     step_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReplied:
+class ModelReplied(StoredStruct, tag="MR"):
     """A model's answer, journalled before it is acted on, so that replay never asks again."""
 
     purpose: Purpose
@@ -223,8 +211,7 @@ class ModelReplied:
     """The question it answers, when the caller is the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFailed:
+class ModelFailed(StoredStruct, tag="MF"):
     """The model could not be reached or did not answer usably, also after repeating."""
 
     purpose: Purpose
@@ -236,8 +223,7 @@ class ModelFailed:
     output_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallIntended:
+class ToolCallIntended(StoredStruct, tag="TI"):
     """Committed before the call is dispatched; an intent without a result is `outcome_unknown` after a crash."""
 
     call_id: str
@@ -250,8 +236,7 @@ class ToolCallIntended:
     """The standing grant that let it through; the store counts the use in the same transaction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReturned:
+class ToolReturned(StoredStruct, tag="TR"):
     """The call has a result."""
 
     call_id: str
@@ -260,8 +245,7 @@ class ToolReturned:
     """The artifact that holds the whole result; `value` is its stand-in then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFailed:
+class ToolFailed(StoredStruct, tag="TF"):
     """The call has no result: it raised, timed out without effect, or was refused before dispatch."""
 
     call_id: str
@@ -269,31 +253,27 @@ class ToolFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOutcomeUnknown:
+class ToolOutcomeUnknown(StoredStruct, tag="TU"):
     """The call was intended and may have happened; only a person or its record can say."""
 
     call_id: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspended:
+class Suspended(StoredStruct, tag="QA"):
     """A question was asked."""
 
     question: Question
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionRevised:
+class SuspensionRevised(StoredStruct, tag="QR"):
     """The question changed before it was answered; both forms stay in the log."""
 
     question: Question
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionDecided:
+class SuspensionDecided(StoredStruct, tag="QD"):
     """The question was answered, by a person or by the caller, with what that was worth."""
 
     suspension_id: str
@@ -307,8 +287,7 @@ class SuspensionDecided:
     """SHA-256 of the text that the person saw, as far as the channel knows it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionEndorsed:
+class SuspensionEndorsed(StoredStruct, tag="QE"):
     """One of several people who have to approve did; the question stays open."""
 
     suspension_id: str
@@ -319,8 +298,7 @@ class SuspensionEndorsed:
     rendered: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionReminded:
+class SuspensionReminded(StoredStruct, tag="QN"):
     """An alarm of an open question fired; see `planwarden.agent.core.alarms`."""
 
     suspension_id: str
@@ -331,24 +309,21 @@ class SuspensionReminded:
     """To whom it was escalated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionTimedOut:
+class SuspensionTimedOut(StoredStruct, tag="QT"):
     """Nobody answered in time."""
 
     suspension_id: str
     outcome: OnTimeout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionWithdrawn:
+class SuspensionWithdrawn(StoredStruct, tag="QW"):
     """Whoever really asks needs no answer any more, for example because it was given there."""
 
     suspension_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationFailed:
+class ValidationFailed(StoredStruct, tag="VF"):
     """The log does not prove the step: required tools without a recorded, successful result."""
 
     step_id: str
@@ -358,16 +333,14 @@ class ValidationFailed:
     """True when an enforcement prompt follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCompleted:
+class StepCompleted(StoredStruct, tag="SC"):
     """The log proves the step, or, for an advisory one, it went on with a warning."""
 
     step_id: str
     validation: ValidationStatus = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailed:
+class StepFailed(StoredStruct, tag="SF"):
     """The step cannot be completed any more."""
 
     step_id: str
@@ -375,8 +348,7 @@ class StepFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRejected:
+class StepRejected(StoredStruct, tag="SR"):
     """A person said no, or the time to say yes passed."""
 
     step_id: str
@@ -384,8 +356,7 @@ class StepRejected:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSkipped:
+class StepSkipped(StoredStruct, tag="SK"):
     """What the step depends on did not complete."""
 
     step_id: str
@@ -393,50 +364,42 @@ class StepSkipped:
     """The step that this one waited for in vain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionPlanned:
+class ExecutionPlanned(StoredStruct, tag="EP"):
     """The plan was asked for without running it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionSuspended:
+class ExecutionSuspended(StoredStruct, tag="EW"):
     """Nothing can run until somebody answers; the execution has no owner from here on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequested:
+class CancelRequested(StoredStruct, tag="CR"):
     """The caller wants the execution to stop."""
 
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionCompleted:
+class ExecutionCompleted(StoredStruct, tag="XC"):
     """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionRejected:
+class ExecutionRejected(StoredStruct, tag="XR"):
     """It is over, and a person said no to a part of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionFailed:
+class ExecutionFailed(StoredStruct, tag="XF"):
     """It is over without what was asked for."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionExhausted:
+class ExecutionExhausted(StoredStruct, tag="XB"):
     """A budget ran out; the execution is `incomplete`."""
 
     budget: Budget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionCancelled:
+class ExecutionCancelled(StoredStruct, tag="XX"):
     """It was stopped by the caller; what was done stays done."""
 
     reason: str | None = None
@@ -479,8 +442,7 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(FrozenStruct):
     """An event in its place in the log."""
 
     sequence: int

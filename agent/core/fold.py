@@ -7,6 +7,8 @@ below that gives the fields it changes; an event without one changes the status 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import map_pins
@@ -23,7 +25,6 @@ from planwarden.agent.core.state import (
     StepState,
     SuspensionState,
     TokenUsage,
-    evolve,
 )
 
 
@@ -50,7 +51,7 @@ def apply(execution: ExecutionState, event: ev.Event, at: float) -> ExecutionSta
     changes = effect(execution, event, at) if effect is not None else {}
     if execution.status == "running" and at > execution.updated_at:
         changes["active_s"] = execution.active_s + (at - execution.updated_at)
-    return evolve(execution, status=status, version=execution.version + 1, updated_at=at, **changes)
+    return replace(execution, status=status, version=execution.version + 1, updated_at=at, **changes)
 
 
 # Each effect gives the fields of the execution that an event changes, or raises IllegalTransition.
@@ -128,13 +129,13 @@ def _revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: 
     state = execution.steps.get(event.step_id)
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {event.step_id!r}")
-    noted = evolve(state, notes=(*state.notes, event.message))
+    noted = replace(state, notes=(*state.notes, event.message))
     return {"steps": _with_step(execution, noted), "revisions": execution.revisions[1:]}
 
 
 def _model_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) -> Changes:
     usage = _with_tokens(execution.usage, event)
-    changes: Changes = {"usage": evolve(usage, model_calls=usage.model_calls + 1)}
+    changes: Changes = {"usage": replace(usage, model_calls=usage.model_calls + 1)}
     if event.source is not None:
         changes["sources"] = execution.sources | {event.source}
     if event.revise is not None and event.step_id is not None:
@@ -155,7 +156,7 @@ def _model_replied(execution: ExecutionState, event: ev.ModelReplied, at: float)
             for number, proposed in enumerate(event.calls, first)
         )
         turn = ModelTurn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
-        state = evolve(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
+        state = replace(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
         changes["steps"] = _with_step(execution, state)
     return changes
 
@@ -164,14 +165,14 @@ def _model_failed(execution: ExecutionState, event: ev.ModelFailed, at: float) -
     changes: Changes = {"usage": _with_tokens(execution.usage, event)}
     if event.purpose != "step":
         return {**changes, "model_error": (event.code, event.message)}
-    state = evolve(
+    state = replace(
         _step_after(execution, event.step_id or "", event), error_code=event.code, error_message=event.message
     )
     return {**changes, "steps": _with_step(execution, state)}
 
 
 def _with_tokens(usage: TokenUsage, event: ev.ModelReplied | ev.ModelFailed) -> TokenUsage:
-    return evolve(
+    return replace(
         usage,
         input_tokens=usage.input_tokens + event.input_tokens,
         output_tokens=usage.output_tokens + event.output_tokens,
@@ -203,7 +204,7 @@ def _call_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
     if is_same and call.status == "decided":
         # The call goes on with what its server or agent was told, or looks again at what it waits for.
         return {"steps": steps}
-    return {"steps": steps, "usage": evolve(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
+    return {"steps": steps, "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
 
 def _returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> Changes:
@@ -245,13 +246,13 @@ def _revised(execution: ExecutionState, event: ev.SuspensionRevised, at: float) 
         call = execution.call(event.question.call_id)
         changes = {"steps": _with_call(execution, call, event, arguments=event.question.arguments)}
     # Whoever approved the earlier form has not seen this one.
-    revised = evolve(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
+    revised = replace(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 
 def _decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
-    answered = evolve(
+    answered = replace(
         current,
         status="decided",
         decision=event.decision,
@@ -272,7 +273,7 @@ def _endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float
     if any(earlier.principal == event.principal for earlier in current.endorsements):
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
     endorsement = EndorsementState(principal=event.principal, assurance=event.assurance, channel=event.channel, at=at)
-    endorsed = evolve(current, endorsements=(*current.endorsements, endorsement))
+    endorsed = replace(current, endorsements=(*current.endorsements, endorsement))
     return {
         **_answered_step(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: endorsed},
@@ -283,7 +284,7 @@ def _reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float
     current = _open(execution, event.suspension_id)
     if not current.alarmed < event.number <= len(current.question.alarms):
         raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
-    reminded = evolve(current, alarmed=event.number)
+    reminded = replace(current, alarmed=event.number)
     return {
         **_answered_step(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: reminded},
@@ -292,7 +293,7 @@ def _reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float
 
 def _timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: float) -> Changes:
     current = _open(execution, event.suspension_id)
-    answered = evolve(
+    answered = replace(
         current,
         status="timed_out",
         decision=ev.RecordedDecision(approved=event.outcome == "approve", reason="nobody answered in time"),
@@ -310,7 +311,7 @@ def _withdrawn_question(execution: ExecutionState, event: ev.SuspensionWithdrawn
     if not current.question.asker:
         raise IllegalTransition(f"suspension {event.suspension_id!r} is our own and cannot be withdrawn")
     decision = ev.RecordedDecision(approved=False, reason=event.reason)
-    withdrawn = evolve(
+    withdrawn = replace(
         current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
     )
     return {
@@ -332,7 +333,7 @@ def _validation_failed(execution: ExecutionState, event: ev.ValidationFailed, at
     state = _step_after(execution, event.step_id, event)
     retries = state.retries + 1 if event.enforced else state.retries
     warned = state.warned or not event.enforced
-    changed = evolve(state, retries=retries, enforcing=event.enforced, warned=warned)
+    changed = replace(state, retries=retries, enforcing=event.enforced, warned=warned)
     return {"steps": _with_step(execution, changed)}
 
 
@@ -347,17 +348,17 @@ def _step_completed(execution: ExecutionState, event: ev.StepCompleted, at: floa
 
 def _step_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
-    failed = evolve(state, validation="failed", error_code=event.code, error_message=event.message)
+    failed = replace(state, validation="failed", error_code=event.code, error_message=event.message)
     return {"steps": _with_step(execution, failed)}
 
 
 def _step_rejected(execution: ExecutionState, event: ev.StepRejected, at: float) -> Changes:
     state = _step_after(execution, event.step_id, event)
     calls = tuple(
-        evolve(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
+        replace(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
         for call in state.calls
     )
-    rejected = evolve(
+    rejected = replace(
         state,
         calls=calls,
         rejected_by=event.suspension_id,
@@ -390,7 +391,7 @@ def _withdrawn(execution: ExecutionState, at: float) -> Changes:
         return {}
     return {
         "suspensions": {
-            suspension_id: evolve(found, status="withdrawn", decided_at=at) if found.is_open else found
+            suspension_id: replace(found, status="withdrawn", decided_at=at) if found.is_open else found
             for suspension_id, found in execution.suspensions.items()
         }
     }
@@ -446,7 +447,7 @@ def _step_after(execution: ExecutionState, step_id: str, event: ev.Event, **chan
     status = STEP_TRANSITIONS[state.status].get(type(event))
     if status is None:
         raise IllegalTransition(f"{type(event).__name__} cannot follow: step {step_id!r} is {state.status}")
-    return state if status == state.status and not changes else evolve(state, status=status, **changes)
+    return state if status == state.status and not changes else replace(state, status=status, **changes)
 
 
 def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
@@ -462,6 +463,6 @@ def _with_step(execution: ExecutionState, state: StepState) -> Mapping[str, Step
 
 def _with_call(execution: ExecutionState, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
     """The steps after `event` moved `call` and its step, and changed some fields of the call."""
-    moved = evolve(call, status=_next_call_status(call, event), **changes)
+    moved = replace(call, status=_next_call_status(call, event), **changes)
     calls = tuple([moved if other is call else other for other in execution.steps[call.step_id].calls])
     return _with_step(execution, _step_after(execution, call.step_id, event, calls=calls))

@@ -28,6 +28,8 @@ from planwarden.agent.core.plan_input import (
     StepType,
     ValidationMode,
 )
+from planwarden.agent.common.struct import JsonValue as StoredJson
+from planwarden.agent.common.struct import StoredStruct
 
 Author = Literal["caller", "model"]
 
@@ -48,15 +50,13 @@ class ToolFacts:
     """Of the tool's definition, to be pinned when the plan is accepted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCall:
+class PlannedCall(StoredStruct):
     tool_name: str
-    arguments: dict[str, JsonValue]
+    arguments: dict[str, StoredJson]
     """May contain references: `{"$from": STEP_ID, "pointer": RFC 6901}`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStep:
+class PlanStep(StoredStruct):
     step_id: str
     description: str
     step_type: StepType
@@ -71,8 +71,7 @@ class PlanStep:
     on_reject: OnReject = "skip"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(StoredStruct):
     steps: tuple[PlanStep, ...]
 
     def step(self, step_id: str) -> PlanStep:

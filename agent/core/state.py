@@ -15,12 +15,12 @@ Rules:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from pydantic import JsonValue
+import msgspec
 
 from planwarden.agent.common.errors import IllegalTransition
+from planwarden.agent.common.struct import FrozenStruct, JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import Plan, PlanStep
 
@@ -166,23 +166,7 @@ STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_
 CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
 
 
-State = TypeVar("State")
-
-
-def evolve(value: State, /, **changes: Any) -> State:
-    """A copy of a frozen state value with some fields changed, as `dataclasses.replace`.
-
-    Every event makes three of these. `replace` calls `__init__` and sets each field in Python; merging the instance
-    dictionary does the same in C, in a tenth of the time. It is why the values in this module have no slots.
-    """
-    made = object.__new__(type(value))
-    # Past the frozen `__setattr__`, and without the empty dictionary that `made.__dict__` would make first.
-    object.__setattr__(made, "__dict__", {**value.__dict__, **changes})
-    return made
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(FrozenStruct):
     """One tool call of a step, from proposal to result."""
 
     call_id: str
@@ -213,8 +197,7 @@ class Call:
     """The artifact that holds the whole result; `value` is its stand-in then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTurn:
+class ModelTurn(FrozenStruct):
     """One model reply within a step."""
 
     content: str | None
@@ -223,8 +206,7 @@ class ModelTurn:
     """True when the reply answered an enforcement prompt."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepState:
+class StepState(FrozenStruct):
     step: PlanStep
     status: StepStatus = "pending"
     calls: tuple[Call, ...] = ()
@@ -256,8 +238,7 @@ class StepState:
         return self.turns[-1].content if self.turns else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndorsementState:
+class EndorsementState(FrozenStruct):
     """One approval of several."""
 
     principal: str
@@ -266,8 +247,7 @@ class EndorsementState:
     at: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuspensionState:
+class SuspensionState(FrozenStruct):
     question: ev.Question
     created_at: float
     asked_at: tuple[float, ...] = ()
@@ -290,8 +270,7 @@ class SuspensionState:
         return self.status == "pending"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenUsage:
+class TokenUsage(FrozenStruct):
     model_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -299,8 +278,7 @@ class TokenUsage:
     """Calls that were dispatched."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExecutionState:
+class ExecutionState(FrozenStruct):
     """The fold of a log; immutable."""
 
     execution_id: str
@@ -311,23 +289,23 @@ class ExecutionState:
     version: int = 0
     """Number of events folded."""
     goal: str | None = None
-    options: ev.Options = field(default_factory=ev.Options)
+    options: ev.Options = msgspec.field(default_factory=ev.Options)
     plan_only: bool = False
     context: str | None = None
     plan: Plan | None = None
     warnings: tuple[str, ...] = ()
-    pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    pins: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """For each tool that the plan names, the beginning of its digest when the plan was accepted."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
-    steps: Mapping[str, StepState] = field(default_factory=dict[str, StepState])
+    steps: Mapping[str, StepState] = msgspec.field(default_factory=dict[str, StepState])
     """In plan order."""
-    suspensions: Mapping[str, SuspensionState] = field(default_factory=dict[str, SuspensionState])
+    suspensions: Mapping[str, SuspensionState] = msgspec.field(default_factory=dict[str, SuspensionState])
     """In the order in which they were opened."""
     revisions: tuple[tuple[str, JsonValue], ...] = ()
     """Patches of the plan that are still to be judged, with the step whose reply carried each."""
     synthesis: str | None = None
-    usage: TokenUsage = field(default_factory=TokenUsage)
+    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
     sources: frozenset[str] = frozenset()
     """Names of the model replies already used."""
     cancel_requested: bool = False

@@ -7,9 +7,10 @@ What is stored with a question is exactly what runs after it: references resolve
 
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.grants import GrantCache
@@ -20,7 +21,7 @@ from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.references import ArtifactPart, PartAddress
-from planwarden.agent.core.state import Call, ExecutionState, SuspensionState, evolve
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import Effect, ToolDefinition
 from planwarden.agent.ports.environment import Clock, Ids
 from planwarden.agent.ports.policy import Policy, Requirement
@@ -149,13 +150,13 @@ class Dispatcher:
             intent = ev.ToolCallIntended(
                 call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id
             )
-            running = evolve(call, arguments=arguments, effect=definition.effect)
+            running = replace(call, arguments=arguments, effect=definition.effect)
             return PreparedCall((intent,), CallJob("call", running, definition))
         if self._tools.resumes(call.tool_name):
             # Whoever waits or asks for another agent only looks at it again, as often as it has to.
             effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else definition.effect
             intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
-            running = evolve(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
+            running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
             return PreparedCall((intent,), CallJob("resume", running, definition))
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=decision_json(decision, question)),))
 
@@ -204,7 +205,7 @@ class Dispatcher:
             effect=definition.effect,
             suspension_id=suspension.question.suspension_id,
         )
-        return PreparedCall((intent,), CallJob("call", evolve(call, effect=definition.effect), definition))
+        return PreparedCall((intent,), CallJob("call", replace(call, effect=definition.effect), definition))
 
     def _same_confirmation(
         self, execution: ExecutionState, call: Call, definition: ToolDefinition, arguments: dict[str, JsonValue]
@@ -312,5 +313,5 @@ def _intended(
         grant_id=granted,
     )
     return PreparedCall(
-        (intent,), CallJob("call", evolve(call, arguments=arguments, effect=definition.effect), definition)
+        (intent,), CallJob("call", replace(call, arguments=arguments, effect=definition.effect), definition)
     )

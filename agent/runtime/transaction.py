@@ -215,7 +215,7 @@ class Transaction:
     def _record(self, events: tuple[ev.Event, ...]) -> None:
         for event in events:
             self.execution = apply(self.execution, event, self._now)
-            self.recorded.append(ev.Recorded(self.execution.version, self._now, event))
+            self.recorded.append(ev.Recorded(sequence=self.execution.version, at=self._now, event=event))
 
     def _prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
         execution = self.execution

@@ -3,11 +3,12 @@
 Everything is keyed by principal; what belongs to another principal looks as if it did not exist.
 """
 
+import dataclasses
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
@@ -27,7 +28,7 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.pins import list_tool_names
 from planwarden.agent.core.plan import parse_plan, read_tool_names
 from planwarden.agent.core.prompts import summarize
-from planwarden.agent.core.state import FINISHED, ExecutionState, SuspensionState, evolve
+from planwarden.agent.core.state import FINISHED, ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.grants import GrantService
 from planwarden.server.auth.proof import authority_for
@@ -391,7 +392,7 @@ class Service:
         until = (
             "" if found is None or found.expires_at is None else f" It ends at {_instant(found)}: {found.on_timeout}."
         )
-        return replace(
+        return dataclasses.replace(
             view,
             awaiting="human",
             next_action=f"{_who(found)}; do not retry. Ask them {' or '.join(where)}.{until} Then call get_execution.",
@@ -416,7 +417,7 @@ class Service:
         from planwarden.agent.core.decide import find_exhausted_budget
 
         options = combine(self._options, execution.options, call)
-        spent = find_exhausted_budget(evolve(execution, options=options))
+        spent = find_exhausted_budget(replace(execution, options=options))
         if spent is not None:
             raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
         if execution.plan is not None:

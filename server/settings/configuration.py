@@ -206,7 +206,7 @@ def load_settings(
     return Settings(
         home=folder,
         model=model or env.get(MODEL_VARIABLE) or parsed.model or "caller",
-        options=replace(ev.Options(), **changes),
+        options=ev.Options(**changes),
         max_steps=execution.maxSteps,
         policy=_policy(parsed.approvals, by_name, facts if text else {}),
         tools=by_name,

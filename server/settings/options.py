@@ -1,9 +1,9 @@
 """Options of a call as they come from outside, and how call, thread and server combine."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from typing import Annotated, Literal
 
+from msgspec.structs import fields, replace
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments

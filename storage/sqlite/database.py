@@ -17,7 +17,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.storage.packing import packed
 
 APPLICATION_ID = 0x706C7764  # "plwd"
 WAL_RESET_FIXED = (3, 51, 3)
@@ -95,12 +94,8 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to the newest version, one transaction per step; does nothing when it is there.
-
-    The steps may call `packed`, see `planwarden.storage.packing`.
-    """
-    steps = _migrations()
-    connection.create_function("packed", 1, packed, deterministic=True)
+    """Bring the schema to the newest version, one transaction per step; does nothing when it is there."""
+    steps = migrations()
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -175,10 +170,11 @@ def backup(source: sqlite3.Connection, target: Path) -> None:
 
 
 def latest_version() -> int:
-    return len(_migrations())
+    return len(migrations())
 
 
-def _migrations() -> list[str]:
+def migrations() -> list[str]:
+    """The scripts that bring a file from one schema to the next, oldest first."""
     folder = files("planwarden.storage.sqlite").joinpath("migrations")
     found = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
     return [entry.read_text(encoding="utf-8") for entry in found]

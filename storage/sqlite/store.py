@@ -29,7 +29,6 @@ from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, Su
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import decode_events, encode_events
 from planwarden.storage.locks import LivenessFile, WriteLock
-from planwarden.storage.packing import packed, unpacked
 from planwarden.storage.ports.keys import KeyStore
 from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.projection import (
@@ -247,7 +246,9 @@ class SqliteStore:
             if checksum != _checksum(execution_id, first, at, body):
                 raise _damaged(execution_id, f"the events from {first} on are not what was written")
             events = decode_events(body)
-            recorded.extend(ev.Recorded(sequence, at, event) for sequence, event in enumerate(events, first))
+            recorded.extend(
+                ev.Recorded(sequence=sequence, at=at, event=event) for sequence, event in enumerate(events, first)
+            )
             following = first + len(events)
         if recorded and following != version + 1:
             raise _damaged(execution_id, f"it ends with event {following - 1} instead of {version}")
@@ -438,7 +439,7 @@ def _migrated(path: Path) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
     found = connection.execute(SQL["read_guarded"], (guard.suspension_id,)).fetchone()
-    if found is None or found[0] != "pending" or found[1] != packed(guard.digest):
+    if found is None or found[0] != "pending" or found[1] != guard.digest:
         raise GuardFailed(f"suspension {guard.suspension_id!r} is no longer pending in that form")
     passed = found[2] is not None and found[2] <= now
     if guard.deadline != "any" and passed != (guard.deadline == "passed"):
@@ -454,7 +455,7 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
                 question.suspension_id,
                 number,
                 question.addressee,
-                packed(question.digest),
+                question.digest,
                 append.recorded[0].at,
                 question.expires_at,
                 change.alarm_at,
@@ -462,7 +463,7 @@ def _project(connection: sqlite3.Connection, number: int, append: Append, change
         )
     elif isinstance(change, SuspensionRowRevised):
         question = change.question
-        values = (packed(question.digest), question.expires_at, change.alarm_at, question.suspension_id)
+        values = (question.digest, question.expires_at, change.alarm_at, question.suspension_id)
         connection.execute(SQL["revise_suspension"], values)
     elif isinstance(change, SuspensionRowReminded):
         connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
@@ -537,7 +538,7 @@ def _suspension(row: tuple[Any, ...]) -> SuspensionRow:
         principal=principal,
         addressee=addressee,
         status=status,
-        digest=unpacked(digest),
+        digest=digest,
         created_at=created_at,
         expires_at=expires_at,
         alarm_at=alarm_at,

@@ -107,7 +107,7 @@ class Scribe:
         at = self.store.clock.now()
         for event in events:
             execution = apply(execution, event, at)
-            recorded.append(ev.Recorded(execution.version, at, event))
+            recorded.append(ev.Recorded(sequence=execution.version, at=at, event=event))
         return Append(
             execution=execution,
             recorded=recorded,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 
 from planwarden.agent.common.artifact import Artifact, make_artifact
@@ -127,7 +128,9 @@ async def test_an_execution_is_created_once(store: Store) -> None:
     with pytest.raises(VersionConflict):
         await Scribe.on(store, "e1", thread_id="another").start()
     with pytest.raises(VersionConflict):
-        await Scribe(store, replace(first.execution, execution_id="e2", thread_id="t2")).write(ev.CancelRequested())
+        await Scribe(store, msgspec.structs.replace(first.execution, execution_id="e2", thread_id="t2")).write(
+            ev.CancelRequested()
+        )
     assert await everything(store, "e1") == before
     assert await store.header("e2") is None
 
@@ -505,7 +508,7 @@ async def test_an_alarm_wakes_before_its_question_ends_and_once_it_fired_the_nex
     assert [row.suspension_id for row in await store.due(10)] == ["ends"]
     clock.advance(5)
     assert [row.suspension_id for row in await store.due(10)] == ["ends", "alarmed"]
-    await reminded.write(replace(fired, number=2), guards=[guard("alarmed")])
+    await reminded.write(msgspec.structs.replace(fired, number=2), guards=[guard("alarmed")])
     clock.advance(14)
     assert [row.suspension_id for row in await store.due(10)] == ["ends"]
     clock.advance(1)
@@ -522,7 +525,7 @@ async def test_a_revision_keeps_the_alarm_that_is_still_to_come_and_an_answer_en
     scribe = Scribe.on(store, "e1")
     await scribe.suspend("s1", alarms=alarms)
     await scribe.write(ev.SuspensionReminded(suspension_id="s1", number=1, kind="remind"), guards=[guard("s1")])
-    again = replace(question("s1", alarms=alarms), revision=2, digest="digest 2")
+    again = msgspec.structs.replace(question("s1", alarms=alarms), revision=2, digest="digest 2")
     await scribe.write(ev.SuspensionRevised(question=again, reason="edited"), guards=[guard("s1")])
     assert await store.next_deadline() == now + 15
     await scribe.write(decided("s1"), guards=[guard("s1", digest="digest 2")])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -219,7 +220,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
                 execution = apply(execution, event, at)
             except PlanwardenError:
                 return None
-            recorded.append(ev.Recorded(execution.version, at, event))
+            recorded.append(ev.Recorded(sequence=execution.version, at=at, event=event))
         return Append(execution=execution, recorded=recorded, expected_version=version, **fields)
 
     @rule(owner=st.sampled_from(OWNERS), thread=st.sampled_from(THREADS), principal=st.sampled_from(["ann", "bob"]))
@@ -250,7 +251,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
         events, guards = self.events(data, row, kind)
         execution = row.execution
         if not stale:
-            execution = replace(execution, version=execution.version - 1)
+            execution = msgspec.structs.replace(execution, version=execution.version - 1)
         lease = row.lease
         if lease is not None and holding == "old lease":
             lease = replace(lease, fence=lease.fence - 1)
@@ -282,7 +283,9 @@ class StoresAgainstModel(RuleBasedStateMachine):
                 asked = _question(f"q{self.made}", addressee, expires_at)
                 if data.draw(st.booleans()):
                     moments = (self.clock.now() + 5, self.clock.now() + 20)
-                    asked = replace(asked, alarms=tuple(ev.Alarm(kind="remind", at=at) for at in moments))
+                    asked = msgspec.structs.replace(
+                        asked, alarms=tuple(ev.Alarm(kind="remind", at=at) for at in moments)
+                    )
                 return [ev.Suspended(question=asked)], []
             case "sleep":
                 return [ev.ExecutionSuspended()], []
@@ -294,7 +297,9 @@ class StoresAgainstModel(RuleBasedStateMachine):
                 number = data.draw(st.sampled_from([1, 2]))
                 return [ev.SuspensionReminded(suspension_id=name, number=number, kind="remind")], guards
             case "revise" if asked is not None:
-                changed = replace(asked, revision=asked.revision + 1, digest="digest 2", expires_at=expires_at)
+                changed = msgspec.structs.replace(
+                    asked, revision=asked.revision + 1, digest="digest 2", expires_at=expires_at
+                )
                 return [ev.SuspensionRevised(question=changed, reason="edited")], guards
             case "cancel":
                 return [ev.CancelRequested()], []

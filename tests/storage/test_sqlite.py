@@ -12,17 +12,15 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from zlib import crc32
 
 import anyio
 import pytest
 
-from planwarden.agent.common.errors import StoreError, ThreadBusy
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import new_execution
-from planwarden.agent.ports.store import Guard
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.sqlite import database
@@ -32,8 +30,6 @@ from planwarden.storage.sqlite.worker import Worker
 from tests.requirements import requirement
 from tests.storage.suite import Scribe, decided
 from tests.support.processes import ROOT, WORKER, isolated
-
-MIGRATIONS = ROOT / "storage" / "sqlite" / "migrations"
 
 pytestmark = pytest.mark.anyio
 
@@ -173,47 +169,33 @@ async def test_what_was_acknowledged_is_there_after_reopening(path: Path) -> Non
 
 
 @requirement("sqlite:migrate-rows")
-async def test_a_file_of_schema_7_is_read_and_its_question_answered(path: Path) -> None:
-    """ours: rows of the first form stay as they are, digests of questions are packed"""
-    digest, question_id = "5e" * 32, "51" * 16
-    body = json.dumps(
-        [
-            ["EC"],
-            ["PA", [[["a", "Ask", "tool", ["ask"], None, None, None, [["ask", {"n": 1}]]]]], None, ["ab" * 16]],
-            ["SB", "a"],
-            ["QA", [question_id, "input", "human", "?", "a", "a:1", "ask", {"n": 1}, "cd" * 32, "read", None, digest]],
-            ["EW"],
-        ]
-    )
-    database.prepare(path)
-    steps = sorted(MIGRATIONS.glob("*.sql"))[:7]
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("".join(step.read_text(encoding="utf-8") for step in steps))
-        connection.execute(f"PRAGMA application_id = {database.APPLICATION_ID}")
-        connection.execute("PRAGMA user_version = 7")
-        connection.execute("INSERT INTO executions VALUES (1, 'e1', 't1', 'local', 'suspended', 5, 1, 1, NULL, 1, 0)")
-        connection.execute("INSERT INTO events VALUES (1, 1, 1, 1.0, ?, ?)", (body, crc32(f"e1 1 1.0 {body}".encode())))
-        question = (question_id, digest)
-        connection.execute("INSERT INTO suspensions VALUES (1, ?, 1, 'human', 'pending', ?, 1, NULL, NULL)", question)
-        connection.commit()
+async def test_a_file_of_an_earlier_schema_is_brought_forward_with_its_rows(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours"""
+    logs = await written(path)
+    newer = [*database.migrations(), "ALTER TABLE executions ADD COLUMN region TEXT;\nDROP INDEX running_executions;"]
+    monkeypatch.setattr(database, "migrations", lambda: newer)
     store = SqliteStore.open(path, clock=ManualClock())
-    row = await store.find_suspension(question_id)
-    state = fold(new_execution("e1", "t1", "ann"), await store.read("e1"))
-    assert row is not None and row.digest == state.suspensions[question_id].question.digest == digest
-    assert state.pins == {"ask": "ab" * 16} and state.steps["a"].step.required_tools == ("ask",)
-    with pytest.raises(ThreadBusy):
-        await Scribe.on(store, "e2", thread_id="t1").start()
-    answered = ev.SuspensionDecided(
-        suspension_id=question_id,
-        decision=ev.RecordedDecision(approved=True),
-        assurance="human",
-        channel="terminal",
-        principal="kim",
-        digest=digest,
-    )
-    scribe = Scribe(store, state)
-    state = await scribe.write(answered, guards=[Guard(suspension_id=question_id, digest=digest)])
-    assert fold(new_execution("e1", "t1", "ann"), await store.read("e1")) == state
+    assert (await store.check())["schema"] == len(newer)
+    for execution_id, log in logs.items():
+        assert await store.read(execution_id) == log
+    await store.close()
+
+
+@requirement("sqlite:migrate-rows")
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: one transaction a step"""
+    logs = await written(path)
+    real = database.migrations()
+    broken = [*real, "ALTER TABLE executions ADD COLUMN region TEXT;\nDROP TABLE no_such_table;"]
+    monkeypatch.setattr(database, "migrations", lambda: broken)
+    with pytest.raises(StoreError):
+        SqliteStore.open(path, clock=ManualClock())
+    monkeypatch.setattr(database, "migrations", lambda: real)
+    store = SqliteStore.open(path, clock=ManualClock())
+    for execution_id, log in logs.items():
+        assert await store.read(execution_id) == log
     await store.close()
 
 

@@ -1,10 +1,10 @@
 """Hypothesis strategies for events, derived from the events' own annotations, so that a new field is covered at once."""
 
-from dataclasses import fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import msgspec
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -24,7 +24,8 @@ LEAVES: dict[object, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     type(None): st.none(),
-    JsonValue: JSON,
+    # What `JsonValue` is in a struct at run time.
+    Any: JSON,
 }
 
 
@@ -42,9 +43,9 @@ def of(annotation: Any) -> st.SearchStrategy[Any]:
         return st.lists(of(arguments[0]), max_size=3).map(tuple)
     if origin is dict:
         return st.dictionaries(TEXT, of(arguments[1]), max_size=3)
-    assert is_dataclass(annotation) and isinstance(annotation, type), f"no strategy for {annotation!r}"
+    assert isinstance(annotation, type) and issubclass(annotation, msgspec.Struct), f"no strategy for {annotation!r}"
     hints = get_type_hints(annotation)
-    return st.builds(annotation, **{field.name: of(hints[field.name]) for field in fields(annotation)})
+    return st.builds(annotation, **{name: of(hints[name]) for name in annotation.__struct_fields__})
 
 
 EVENT_TYPES: tuple[type[ev.Event], ...] = get_args(ev.Event)

@@ -1,8 +1,30 @@
--- executions   one row per execution: who owns it now, and what is needed to find it. Inserted, then only updated.
--- events       the log, one row per transaction, append-only: a JSON array of events starting at sequence `first`;
---              `checksum` is over the execution's id and the other columns, because SQLite does not notice flipped bits.
--- suspensions  one row per question, derived from the log: who is to answer, until when. Inserted, then only updated.
--- Rows of finished executions are deleted by `planwarden prune` and by nothing else.
+-- The tables, what a row is, and what may happen to it. From the first release on, a change of the schema is a new file.
+--
+-- executions        One row per execution: which process owns it now, and what is needed to find it. Inserted, then only
+--                   updated. `planwarden prune` deletes rows of finished executions; nothing else does.
+-- events            The log, one row per transaction, append-only: a JSON list of events starting at sequence `first`.
+--                   `checksum` covers the execution's id and the other columns: SQLite does not detect flipped bits.
+-- artifacts         Content that events mention and that is too large for the log. Inserted in the transaction of the
+--                   event, never changed, deleted with its execution. `artifact_id` is a digest of type and data.
+-- suspensions       One row per suspension, derived from the log: who answers, until when. Inserted, then only updated.
+--                   `alarm_at` is when the next reminder or escalation is due.
+-- audit             One row per question to a person, answer, use of a grant and change of who may answer. Each row's hash
+--                   covers the hash of the row before it. AUTOINCREMENT keeps the highest number ever given, so missing
+--                   rows at the end are detected. Append-only; `planwarden prune` keeps it.
+-- grants            One row per standing approval. Inserted; then only `used` grows and `revoked_at` is set.
+-- notifications     One row per message that one channel has yet to deliver. Inserted in the transaction of the event that it
+--                   reports. A claim adds one to `attempts` and moves `next_at` behind the claim's end; the row is
+--                   deleted when the message was delivered or given up.
+-- tokens            One row per bearer token of planwarden's own: the hash of the secret, its principal and role. Never
+--                   deleted, so that revoking the last token does not look like never having had one.
+-- codes             One row per one-time code of the inbox, by its hash. A link and the code typed instead of it share a
+--                   `pairing`. Inserted, then only updated; deleted some time after it expired.
+-- sessions          One row per browser that was let in, by the hash of its cookie. Inserted, updated and deleted as codes.
+-- pairing_refusals  When a code was wrong, for the lockout; a few rows at most.
+-- inboxes           Where the inboxes of this home listen now; valid while the liveness file of `owner` is locked.
+-- keys              One row per person's key: the public half of a WebAuthn credential. Inserted, then only updated, never
+--                   deleted: signatures in the audit are verified with it.
+-- nonces            One row per challenge that waits to be signed. Inserted; deleted when it is used or has expired.
 
 CREATE TABLE executions (
     number        INTEGER PRIMARY KEY,
@@ -18,10 +40,12 @@ CREATE TABLE executions (
     leased_until  REAL NOT NULL
 ) STRICT;
 
-CREATE INDEX executions_of_thread ON executions (thread_id);
-
-CREATE UNIQUE INDEX one_unfinished_execution_per_thread ON executions (thread_id)
-    WHERE status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+-- One index for two purposes: it finds a thread's executions, and a thread cannot have two unfinished ones. Unfinished ones
+-- share the value 0 in it; finished ones have values of their own.
+CREATE UNIQUE INDEX executions_of_thread ON executions (
+    thread_id,
+    CASE WHEN status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') THEN number ELSE 0 END
+);
 
 CREATE INDEX running_executions ON executions (leased_until) WHERE status = 'running';
 
@@ -37,6 +61,16 @@ CREATE TABLE events (
 
 CREATE UNIQUE INDEX events_of_execution ON events (execution, first);
 
+CREATE TABLE artifacts (
+    number       INTEGER PRIMARY KEY,
+    execution    INTEGER NOT NULL,
+    artifact_id  TEXT NOT NULL,
+    media_type   TEXT NOT NULL,
+    data         BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX artifacts_of_execution ON artifacts (execution, artifact_id);
+
 CREATE TABLE suspensions (
     number         INTEGER PRIMARY KEY,
     suspension_id  TEXT NOT NULL UNIQUE,
@@ -45,9 +79,130 @@ CREATE TABLE suspensions (
     status         TEXT NOT NULL,
     digest         TEXT NOT NULL,
     created_at     REAL NOT NULL,
-    expires_at     REAL
+    expires_at     REAL,
+    alarm_at       REAL
 ) STRICT;
 
 CREATE INDEX pending_suspensions ON suspensions (number) WHERE status = 'pending';
-CREATE INDEX suspension_deadlines ON suspensions (expires_at) WHERE status = 'pending' AND expires_at IS NOT NULL;
 CREATE INDEX suspensions_of_execution ON suspensions (execution);
+CREATE INDEX suspension_wakes ON suspensions (min(coalesce(alarm_at, expires_at), coalesce(expires_at, alarm_at)))
+    WHERE status = 'pending' AND min(coalesce(alarm_at, expires_at), coalesce(expires_at, alarm_at)) IS NOT NULL;
+
+CREATE TABLE audit (
+    sequence       INTEGER PRIMARY KEY AUTOINCREMENT,
+    at             REAL NOT NULL,
+    kind           TEXT NOT NULL,
+    execution_id   TEXT,
+    suspension_id  TEXT,
+    facts          TEXT NOT NULL,
+    hash           BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX audit_of_policies ON audit (sequence) WHERE kind = 'policy';
+-- What clients were told of an execution as a task, or answered without deciding; few executions have such rows.
+CREATE INDEX audit_of_tasks ON audit (execution_id) WHERE kind IN ('form_closed', 'link_answered', 'task_ended');
+
+CREATE TABLE grants (
+    number             INTEGER PRIMARY KEY,
+    grant_id           TEXT NOT NULL UNIQUE,
+    tool_name          TEXT NOT NULL,
+    definition_digest  TEXT NOT NULL,
+    arguments          TEXT NOT NULL,
+    uses               INTEGER NOT NULL,
+    used               INTEGER NOT NULL,
+    expires_at         REAL NOT NULL,
+    owner              TEXT,
+    created_by         TEXT NOT NULL,
+    assurance          TEXT NOT NULL,
+    channel            TEXT NOT NULL,
+    created_at         REAL NOT NULL,
+    revoked_at         REAL
+) STRICT;
+
+CREATE TABLE notifications (
+    number           INTEGER PRIMARY KEY,
+    notification_id  TEXT NOT NULL UNIQUE,
+    channel          TEXT NOT NULL,
+    kind             TEXT NOT NULL,
+    execution_id     TEXT NOT NULL,
+    suspension_id    TEXT NOT NULL,
+    facts            TEXT NOT NULL,
+    created_at       REAL NOT NULL,
+    attempts         INTEGER NOT NULL,
+    next_at          REAL NOT NULL
+) STRICT;
+
+CREATE INDEX notifications_of_channel ON notifications (channel, next_at);
+
+CREATE TABLE tokens (
+    number       INTEGER PRIMARY KEY,
+    token_id     TEXT NOT NULL UNIQUE,
+    secret_hash  TEXT NOT NULL UNIQUE,
+    principal    TEXT NOT NULL,
+    role         TEXT NOT NULL CHECK (role IN ('caller', 'approver')),
+    created_at   REAL NOT NULL,
+    expires_at   REAL,
+    revoked_at   REAL
+) STRICT;
+
+CREATE INDEX tokens_of_principal ON tokens (principal);
+
+CREATE TABLE codes (
+    hash        TEXT PRIMARY KEY,
+    pairing     TEXT NOT NULL,
+    principal   TEXT NOT NULL,
+    is_typed    INTEGER NOT NULL,
+    created_at  REAL NOT NULL,
+    expires_at  REAL NOT NULL,
+    attempts    INTEGER NOT NULL DEFAULT 0,
+    used_at     REAL
+) STRICT;
+
+CREATE INDEX codes_of_pairing ON codes (pairing);
+
+CREATE TABLE sessions (
+    hash        TEXT PRIMARY KEY,
+    principal   TEXT NOT NULL,
+    created_at  REAL NOT NULL,
+    expires_at  REAL NOT NULL,
+    ended_at    REAL
+) STRICT;
+
+CREATE TABLE pairing_refusals (
+    number  INTEGER PRIMARY KEY,
+    at      REAL NOT NULL
+) STRICT;
+
+CREATE TABLE inboxes (
+    owner       TEXT PRIMARY KEY,
+    url         TEXT NOT NULL,
+    started_at  REAL NOT NULL
+) STRICT;
+
+CREATE TABLE keys (
+    key_id         TEXT PRIMARY KEY,
+    credential_id  BLOB NOT NULL,
+    public_key     BLOB NOT NULL,
+    principal      TEXT NOT NULL,
+    rp_id          TEXT NOT NULL,
+    label          TEXT NOT NULL,
+    sign_count     INTEGER NOT NULL,
+    created_at     REAL NOT NULL,
+    used_at        REAL,
+    revoked_at     REAL
+) STRICT;
+
+CREATE INDEX keys_of_principal ON keys (principal);
+
+CREATE TABLE nonces (
+    number         INTEGER PRIMARY KEY,
+    nonce          TEXT NOT NULL UNIQUE,
+    purpose        TEXT NOT NULL,
+    session        TEXT NOT NULL,
+    suspension_id  TEXT NOT NULL,
+    digest         TEXT NOT NULL,
+    content        TEXT NOT NULL,
+    expires_at     REAL NOT NULL
+) STRICT;
+
+CREATE INDEX nonces_of_session ON nonces (session);

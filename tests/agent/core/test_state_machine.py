@@ -1,11 +1,11 @@
 """The state machine under random events: it stays inside its tables, refuses cleanly, and is the fold of its log."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
@@ -168,7 +168,7 @@ def logs(draw: st.DrawFn, min_size: int = 0) -> tuple[ev.Recorded, ...]:
         event = draw(st.sampled_from([event for event in legal if type(event) is kind]))
         at += draw(st.sampled_from([0.0, 0.5, 60.0]))
         execution = apply(execution, event, at)
-        recorded.append(ev.Recorded(execution.version, at, event))
+        recorded.append(ev.Recorded(sequence=execution.version, at=at, event=event))
     return tuple(recorded)
 
 

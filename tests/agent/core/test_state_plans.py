@@ -5,12 +5,12 @@ log is then replayed and every promise is checked at the moment at which it coun
 """
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision

@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import StaleDefinition, StoreError, ThreadBu
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.storage.packing import unpacked
+from planwarden.storage.sqlite import database
 from tests.requirements import requirement
 from tests.support.paths import DOCS
 from tests.support.wardens import plan, tool_step, warden
@@ -30,17 +30,6 @@ pytestmark = pytest.mark.anyio
 PAGE = DOCS / "living-with-changes.md"
 YES = planwarden.Decision(approved=True)
 NO = planwarden.Decision(approved=False)
-OLDER = """
-DROP TABLE keys;
-DROP TABLE nonces;
-DROP INDEX audit_of_tasks;
-UPDATE suspensions SET digest = unpacked(digest);
-DROP INDEX executions_of_thread;
-CREATE INDEX executions_of_thread ON executions (thread_id);
-CREATE UNIQUE INDEX one_unfinished_execution_per_thread ON executions (thread_id)
-    WHERE status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
-PRAGMA user_version = 6;
-"""
 TOOL = '''
 from pathlib import Path
 
@@ -129,25 +118,25 @@ async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
 
 
 @requirement("docs:changes")
-async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(home: Home) -> None:
-    """ours: what the newest three migrations did is undone, so the file is an older version's"""
+async def test_a_question_from_before_an_upgrade_of_the_database_is_answered_after_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours"""
     execution = await home.asked()
-    with closing(sqlite3.connect(home.folder / "planwarden.db")) as database:
-        database.create_function("unpacked", 1, unpacked)
-        newest = database.execute("PRAGMA user_version").fetchone()[0]
-        database.executescript(OLDER)
+    newer = [*database.migrations(), "ALTER TABLE suspensions ADD COLUMN place TEXT;"]
+    monkeypatch.setattr(database, "migrations", lambda: newer)
     assert (await home.decided(execution.thread_id)).status == "completed"
-    with closing(sqlite3.connect(home.folder / "planwarden.db")) as database:
-        assert database.execute("PRAGMA user_version").fetchone()[0] == newest
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone()[0] == len(newer)
+        assert connection.execute("SELECT status, place FROM suspensions").fetchall() == [("decided", None)]
 
 
 @requirement("docs:changes")
 async def test_an_older_planwarden_refuses_a_newer_database(home: Home) -> None:
     """ours"""
     await home.asked()
-    database = sqlite3.connect(home.folder / "planwarden.db")
-    database.executescript("PRAGMA user_version = 900; PRAGMA wal_checkpoint(TRUNCATE)")
-    database.close()
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection:
+        connection.executescript("PRAGMA user_version = 900; PRAGMA wal_checkpoint(TRUNCATE)")
     with pytest.raises(StoreError, match=says("was written by a newer planwarden")):
         async with home.opened():
             pass

@@ -1,0 +1,27 @@
+"""The base of everything that is stored: frozen values that `msgspec` encodes, decodes and copies in C.
+
+`JsonValue` in their fields is pydantic's recursive type to type checkers, and `Any` at run time: msgspec resolves no
+recursive aliases, and takes only JSON values out of JSON anyway.
+"""
+
+from typing import TYPE_CHECKING, Any, dataclass_transform
+
+import msgspec
+
+__all__ = ["FrozenStruct", "JsonValue", "StoredStruct"]
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+else:
+    JsonValue = Any
+
+
+# The values form trees, never cycles, so the cyclic garbage collector need not look at them.
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
+    """Immutable, compared by value; fields are given by name."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class StoredStruct(FrozenStruct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """Stored as a list of its fields in order. A new field goes to the end and has a default."""
