@@ -2,9 +2,9 @@
 
 import ast
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
+from msgspec.structs import fields
 from pydantic import BaseModel
 
 import planwarden
