@@ -15,6 +15,8 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
+from planwarden.agent.common.struct import JsonValue as StoredJson
+from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.plan_input import (
     CALL_KEYS,
     MAX_ID_CHARS,
@@ -28,8 +30,6 @@ from planwarden.agent.core.plan_input import (
     StepType,
     ValidationMode,
 )
-from planwarden.agent.common.struct import JsonValue as StoredJson
-from planwarden.agent.common.struct import StoredStruct
 
 Author = Literal["caller", "model"]
 
