@@ -1,1 +1,1 @@
-"""Measurements of planwarden against its peers and its floor; `python -m benchmarks.run` does them all."""
+"""Measurements of planwarden against its peers and its floor; `python -m benchmarks.run` makes them all."""

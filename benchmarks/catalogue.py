@@ -52,7 +52,7 @@ async def _nothing(arguments: dict[str, JsonValue], context: CallContext) -> obj
 
 
 def catalogue(count: int) -> list[Tool]:
-    """The first `count` tools, the same ones every time."""
+    """Returns the first `count` tools, the same ones every time."""
     return [tool for tool, _ in zip(_tools(), range(count), strict=False)]
 
 

@@ -1,7 +1,7 @@
-"""One side in a process of its own, told over standard input what to do, answering with what it took.
+"""One side in a process of its own: it reads commands from standard input and answers with what each took.
 
 Separate processes keep the sides' heaps, garbage collectors and peaks of memory apart; the runner lets them take turns,
-so that all see the same noise. While a side is not asked it sleeps in a blocking read, event loop included.
+so that all see the same noise. Between commands a side sleeps in a blocking read, event loop included.
 
 Commands and answers are lines of JSON: `{"do": "sequential" | "concurrent" | "suspend" | "peak", "count": 40}`.
 Run as `python -m benchmarks.child MODULE SIDE FOLDER`.
@@ -49,7 +49,7 @@ async def _perform(side: Side, command: dict[str, Any]) -> dict[str, Any]:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held. Linux's own figure, where there is one, leaves the parent out."""
+    """Returns the most memory, in bytes, that this process has held. Linux has a figure of its own that leaves the parent out."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     except OSError:

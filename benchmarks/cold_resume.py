@@ -1,6 +1,6 @@
-"""A process of its own that answers one suspension and runs the rest, through the Python API, and then ends.
+"""A process of its own that answers one suspension through the Python API, runs the rest, and ends.
 
-The runner measures it from the outside, interpreter start and import included. It answers with what it did not import.
+The runner measures it from the outside, interpreter start and import included.
 Run as `python -m benchmarks.cold_resume HOME THREAD SUSPENSION`.
 """
 

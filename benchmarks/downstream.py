@@ -1,11 +1,11 @@
 """What 200 tools of 5 downstream MCP servers cost: the start, a search, a call, and memory when a server misbehaves.
 
-* Start: from `fork` to the answers to `initialize` and to the first `search_tools`, with the servers configured and listed
-  before (so none is started), and with none. Both take turns.
+* Start: from `fork` to the answers to `initialize` and to the first `search_tools`, once with the servers configured and
+  listed before (so that none is started), and once with none. Both take turns.
 * Search: `search_tools` in process over the 200 tools, cold index included.
 * Call: the same tool of the same kind of server, once through the SDK's client, once through the catalogue in process,
   once as a step of a plan on SQLite with every event committed, and such a step with a built-in tool. All take turns.
-* Memory: the most that a process held after a server answered with 200 MB, listed 20,000 tools, or stormed.
+* Memory: the most that a process held after a server answered with 200 MB, listed 20,000 tools, or sent a storm of messages.
 
 Run as `python -m benchmarks.downstream`; writes `benchmarks/results/downstream.json`.
 """
@@ -71,7 +71,7 @@ def about() -> dict[str, JsonValue]:
 
 
 def tools(number: int) -> list[JsonValue]:
-    """The entries of one server's listing: real-looking ones, and `echo`."""
+    """Returns the entries of one server's listing: real-looking ones, and `echo`."""
     made = catalogue(SERVERS * (TOOLS - 1))[number::SERVERS]
     echo: JsonValue = {
         "name": "echo",
@@ -88,7 +88,7 @@ def tools(number: int) -> list[JsonValue]:
 
 
 def configure(home: Path, servers: dict[str, tuple[str, list[JsonValue]]]) -> None:
-    """A home with these servers, all trusted."""
+    """Makes a home with these servers, all trusted."""
     home.mkdir()
     entries: dict[str, JsonValue] = {}
     for name, (manner, offered) in servers.items():
@@ -131,7 +131,7 @@ def starts(home: Path, empty: Path) -> dict[str, JsonValue]:
 
 
 def first_answers(home: Path) -> tuple[float, float]:
-    """Seconds from the start of `planwarden serve` to the answers to `initialize` and to a search."""
+    """Returns the seconds from the start of `planwarden serve` to the answers to `initialize` and to a search."""
     start = time.perf_counter()
     with subprocess.Popen(
         SERVER_COMMAND,
@@ -228,7 +228,7 @@ async def registry_calls(warden: planwarden.Warden, context: CallContext) -> flo
 
 
 async def planned_calls(warden: planwarden.Warden, tool: str, arguments: dict[str, JsonValue]) -> float:
-    """One plan of so many steps, its creation and its end included."""
+    """Times one plan of this many steps, its creation and its end included."""
     call: JsonValue = {"toolName": tool, "arguments": arguments}
     steps: list[JsonValue] = [
         {"id": f"step_{n}", "description": "call it", "requiredTools": [tool], "toolCalls": [call]}
@@ -241,7 +241,7 @@ async def planned_calls(warden: planwarden.Warden, tool: str, arguments: dict[st
 
 
 def memory(folder: Path, manner: str) -> dict[str, JsonValue]:
-    """The most that a process of its own held, with a server of that manner and one call."""
+    """Returns the most memory that a process of its own held, with a server of this manner and one call."""
     home = folder / f"memory-{manner}"
     configure(home, {"bad": (manner, [])})
     done = subprocess.run(

@@ -1,13 +1,13 @@
 """Which way of driving SQLite planwarden's writer takes: its own thread with the standard library, or aiosqlite.
 
 Both run the same statements, with the same parameters, in the same transactions, with the same pragmas: what the writer
-was seen to execute for one execution of the job, ids replaced by fresh ones. Three ways:
+ran for one execution of the job, with fresh ids. Three ways:
 
-* `thread`: `planwarden.storage.sqlite.worker.Worker`, the project's writer. A transaction is one function on the thread.
+* `thread`: `planwarden.storage.sqlite.worker.Worker`, planwarden's writer. A transaction is one function on the thread.
 * `aiosqlite`: one connection, a lock around each transaction, one await per statement, as its documentation shows.
 * `aiosqlite, grouped`: one task owns the aiosqlite connection and commits together whatever waits, as the writer does.
 
-The process lock that planwarden takes on older versions of SQLite is left out on all sides. Run as
+No side takes the process lock that planwarden takes on older versions of SQLite. Run as
 `python -m benchmarks.drivers [--json]`.
 """
 
@@ -55,7 +55,7 @@ Commit = Callable[[Transaction], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one execution made the writer do, and which of the parameters belong to that execution alone."""
+    """The statements that the writer ran for one execution, and which parameters belong to that execution alone."""
 
     transactions: list[Transaction]
     execution_id: str
@@ -64,7 +64,7 @@ class Recording:
     row: int
 
     def renamed(self, row: int) -> list[Transaction]:
-        """The same for another new execution."""
+        """Returns the same statements for another new execution."""
         names: dict[Any, Any] = {
             self.execution_id: uuid4().hex,
             self.thread_id: uuid4().hex,
@@ -81,7 +81,7 @@ class Recording:
 
 
 class _Connection(sqlite3.Connection):
-    """Keeps what is executed on it."""
+    """Records the statements that run on it."""
 
     log: ClassVar[list[Statement]] = []
 
@@ -92,7 +92,7 @@ class _Connection(sqlite3.Connection):
 
 
 async def record(folder: Path) -> Recording:
-    """Run the job once and watch the writer."""
+    """Runs the job once and records what the writer runs."""
     original = database.connect
 
     def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
@@ -126,7 +126,7 @@ async def record(folder: Path) -> Recording:
 
 @asynccontextmanager
 async def own_thread(path: Path) -> AsyncGenerator[Commit]:
-    """The project's writer."""
+    """Drives SQLite through planwarden's writer."""
     worker = Worker(database.connect(path), path, group=True)
 
     def perform(connection: sqlite3.Connection, transaction: Transaction) -> None:
@@ -144,7 +144,7 @@ async def own_thread(path: Path) -> AsyncGenerator[Commit]:
 
 @asynccontextmanager
 async def with_aiosqlite(path: Path) -> AsyncGenerator[Commit]:
-    """One transaction after the other."""
+    """Runs one transaction after the other."""
     lock = asyncio.Lock()
     async with _opened(path) as connection:
 
@@ -159,7 +159,7 @@ async def with_aiosqlite(path: Path) -> AsyncGenerator[Commit]:
 
 @asynccontextmanager
 async def with_aiosqlite_grouped(path: Path) -> AsyncGenerator[Commit]:
-    """Whatever waits is committed together."""
+    """Commits together whatever waits."""
     queue: asyncio.Queue[tuple[Transaction, asyncio.Future[None]]] = asyncio.Queue()
     async with _opened(path) as connection:
 
@@ -193,7 +193,7 @@ DRIVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[Commit]]] = {
 
 
 async def compare(folder: Path, rounds: int = ROUNDS) -> dict[str, dict[str, list[float]]]:
-    """Seconds per execution by driver: `sequential` and `concurrent`, a list each, drivers taking turns."""
+    """Returns seconds per execution by driver, as lists `sequential` and `concurrent`; the drivers take turns."""
     recording = await record(folder / "recorded")
     found: dict[str, dict[str, list[float]]] = {name: {"sequential": [], "concurrent": []} for name in DRIVERS}
     rows = count(2 * ROW)
@@ -236,7 +236,7 @@ async def _run(commit: Commit, transactions: list[Transaction]) -> None:
 
 
 def _check(path: Path, expected: int) -> None:
-    """Every execution must have ended as the recorded one did; otherwise the statements did not do their work."""
+    """Checks that every execution ended as the recorded one did; otherwise the statements did not do their work."""
     with closing(sqlite3.connect(path)) as connection:
         done = connection.execute("SELECT count(*) FROM executions WHERE status = 'completed'").fetchone()[0]
     if done != expected:
@@ -254,7 +254,7 @@ async def _opened(path: Path) -> AsyncGenerator[aiosqlite.Connection]:
 
 
 async def _execute(connection: aiosqlite.Connection, transaction: Transaction) -> None:
-    """One await per statement, whether it gives rows or not."""
+    """Awaits each statement once, whether it returns rows or not."""
     for statement in transaction:
         if statement.gives_rows:
             await connection.execute_fetchall(statement.sql, statement.parameters)

@@ -1,4 +1,4 @@
-"""The smallest MCP server there is: what any server made with this SDK has to import before it can answer."""
+"""The smallest MCP server: it shows what every server made with this SDK imports before it can answer."""
 
 from mcp.server import MCPServer
 

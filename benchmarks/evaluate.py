@@ -1,9 +1,9 @@
-"""The evaluation: one plan, models with every manner, planwarden beside a naive plan-and-execute loop.
+"""The evaluation: one plan, models with every bad habit, planwarden beside a naive plan-and-execute loop.
 
-The models are scripted doubles behind a real wire format (OpenAI Chat Completions) on a loopback port, so the table says
-how the engine treats such manners, not how often real models have them. A step counts as falsely completed when it is
-reported as done although one of its required tools has no recorded success. Run as `python -m benchmarks.evaluate`; it
-writes docs/evaluation.md.
+The models are scripted doubles behind a real wire format (OpenAI Chat Completions) on a loopback port. So the table
+says how the engine treats such habits, not how often real models have them. A step counts as falsely completed when it
+is reported as done although one of its required tools has no recorded success. Run as `python -m benchmarks.evaluate`;
+it writes docs/evaluation.md.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Row:
 
 
 async def with_planwarden(manner: Manner) -> tuple[int, int, int, int, int]:
-    """Claimed, false, rescued, retries, tokens."""
+    """Returns how many steps were claimed, false and rescued, the retries, and the tokens."""
     async with serving(WIRE, manner) as double:
         timeout_s = 0.1 if manner.name == "hangs" else 30.0
         model, ledger = provider_of(double, timeout_s=timeout_s), Ledger()
@@ -80,7 +80,7 @@ async def with_planwarden(manner: Manner) -> tuple[int, int, int, int, int]:
 
 
 async def with_naive_loop(manner: Manner) -> tuple[int, int, int]:
-    """Claimed, false, tokens of a loop that asks once per step, runs what is called, and ticks the step off."""
+    """Returns claimed, false and tokens of a loop that asks once per step, runs what is called, and ticks the step off."""
     tools = {tool.definition.name: tool for tool in map(as_tool, Ledger().tools())}
     facts = {name: ToolFacts(is_blocking=False) for name in tools}
     parsed, _ = parse_plan(PLAN, author="caller", tools=facts)
@@ -117,7 +117,7 @@ async def _runs(tool: Tool, arguments: dict[str, JsonValue]) -> bool:
     context = CallContext(execution_id="naive", step_id="s", call_id="s:1", idempotency_key="naive:s:1")
     try:
         await tool.call(arguments, context)
-    # The loop in question does not care why a call failed.
+    # Such a loop does not care why a call failed.
     except Exception:  # noqa: BLE001
         return False
     return True
@@ -142,29 +142,29 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# Evaluation",
         "",
-        "Written by `make eval`. Three steps that require `find`, `find` and `note`, and `note`; one model per line with one",
-        "manner. The models are **scripted**: doubles that speak a real wire format (OpenAI Chat Completions) on a loopback",
-        "port. So the table says what the engine makes of such manners, not how often real models have them. The naive loop",
-        "gets the same prompts with the same forced tool choice from the same doubles; it asks once per step, runs what is",
-        "called, and ticks the step off.",
+        "Written by `make eval`. The plan has three steps, which require `find`, `find` and `note`, and `note`. Each line",
+        "is one model with one habit. The models are **scripted**: doubles that speak a real wire format (OpenAI Chat",
+        "Completions) on a loopback port. So the table says what the engine does about such habits, not how often real",
+        "models have them. The naive loop gets the same prompts with the same forced tool choice from the same doubles; it",
+        "asks once per step, runs what the model calls, and ticks the step off.",
         "",
-        "*False* are steps reported as completed although a required tool has no recorded success. *Rescued* are steps that",
-        "were completed after an enforcement prompt. Tokens are the doubles' own numbers, for the whole plan.",
+        "*False* are steps reported as completed although a required tool has no recorded success. *Rescued* are steps",
+        "completed after an enforcement prompt. Tokens are the doubles' own numbers, for the whole plan.",
         "",
-        "| manner | what it does | completed | false | rescued | retries | tokens | naive: completed | false | tokens |",
+        "| habit | what it does | completed | false | rescued | retries | tokens | naive: completed | false | tokens |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {row.manner} | {row.does.replace('<', '&lt;')} | {row.claimed} | {row.false} | {row.rescued} | {row.retries} | "
-        f"{row.tokens:,} | {row.naive_claimed} | {row.naive_false} | {row.naive_tokens:,} |"
+        f"| {row.manner} | {row.does.replace('<', '&lt;')} | {row.claimed} | {row.false} | {row.rescued} "
+        f"| {row.retries} | {row.tokens:,} | {row.naive_claimed} | {row.naive_false} | {row.naive_tokens:,} |"
         for row in rows
     ]
     total, wrong = sum(row.naive_claimed for row in rows), sum(row.naive_false for row in rows)
     claimed, rescued, retries = (sum(getattr(row, name) for row in rows) for name in ("claimed", "rescued", "retries"))
     lines.append("")
     lines.append(
-        f"Falsely completed: planwarden **{sum(row.false for row in rows)}** of {claimed} completed steps, the naive loop "
-        f"**{wrong}** of {total}. Steps rescued by enforcement: {rescued}; retries spent: {retries}."
+        f"Falsely completed: planwarden **{sum(row.false for row in rows)}** of {claimed} completed steps, the naive "
+        f"loop **{wrong}** of {total}. Steps rescued by enforcement: {rescued}; retries spent: {retries}."
     )
     lines.append("")
     return "\n".join(lines)

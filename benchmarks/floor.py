@@ -1,7 +1,7 @@
-"""The floor: nothing but the commits. What a side costs above it is its own work.
+"""The floor: only the commits. What a side costs above it is its own work.
 
 One connection of the standard library, the same pragmas, one table. An execution is as many transactions as planwarden
-makes for it, each inserting the very bytes that planwarden logs in it. Concurrently, one transaction takes the n-th
+makes for it; each inserts the same bytes that planwarden logs in it. Concurrently, one transaction takes the n-th
 write of every execution: a group commit that nothing can beat, because it has no callers to wait for.
 """
 

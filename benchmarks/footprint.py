@@ -14,7 +14,7 @@ HEADER, FRAME_HEADER = 32, 24
 
 
 def settle(database: Path) -> int:
-    """Move the log into the database, empty it, and give the size of the database. Nobody else may be writing."""
+    """Moves the log into the database, empties it, and returns the size of the database. No other process may write."""
     with closing(sqlite3.connect(database)) as connection:
         is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     if is_busy:
@@ -23,17 +23,17 @@ def settle(database: Path) -> int:
 
 
 def commits(database: Path) -> int:
-    """Transactions in the log since it was last emptied; the caller keeps it below SQLite's automatic checkpoint."""
+    """Returns the transactions in the log since it was last emptied; the caller keeps it below SQLite's checkpoint size."""
     return sum(1 for size in _frames(database) if size)
 
 
 def log_bytes(database: Path) -> int:
-    """Bytes in the log since it was last emptied."""
+    """Returns the bytes in the log since it was last emptied."""
     return sum(1 for _ in _frames(database)) * (FRAME_HEADER + _page_size(database))
 
 
 def _frames(database: Path) -> Iterator[int]:
-    """For every valid frame: the size of the database after the commit that it ends, or 0."""
+    """Yields, for every valid frame, the size of the database after the commit that it ends, or 0."""
     content = _log(database).read_bytes()
     if len(content) < HEADER:
         return

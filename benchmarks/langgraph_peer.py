@@ -4,13 +4,13 @@ Four forms of it, from the one that does most to the one that does least:
 
 * `plan-executor`: the plan is data. A node reads the next planned call from the state and emits an `AIMessage` with
   `tool_calls`; `ToolNode` validates the arguments and runs the `@tool`; a conditional edge loops. This is how a
-  plan-and-execute agent is written with LangGraph, and the only form that like planwarden takes any plan at run time,
+  plan-and-execute agent is written with LangGraph. It is the only form that, like planwarden, takes any plan at run time,
   stores it, validates arguments, and records which tool was called with what. It is the headline comparison.
 * `step-nodes`: the plan is compiled into the graph, one node per step, each calling `ToolNode` inside. Arguments are
   validated; the plan is not data any more.
 * `bare`: the plan is compiled into five plain functions; no tools, no messages, no validation. The leanest graph.
-* `functional`: `@entrypoint` and `@task` over a plan given at run time; no tools, no messages, no validation. The leanest
-  LangGraph program of all.
+* `functional`: `@entrypoint` and `@task` over a plan given at run time; no tools, no messages, no validation. The
+  leanest LangGraph program of all.
 
 The confirmation is `interrupt()` in place of the third call, answered with `Command(resume=...)`, in all four.
 
@@ -43,7 +43,7 @@ from langgraph.types import Command, interrupt
 from benchmarks.side import Executions, Side
 from benchmarks.workload import CONFIRMATION, FUNCTIONS, JOB, PlannedCall
 
-# Tracing to a service is off unless an environment variable says otherwise; a stray one must not spoil the figures.
+# Tracing to a service is off unless an environment variable says otherwise; a stray one must not falsify the figures.
 os.environ["LANGSMITH_TRACING"] = "false"
 
 DATABASE = "langgraph.db"
@@ -179,7 +179,7 @@ VARIANTS: dict[str, Callable[[AsyncSqliteSaver], tuple[Program, Any]]] = {
 
 
 async def suspend_one(program: Program, given: Any) -> tuple[str, str]:
-    """Run a new thread up to the question; gives its id twice, because its answer needs no other."""
+    """Runs a new thread up to the question; returns its id twice, because the answer needs no other."""
     thread_id = str(uuid.uuid4())
     waiting = await program.ainvoke(given, _config(thread_id), durability="sync")
     if "__interrupt__" not in waiting:

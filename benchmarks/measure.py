@@ -1,7 +1,7 @@
-"""The measurements, each giving plain numbers. Seconds are per execution unless they say otherwise.
+"""The measurements; each returns plain numbers. Seconds are per execution unless they say otherwise.
 
-All sides run in processes of their own and take turns in every round, in an order that rotates, so that a slow minute of
-the machine hits all of them. Nothing is asserted and nothing is thrown away: the report shows medians and extremes.
+All sides run in processes of their own and take turns in every round, in an order that rotates, so that a slow minute
+of the machine hits all of them. Nothing is asserted and nothing is thrown away: the report shows medians and extremes.
 """
 
 import json
@@ -99,7 +99,7 @@ class Child:
         self._process.wait(60)
 
     def ask(self, do: str, count: int = 0) -> dict[str, Any]:
-        """Have it done and get the answer."""
+        """Sends a command and returns the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, "count": count}) + "\n")
         self._process.stdin.flush()
@@ -129,9 +129,9 @@ def children(folder: Path) -> Generator[list[Child]]:
 
 
 def count_commits(started: Iterable[Child]) -> None:
-    """Transactions and bytes of log that one execution costs, counted in the log itself."""
+    """Returns the transactions and the bytes of log that one execution costs, counted in the log itself."""
     for child in started:
-        # A side that slept looks after its leases first, which belongs to no execution; give it time for that.
+        # A side that slept renews its leases first, which belongs to no execution; give it time for that.
         child.ask("sequential", SEQUENTIAL)
         footprint.settle(child.database)
         child.ask("sequential", COUNTED)
@@ -158,7 +158,7 @@ def throughput(started: list[Child], rounds: int) -> Iterator[int]:
 
 
 def sizes(started: Iterable[Child]) -> list[tuple[str, str]]:
-    """Bytes per finished and per suspended execution; gives questions of planwarden that now wait."""
+    """Measures bytes per finished and per suspended execution; returns questions of planwarden that now wait."""
     waiting: list[tuple[str, str]] = []
     for child in started:
         if not child.spec.finished:
@@ -176,7 +176,7 @@ def sizes(started: Iterable[Child]) -> list[tuple[str, str]]:
 
 
 def cold_resume(home: Path, waiting: list[tuple[str, str]]) -> dict[str, Any]:
-    """Whole-process seconds of resuming one of many in a fresh process, and of Python alone."""
+    """Measures whole-process seconds of resuming one of many in a fresh process, and of Python alone."""
     resumed: list[float] = []
     bare: list[float] = []
     says: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def cold_resume(home: Path, waiting: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def first_answer(folder: Path) -> dict[str, Any] | str:
-    """Seconds to the first answers of planwarden's server and of an empty one, or why there are none."""
+    """Measures seconds to the first answers of planwarden's server and of an empty one, or returns why there are none."""
     if not startup.has_server():
         return "there is no server yet"
     try:

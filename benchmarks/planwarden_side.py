@@ -40,7 +40,7 @@ def warden(home: Path) -> Warden:
 
 
 async def suspend_one(opened: Warden) -> tuple[str, str]:
-    """Run the first two steps of a new execution and stop at the question; gives thread and suspension id."""
+    """Runs the first two steps of a new execution and stops at the question; returns thread and suspension id."""
     waiting = await opened.execute_plan(PLAN, wait_seconds=WAIT_S)
     if waiting.status != "suspended":
         raise RuntimeError(f"the plan did not wait for the person: {waiting.status} {waiting.error}")

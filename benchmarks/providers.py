@@ -1,7 +1,7 @@
 """One run of `planwarden run-goal` against a double of each provider, as the page docs/providers.md.
 
-The page is written, not typed: the transcripts are what the command printed, the requests are what the double had. Run
-as `python -m benchmarks.providers`.
+Nobody types the page: the transcripts are what the command printed, the requests are what the double received. Run as
+`python -m benchmarks.providers`.
 """
 
 import tempfile
@@ -21,13 +21,14 @@ Written by `make providers`. Each transcript is what
 planwarden run-goal "{GOAL}"
 ```
 
-printed, as a process of its own, with a home that has two tools and the environment that is shown. Thread ids, port and key
-are replaced by `THREAD`, `PORT` and `KEY`.
+printed, as a process of its own, with a home that has two tools and the environment that is shown. `THREAD`, `PORT`
+and `KEY` stand for thread ids, port and key.
 
-**No provider was asked.** The other end is a double on a loopback port that speaks the provider's wire format and refuses what the provider would
-refuse: a wrong key, an unknown model, a forced tool that was not offered. It answers like an obedient model, with made-up arguments. So this shows
-that requests and answers go over the wire as the provider's own client writes and reads them, and that the tools really ran; it does not show what a
-real model would answer. `python -m tests.support.doubles WIRE MANNER [PLAN.json]` starts a double to try by hand.
+**No provider was asked.** The other end is a double on a loopback port. It speaks the provider's wire format and
+refuses what the provider would refuse: a wrong key, an unknown model, a forced tool that was not offered. It answers
+like an obedient model, with made-up arguments. So this page shows that requests and answers go over the wire as the
+provider's own client writes and reads them, and that the tools really ran. It does not show what a real model would
+answer. `python -m tests.support.doubles WIRE MANNER [PLAN.json]` starts a double to try by hand.
 """
 
 

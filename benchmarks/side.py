@@ -1,4 +1,4 @@
-"""What the runner asks of every side, and how executions are put in flight."""
+"""What the runner asks of every side, and how it runs executions at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,11 +14,11 @@ class Side(Protocol):
     """One system under measurement."""
 
     async def run(self, count: int, *, concurrent: bool) -> None:
-        """Whole executions, suspension and approval included."""
+        """Runs whole executions, suspension and approval included."""
         ...
 
     async def suspend(self, count: int) -> list[tuple[str, str]]:
-        """Executions that stop at the question; gives their thread and suspension ids."""
+        """Runs executions up to the question; returns their thread and suspension ids."""
         ...
 
 
@@ -43,7 +43,7 @@ class Executions:
 
 
 async def together(make: Callable[[], Awaitable[Result]], count: int) -> list[Result]:
-    """`count` of them, `IN_FLIGHT` at a time."""
+    """Runs `count` of them, `IN_FLIGHT` at a time."""
     found: list[Result] = []
     for start in range(0, count, IN_FLIGHT):
         found.extend(await asyncio.gather(*(make() for _ in range(min(IN_FLIGHT, count - start)))))

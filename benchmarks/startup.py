@@ -1,4 +1,4 @@
-"""How long somebody waits for a process that has just been started.
+"""How long a person waits for a process that has just been started.
 
 * Cold resume: a fresh process answers one of many suspended executions and runs the rest. From `fork` to exit.
 * First answer: an MCP server over standard input and output, from `fork` to the answers to `initialize` and
@@ -44,7 +44,7 @@ class FirstAnswer:
 
 
 def has_server() -> bool:
-    """True when this tree has an MCP server to measure."""
+    """Returns whether this tree has an MCP server to measure."""
     return find_spec(SERVER) is not None
 
 
@@ -122,7 +122,7 @@ def _send(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
 
 
 def _answer(process: "subprocess.Popen[str]", request_id: int) -> dict[str, Any]:
-    """The result of the request; notifications in between are skipped."""
+    """Returns the result of the request; skips notifications in between."""
     assert process.stdout is not None
     for line in process.stdout:
         message: dict[str, Any] = json.loads(line)

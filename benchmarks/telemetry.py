@@ -1,8 +1,8 @@
-"""What observation costs: the job of `workload.py` with and without OpenTelemetry, spans and metrics sent to a collector.
+"""What observation costs: the job of `workload.py` with and without OpenTelemetry.
 
-Run as `python -m benchmarks.telemetry`. Both sides are planwarden in processes of their own, taking turns; the collector is
-a third process that takes everything and keeps nothing. It prints one line of JSON: medians in milliseconds per execution
-and their ratios, of elapsed time and of the processor's.
+Run as `python -m benchmarks.telemetry`. Both sides are planwarden in processes of their own that take turns; one sends
+spans and metrics to a collector, a third process that accepts everything and keeps nothing. The program prints one line
+of JSON: medians in milliseconds per execution and their ratios, of elapsed time and of processor time.
 """
 
 import argparse
@@ -37,11 +37,11 @@ class _Collector(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Writes nothing."""
 
 
 def collect() -> None:
-    """Take everything on a free port, which is printed, until killed."""
+    """Accepts everything on a free port, which it prints, until it is killed."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Collector)
     print(server.server_port, flush=True)
     server.serve_forever()
@@ -59,7 +59,7 @@ def _collecting() -> Generator[str]:
 
 
 def _child(name: str, folder: Path, endpoint: str | None) -> Child:
-    """A side; it takes its variables from ours when it starts."""
+    """Starts a side, which gets its environment variables from this process."""
     os.environ.pop(ENDPOINT, None)
     if endpoint is not None:
         os.environ[ENDPOINT] = endpoint

@@ -1,7 +1,7 @@
 """Sizes of prompts: planning and a tool step with 10, 50, 200 and 1,000 tools, against all schemas in every prompt.
 
-Tokens are characters / 4, as everywhere in this project. `recall` is the share of the written queries whose right tool is
-among the first 20 of the ranked list. Run as `python -m benchmarks.tokens`; writes results/tokens.json.
+Tokens are characters / 4, as everywhere in this project. `recall` is the share of the written queries whose right tool
+is among the first 20 of the ranked list. Run as `python -m benchmarks.tokens`; writes results/tokens.json.
 """
 
 import json
@@ -55,7 +55,7 @@ def with_schemas(prompt: Prompt, registry: Registry, names: list[str]) -> int:
 
 
 def recall(registry: Registry, at: int) -> tuple[float, list[str]]:
-    """Share of the queries whose tool is found, and the queries where it is not."""
+    """Returns the share of the queries whose tool is found, and the queries where it is not."""
     known = [(query, name) for query, name in QUERIES if registry.get(name) is not None]
     lost = [query for query, name in known if name not in [d.name for d in registry.search(query, at)]]
     return (1 - len(lost) / len(known) if known else 1.0), lost

@@ -2,7 +2,8 @@
 
 The calls and their arguments are fixed, so no model takes part anywhere. The four tools are asynchronous, check their
 arguments against a schema, count as effects that must not happen twice, and do next to nothing themselves: what is
-measured is the price of durability and suspension, not the tools. Real tools take longer, and then all sides differ less.
+measured is the price of durability and suspension, not the tools. With real tools, which take longer, the sides differ
+less.
 """
 
 from dataclasses import dataclass

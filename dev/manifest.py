@@ -1,7 +1,7 @@
 """The generated part of `manifest.json`: what the server lists, and a manifest line for each tool that plans can use.
 
-Run as `python -m dev.manifest` (a part of `make bundle`) it writes the file. The format refuses schemas inside `tools`; its
-place for everything of one's own is `_meta`.
+`python -m dev.manifest` (a part of `make bundle`) writes the file. The format refuses schemas inside `tools`; what is our
+own goes into `_meta`.
 
 Source: https://github.com/modelcontextprotocol/mcpb/blob/main/MANIFEST.md (version 0.4).
 """
@@ -25,20 +25,20 @@ Document = dict[str, Any]
 
 
 def written() -> Document:
-    """The manifest as it is in the repository."""
+    """Returns the manifest as it is in the repository."""
     document: Document = json.loads(MANIFEST.read_text(encoding="utf-8"))
     return document
 
 
 async def generated() -> Document:
-    """The parts that the live server decides, as they have to be in the manifest."""
+    """Returns the parts that the live server decides, as they have to be in the manifest."""
     with tempfile.TemporaryDirectory() as home:
         async with served(Path(home)) as found, Client(found.server) as client:
             tools = [{"name": tool.name, "description": tool.description} for tool in (await client.list_tools()).tools]
             [catalogue] = (await client.read_resource("planwarden://tools")).contents
             prompts = [prompt.name for prompt in (await client.list_prompts()).prompts]
     assert isinstance(catalogue, TextResourceContents)
-    # What a web search needs is said by the machine it runs on, not by the bundle.
+    # Whether web search works depends on the machine that it runs on, not on the bundle.
     lines = [
         {key: value for key, value in line.items() if key != "unavailable"}
         for line in json.loads(catalogue.text)["tools"]

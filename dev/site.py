@@ -1,7 +1,7 @@
-"""The documentation as a site: `docs/` with the few pages that lie beside it, staged in `build/docs` and built from there.
+"""The documentation as a site: `docs/` and the few pages beside it, staged in `build/docs` and built from there.
 
-Run as `python -m dev.site` (a part of `make docs`) it stages and builds into `dist/docs`, and fails on a link or an anchor
-that leads nowhere. The pages are written for GitHub; what the site's Markdown reads differently is changed while staging.
+`python -m dev.site` (a part of `make docs`) builds into `dist/docs`, and fails on a link or an anchor that leads nowhere.
+The pages are written for GitHub; staging changes what the site's Markdown reads differently.
 """
 
 import re
@@ -33,7 +33,7 @@ class BrokenLink(Exception):
 
 
 def sources() -> dict[str, Path]:
-    """Every page of the site by its place on it."""
+    """Returns every page of the site by its place on it."""
     docs = ROOT / "docs"
     found = {page.relative_to(docs).as_posix(): page for page in sorted(docs.rglob("*.md"))}
     found.update({place: ROOT / page for page, place in BESIDE.items() if page != "README.md"})
@@ -41,7 +41,7 @@ def sources() -> dict[str, Path]:
 
 
 def staged(text: str, source: Path, place: str) -> str:
-    """The page as the site's Markdown reads it, its links between files as they are on the site.
+    """Returns the page for the site's Markdown, with its links between files as they are on the site.
 
     Raises:
         BrokenLink: a file that is linked to does not exist.
@@ -67,7 +67,7 @@ def _link(mark: str, label: str, target: str, source: Path, place: str) -> str:
     inside = file.relative_to(ROOT).as_posix()
     where = inside.removeprefix("docs/") if inside.startswith("docs/") else BESIDE.get(inside)
     if where is None:
-        # A file of the repository that is no page: its name says enough.
+        # A file of the repository that is no page of the site: keep its name, drop the link.
         return label
     return f"{mark}[{label}]({_from(place, where)}{hash_sign}{anchor})"
 
@@ -77,7 +77,7 @@ def _from(place: str, where: str) -> str:
 
 
 def stage(folder: Path = STAGE) -> None:
-    """Fill the folder with everything that the site is built from."""
+    """Fills the folder with everything that the site is built from."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder)
     for place, source in sources().items():
@@ -87,7 +87,7 @@ def stage(folder: Path = STAGE) -> None:
 
 
 def fetched(folder: Path = BUILT) -> list[str]:
-    """What a browser would fetch from elsewhere to show the pages; nothing, if all is well."""
+    """Returns what a browser would fetch from elsewhere to show the pages; it should be nothing."""
     found: list[str] = []
     for page in sorted(folder.rglob("*.html")):
         text = page.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Takes the pictures of real programs for README.md and docs/: `python -m dev.pictures.hosts [FOLDER]`, or `make pictures`.
+"""Takes the pictures of hosts and of the demo: `python -m dev.pictures.hosts [FOLDER]`, or `make pictures`.
 
-Hosts run in a terminal emulator, their model is a double on this machine, and what is drawn are the cells of their screen.
+Hosts run in a terminal emulator with a double of their model on this machine; the pictures show the cells of their screen.
 """
 
 import sys
@@ -27,24 +27,24 @@ SCALE = 1.6
 
 
 def hosts() -> dict[str, str]:
-    """Every screen of every scene as an HTML document, by the name of its picture."""
+    """Returns every screen of every scene as an HTML document, by the name of its picture."""
     pages: dict[str, str] = {}
 
-    def look(name: str, screen: Screen) -> None:
+    def add(name: str, screen: Screen) -> None:
         title = next(f"{host.name} {host.version}" for host in HOSTS if name.startswith(host.picture))
         pages[name] = screen.page(title)
 
     for scene in SCENES:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                scene(Stage(Path(folder), tools=TOOLS, kills=False), look)
+                scene(Stage(Path(folder), tools=TOOLS, kills=False), add)
             except Unavailable as error:
                 print(f"{scene.__name__}: {error}", file=sys.stderr)
     return pages
 
 
 def demo() -> dict[str, str]:
-    """What `make demo` leaves on a terminal of somebody who says yes."""
+    """Returns the screen of `make demo` after a person said yes."""
     with tempfile.TemporaryDirectory() as folder:
         env = clean_environment({"HOME": folder, "LOGNAME": "ann"})
         with on_screen(command("demo"), cwd=Path(folder), env=env, columns=DEMO_COLUMNS, lines=DEMO_LINES) as screen:
@@ -55,31 +55,31 @@ def demo() -> dict[str, str]:
 
 
 async def draw(pages: dict[str, str], browser_path: str, folder: Path) -> None:
-    """One PNG for each document."""
+    """Writes one PNG for each document."""
     async with launched(browser_path) as browser:
         context = await browser.new_context(device_scale_factor=SCALE, viewport={"width": 1000, "height": 800})
         page = await context.new_page()
         for name, document in pages.items():
             await page.set_content(document)
-            keep(await page.locator("main").screenshot(omit_background=True), folder / f"{name}.png")
+            save(await page.locator("main").screenshot(omit_background=True), folder / f"{name}.png")
 
 
 async def draw_app(browser_path: str, folder: Path) -> None:
-    """The view of the MCP App in the Inspector's page."""
+    """Takes the pictures of the MCP App in the Inspector's page."""
     with tempfile.TemporaryDirectory() as place:
         stage = Stage(Path(place), tools=TOOLS, kills=False)
         thread_id = suspended(stage, REMIND)
         with app_host(stage) as host:
             async with opened(host, browser_path, "get_execution", {"threadId": thread_id}) as page:
                 view = await view_of(page)
-                keep(await page.screenshot(), folder / "host-inspector-app.png")
+                save(await page.screenshot(), folder / "host-inspector-app.png")
                 await view.get_by_role("button", name="Approve").click()
                 await view.wait_for_selector("text=You approved it here")
-                keep(await page.screenshot(), folder / "host-inspector-app-approved.png")
+                save(await page.screenshot(), folder / "host-inspector-app-approved.png")
 
 
-def keep(picture: bytes, path: Path) -> None:
-    """Write it with 256 colours: a third of the bytes, and nothing that the eye would miss."""
+def save(picture: bytes, path: Path) -> None:
+    """Writes the picture with 256 colours: a third of the bytes, and no visible difference."""
     image = Image.open(BytesIO(picture)).quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     image.save(path, optimize=True)
 

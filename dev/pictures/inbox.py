@@ -1,6 +1,6 @@
 """Takes the pictures of docs/inbox.md: `python -m dev.pictures.inbox [FOLDER]`, or `make screenshots`.
 
-The pages that everybody sees are taken in every size and colour scheme, the others once.
+It takes the pages that everybody sees in every size and colour scheme, the others once.
 """
 
 import sys
@@ -37,7 +37,7 @@ async def _page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
 
 
 async def _take(page: "Page", found: Scene, ids: dict[str, str], folder: Path, size: str, scheme: Scheme) -> None:
-    """The pages that everybody sees."""
+    """Takes the pages that everybody sees."""
 
     async def shoot(name: str) -> None:
         await page.screenshot(path=folder / f"inbox-{name}-{size}-{scheme}.png")
@@ -70,8 +70,8 @@ async def _take_others(page: "Page", found: Scene, ids: dict[str, str], folder: 
         await page.screenshot(path=folder / f"inbox-{name}.png")
 
 
-async def _past(found: Scene, ids: dict[str, str]) -> None:
-    """Decisions of before, and a grant."""
+async def _decide_some(found: Scene, ids: dict[str, str]) -> None:
+    """Makes earlier decisions, and a grant."""
     service = found.warden.service
     person = Authority(assurance="human", channel="inbox", principal="ann")
     for steps, decision in (
@@ -101,7 +101,7 @@ async def main() -> int:
                 page = await _page(browser, size, scheme)
                 await _take(page, found, ids, folder, size, scheme)
                 if (size, scheme) == ("desktop", "light"):
-                    await _past(found, ids)
+                    await _decide_some(found, ids)
                     await _take_others(page, found, ids, folder)
     return 0
 

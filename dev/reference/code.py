@@ -1,4 +1,4 @@
-"""What the generators of the reference share: texts beside the code, and tables of Markdown."""
+"""What the generators of the reference share: reading texts beside the code, and writing Markdown tables."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that reads the same on GitHub and on the site, which differ over a bar in a cell: there is none.
+    """Returns a table that reads the same on GitHub and on the site; they treat a bar in a cell differently, so none is allowed.
 
     Raises:
         ValueError: a cell has a bar or more than one line.
@@ -31,14 +31,14 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """One line, with a capital letter at its beginning and no full stop at its end."""
+    """Returns the text as one line, with a capital letter at its beginning and no full stop at its end."""
     line = " ".join(text.split()).rstrip(".")
     return line[:1].upper() + line[1:]
 
 
 @cache
 def described(kind: type) -> Mapping[str, str]:
-    """The string below each field of the class, and of our classes that it is made from; a field without one is missing."""
+    """Returns the string below each field of the class and of its base classes in planwarden, by field."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if owner.__module__.startswith("planwarden."):
@@ -49,7 +49,7 @@ def described(kind: type) -> Mapping[str, str]:
 
 
 def strings_below(body: Sequence[ast.stmt]) -> dict[str, str]:
-    """What stands below each assignment of a module or a class."""
+    """Returns the string below each assignment of a module or a class, by name."""
     found: dict[str, str] = {}
     for statement, following in pairwise(body):
         match statement:
@@ -65,7 +65,7 @@ def strings_below(body: Sequence[ast.stmt]) -> dict[str, str]:
 
 
 def summary(thing: object) -> str:
-    """The first paragraph of its docstring, without the lines' ends."""
+    """Returns the first paragraph of its docstring, as one line."""
     text = inspect.getdoc(thing)
     if not text:
         raise ValueError(f"{thing!r} has no docstring")
@@ -73,7 +73,7 @@ def summary(thing: object) -> str:
 
 
 def kind_of(schema: Json, whole: Json) -> str:
-    """A JSON Schema in a few words; `whole` has its `$defs`."""
+    """Describes a JSON Schema in a few words; `whole` has its `$defs`."""
     if "$ref" in schema:
         return kind_of(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     if "anyOf" in schema:
@@ -114,5 +114,5 @@ def _number(value: float) -> str:
 
 
 def camel(name: str) -> str:
-    """The name as it is in JSON."""
+    """Returns the name as it is in JSON."""
     return re.sub(r"_(\w)", lambda found: found[1].upper(), name)

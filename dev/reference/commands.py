@@ -8,7 +8,7 @@ from dev.reference.code import table
 from planwarden.server.cli.parser import EXIT_CODES, Parser, parser
 
 _EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--version")
-"""Told once for all commands."""
+"""Described once for all commands."""
 
 
 def everywhere() -> str:
@@ -35,7 +35,7 @@ def _actions(made: Parser) -> list[argparse.Action]:
 
 
 def _leaves(made: Parser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Parser]]:
-    """Every command that does something, with the words that call it."""
+    """Yields every command that does something, with the words that call it."""
     groups = [action for action in _actions(made) if action.nargs == argparse.PARSER]
     if not groups:
         yield words, made
@@ -86,7 +86,7 @@ def _default(action: argparse.Action) -> str:
 
 def _meaning(action: argparse.Action) -> str:
     if not action.help:
-        raise ValueError(f"nothing is said of {action.dest!r}")
+        raise ValueError(f"the argument {action.dest!r} has no help; add one to its parser")
     return action.help.replace("; default %(default)s", "")
 
 

@@ -6,7 +6,7 @@ from planwarden.agent.common import artifact, canonical
 from planwarden.agent.core import plan_input, references, replies
 from planwarden.server.api import service
 from planwarden.server.auth import failures as access_failures
-from planwarden.server.inbox import security as inbox_shield
+from planwarden.server.inbox import security as inbox_security
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.settings import options
@@ -21,7 +21,7 @@ def _size(count: int) -> str:
 
 def limits() -> str:
     """One row for each kind of input."""
-    # Told here and nowhere else.
+    # Only this page shows it.
     prompt_chars = options._PROMPT_CHARS  # pyright: ignore[reportPrivateUsage]
     assert plan_input.MAX_TEXT_CHARS == service.MAX_GOAL_CHARS == prompt_chars
     in_minutes = f"in {service.ATTEMPTS_S / 60:g} minutes"
@@ -31,7 +31,8 @@ def limits() -> str:
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
         (
             "result of a call",
-            f"{_size(artifact.INLINE_BYTES)} in the log; then an artifact, {_size(artifact.MAX_ARTIFACT_BYTES)}; then a preview",
+            f"{_size(artifact.INLINE_BYTES)} in the log; then an artifact, {_size(artifact.MAX_ARTIFACT_BYTES)}; "
+            "then a preview",
         ),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
         ("goal, description, prompt override", f"{plan_input.MAX_TEXT_CHARS:,} characters"),
@@ -46,7 +47,7 @@ def limits() -> str:
             "approvals without a person, per question",
             f"{service.ATTEMPTS} {in_minutes}, then `rate_limited`; as many forms or pages without a decision",
         ),
-        ("body of an HTTP request", f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_shield.MAX_BODY_BYTES)}"),
+        ("body of an HTTP request", f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}"),
         (
             "bearer tokens refused, per address",
             f"{access_failures.FAILURES} in {access_failures.WINDOW_S:g} s, then 429",

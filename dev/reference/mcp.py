@@ -34,7 +34,7 @@ MEANINGS: Mapping[str, str] = {
     "reason": "Why, in words",
     "nonce": "From the `_meta` of the result that the view shows",
 }
-"""Descriptions in schemas cost every conversation tokens, so most arguments speak for themselves there, and here."""
+"""The meaning of each argument. Descriptions in schemas cost every conversation tokens, so most schemas have none."""
 
 
 @cache
@@ -88,13 +88,13 @@ def _section(tool: Tool) -> str:
 
 def _hints(hints: ToolAnnotations | None) -> str:
     assert hints is not None
-    told = {
+    hinted = {
         "read-only": hints.read_only_hint,
         "destructive": hints.destructive_hint,
         "idempotent": hints.idempotent_hint,
         "open world": hints.open_world_hint,
     }
-    return ", ".join(word if holds else f"not {word}" for word, holds in told.items())
+    return ", ".join(word if holds else f"not {word}" for word, holds in hinted.items())
 
 
 def options() -> str:
@@ -126,7 +126,7 @@ def resources() -> str:
 
 
 def instructions() -> str:
-    """What every host is told about the server."""
+    """Returns what the server tells every host about itself."""
     return "\n".join(f"> {line}".rstrip() for line in INSTRUCTIONS.splitlines())
 
 

@@ -1,7 +1,7 @@
-"""The generated parts of the documentation: whatever the code decides stands in it once, and is written from there.
+"""The generated parts of the documentation: what the code decides is written from the code.
 
-Pages below `docs/` hold blocks between `<!-- generated: NAME -->` and `<!-- end -->`; the rest is written by hand. Run as
-`python -m dev.reference` (a part of `make docs`) it fills them in; a test fails when a block says something else.
+Pages below `docs/` hold blocks between `<!-- generated: NAME -->` and `<!-- end -->`; the rest is written by hand.
+`python -m dev.reference` (a part of `make docs`) fills them in; a test fails when a block says something else.
 """
 
 import re
@@ -25,17 +25,17 @@ _BLOCK = re.compile(r"<!-- generated: ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL
 
 
 def pages() -> list[Path]:
-    """Every page of the documentation, in the order of their paths."""
+    """Returns every page of the documentation, in the order of their paths."""
     return sorted(DOCS.rglob("*.md"))
 
 
 def named(text: str) -> list[str]:
-    """The blocks of a page, in order."""
+    """Returns the names of the blocks of a page, in order."""
     return [found[1] for found in _BLOCK.finditer(text)]
 
 
 def filled(text: str) -> str:
-    """The page with every block as the code has it now. Raises `KeyError` for a name that nothing generates."""
+    """Returns the page with every block as the code has it now. Raises `KeyError` for a name that nothing generates."""
     return _BLOCK.sub(lambda found: f"<!-- generated: {found[1]} -->\n{BLOCKS[found[1]]().strip()}\n<!-- end -->", text)
 
 

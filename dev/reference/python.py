@@ -111,12 +111,12 @@ def _prose(target: object) -> str:
     text = inspect.getdoc(target)
     if not text:
         raise ValueError(f"{target!r} has no docstring")
-    told, _, raised = text.partition("\n\nRaises:\n")
+    body, _, raised = text.partition("\n\nRaises:\n")
     lines = re.split(r"\n(?=\S)", inspect.cleandoc(raised)) if raised else []
     listed = "".join(
         f"* `{name}`:{rest}\n" for name, _, rest in (" ".join(line.split()).partition(":") for line in lines)
     )
-    return told + (f"\n\nRaises:\n\n{listed.strip()}" if listed else "")
+    return body + (f"\n\nRaises:\n\n{listed.strip()}" if listed else "")
 
 
 BLOCKS = {

@@ -14,7 +14,7 @@ from planwarden.agent.models.provider.endpoint import PROVIDERS
 from planwarden.server.settings import configuration
 from planwarden.tools.downstream import config as downstream_config
 
-# The models of the file are nobody else's business; the reference tells of exactly what they take.
+# The models of the file are private to their module; the reference describes exactly what they accept.
 FILE = configuration._File  # pyright: ignore[reportPrivateUsage]
 ENTRY = downstream_config._Entry  # pyright: ignore[reportPrivateUsage]
 PREFIX = "PLANWARDEN_"
@@ -73,7 +73,7 @@ def _default(model: type[BaseModel], name: str) -> str:
 
 
 def _engine_default(name: str) -> object:
-    """What holds when neither file nor call says anything."""
+    """Returns the value that holds when neither file nor call sets one."""
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
     known = {entry.name: getattr(ev.Options(), entry.name) for entry in fields(ev.Options)}
     return known.get(snake)
@@ -85,7 +85,7 @@ def servers() -> str:
 
 
 def variables() -> dict[str, str]:
-    """Our environment variables with what stands below the constant that names each.
+    """Returns planwarden's environment variables with the string below the constant that names each.
 
     Raises:
         ValueError: a name is used without such a constant.
@@ -103,7 +103,7 @@ def variables() -> dict[str, str]:
                 case _:
                     pass
     if missing := sorted(name for name in used if not known.get(name)):
-        raise ValueError(f"nothing is said of {', '.join(missing)}")
+        raise ValueError(f"no string below its constant explains {', '.join(missing)}")
     return known
 
 

@@ -57,7 +57,7 @@ def errors_raised() -> str:
 
 
 def error_codes() -> dict[str, str]:
-    """Every code that an MCP result can have; codes that are the engine's own business become `internal_error`."""
+    """Returns every code that an MCP result can have; internal codes become `internal_error`."""
     found: dict[str, str] = {}
     for _, kind in inspect.getmembers(errors, inspect.isclass):
         if issubclass(kind, errors.PlanwardenError) and kind.code not in INTERNAL and "code" in vars(kind):
@@ -75,19 +75,19 @@ def errors_in_logs() -> str:
 
 
 def observed() -> str:
-    """Each type of observation: the events it tells, and the keys of its data."""
+    """Lists each type of observation: the events that it shows, and the keys of its data."""
     rows: dict[str, tuple[list[str], list[str]]] = {}
     for kind, event, keys in _cases():
-        told, names = rows.setdefault(kind, ([], []))
-        told.append(sentence(summary(event).partition("; see")[0]))
+        happened, names = rows.setdefault(kind, ([], []))
+        happened.append(sentence(summary(event).partition("; see")[0]))
         names.extend(key for key in keys if key not in names)
     [sent] = (keys for _, event, keys in _cases() if event is ev.ValidationFailed)
     rows["ENFORCEMENT_SENT"] = (["The enforcement prompt after a `VALIDATION_FAILED` of a strict step"], sent)
     return table(
         ("type", "what happened", "`data`"),
         (
-            (f"`{kind}`", "; or: ".join(told), ", ".join(f"`{name}`" for name in names))
-            for kind, (told, names) in rows.items()
+            (f"`{kind}`", "; or: ".join(happened), ", ".join(f"`{name}`" for name in names))
+            for kind, (happened, names) in rows.items()
         ),
     )
 
