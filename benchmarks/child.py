@@ -49,7 +49,7 @@ async def _perform(side: Side, command: dict[str, Any]) -> dict[str, Any]:
 
 
 def peak_bytes() -> int:
-    """Returns the most memory, in bytes, that this process has held. Linux has a figure of its own that leaves the parent out."""
+    """Returns the most bytes of memory that this process has held; on Linux, without those of its parent."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     except OSError:

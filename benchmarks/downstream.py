@@ -1,11 +1,12 @@
 """What 200 tools of 5 downstream MCP servers cost: the start, a search, a call, and memory when a server misbehaves.
 
-* Start: from `fork` to the answers to `initialize` and to the first `search_tools`, once with the servers configured and
-  listed before (so that none is started), and once with none. Both take turns.
+* Start: from `fork` to the answers to `initialize` and to the first `search_tools`, once with the servers configured
+  and listed before (so that none is started), and once with none. Both take turns.
 * Search: `search_tools` in process over the 200 tools, cold index included.
 * Call: the same tool of the same kind of server, once through the SDK's client, once through the catalogue in process,
   once as a step of a plan on SQLite with every event committed, and such a step with a built-in tool. All take turns.
-* Memory: the most that a process held after a server answered with 200 MB, listed 20,000 tools, or sent a storm of messages.
+* Memory: the most that a process held after a server answered with 200 MB, listed 20,000 tools, or sent too
+  many messages.
 
 Run as `python -m benchmarks.downstream`; writes `benchmarks/results/downstream.json`.
 """

@@ -80,7 +80,7 @@ async def with_planwarden(manner: Manner) -> tuple[int, int, int, int, int]:
 
 
 async def with_naive_loop(manner: Manner) -> tuple[int, int, int]:
-    """Returns claimed, false and tokens of a loop that asks once per step, runs what is called, and ticks the step off."""
+    """Returns claimed, false and tokens of a loop that asks once per step, runs the calls, and ticks the step off."""
     tools = {tool.definition.name: tool for tool in map(as_tool, Ledger().tools())}
     facts = {name: ToolFacts(is_blocking=False) for name in tools}
     parsed, _ = parse_plan(PLAN, author="caller", tools=facts)
@@ -142,11 +142,11 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# Evaluation",
         "",
-        "Written by `make eval`. The plan has three steps, which require `find`, `find` and `note`, and `note`. Each line",
-        "is one model with one habit. The models are **scripted**: doubles that speak a real wire format (OpenAI Chat",
-        "Completions) on a loopback port. So the table says what the engine does about such habits, not how often real",
-        "models have them. The naive loop gets the same prompts with the same forced tool choice from the same doubles; it",
-        "asks once per step, runs what the model calls, and ticks the step off.",
+        "Written by `make eval`. The plan has three steps, which require `find`, `find` and `note`, and `note`. Each",
+        "line is one model with one habit. The models are **scripted**: doubles that speak a real wire format (OpenAI",
+        "Chat Completions) on a loopback port. So the table says what the engine does about such habits, not how often",
+        "real models have them. The naive loop gets the same prompts with the same forced tool choice from the same",
+        "doubles; it asks once per step, runs what the model calls, and ticks the step off.",
         "",
         "*False* are steps reported as completed although a required tool has no recorded success. *Rescued* are steps",
         "completed after an enforcement prompt. Tokens are the doubles' own numbers, for the whole plan.",

@@ -23,7 +23,7 @@ def settle(database: Path) -> int:
 
 
 def commits(database: Path) -> int:
-    """Returns the transactions in the log since it was last emptied; the caller keeps it below SQLite's checkpoint size."""
+    """Returns the transactions in the log since it was last emptied. The caller keeps it too small for a checkpoint."""
     return sum(1 for size in _frames(database) if size)
 
 

@@ -4,8 +4,8 @@ Four forms of it, from the one that does most to the one that does least:
 
 * `plan-executor`: the plan is data. A node reads the next planned call from the state and emits an `AIMessage` with
   `tool_calls`; `ToolNode` validates the arguments and runs the `@tool`; a conditional edge loops. This is how a
-  plan-and-execute agent is written with LangGraph. It is the only form that, like planwarden, takes any plan at run time,
-  stores it, validates arguments, and records which tool was called with what. It is the headline comparison.
+  plan-and-execute agent is written with LangGraph. It is the only form that, like planwarden, takes any plan at run
+  time, stores it, validates arguments, and records which tool was called with what. It is the headline comparison.
 * `step-nodes`: the plan is compiled into the graph, one node per step, each calling `ToolNode` inside. Arguments are
   validated; the plan is not data any more.
 * `bare`: the plan is compiled into five plain functions; no tools, no messages, no validation. The leanest graph.

@@ -188,7 +188,7 @@ def cold_resume(home: Path, waiting: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def first_answer(folder: Path) -> dict[str, Any] | str:
-    """Measures seconds to the first answers of planwarden's server and of an empty one, or returns why there are none."""
+    """Measures seconds to the first answers of planwarden's server and of an empty one, or says why there are none."""
     if not startup.has_server():
         return "there is no server yet"
     try:

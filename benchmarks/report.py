@@ -142,9 +142,10 @@ less. The fast sides run five times as many executions per sample, so that sampl
 
 **The headline is `plan-executor`**, because it is the form of the job that does the same: the plan is data that arrives
 at run time and is stored, arguments are validated, and every call and its result is recorded. `step-nodes` has the plan
-compiled into the graph. `bare` (compiled too) and `functional` (`langgraph_peer.py`) validate nothing and know no tools;
-they are here because they are the hardest to beat. None of the four records an intent before an effect, proves that a
-required tool was called, or keeps a second process away from a thread; planwarden does all three in the time shown.
+compiled into the graph. `bare` (compiled too) and `functional` (`langgraph_peer.py`) validate nothing and know no
+tools; they are here because they are the hardest to beat. None of the four records an intent before an effect, proves
+that a required tool was called, or keeps a second process away from a thread; planwarden does all three in the time
+shown.
 
 **The floor** (`floor.py`) is only the commits: as many transactions with the same bytes, without threads, callers,
 indexes or conditions; at once, a group commit that never waits for a caller. Its ratio is below 1: that share of

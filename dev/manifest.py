@@ -1,7 +1,7 @@
 """The generated part of `manifest.json`: what the server lists, and a manifest line for each tool that plans can use.
 
-`python -m dev.manifest` (a part of `make bundle`) writes the file. The format refuses schemas inside `tools`; what is our
-own goes into `_meta`.
+`python -m dev.manifest` (a part of `make bundle`) writes the file. The format refuses schemas inside `tools`; what is
+our own goes into `_meta`.
 
 Source: https://github.com/modelcontextprotocol/mcpb/blob/main/MANIFEST.md (version 0.4).
 """

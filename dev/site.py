@@ -1,6 +1,6 @@
 """The documentation as a site: `docs/` and the few pages beside it, staged in `build/docs` and built from there.
 
-`python -m dev.site` (a part of `make docs`) builds into `dist/docs`, and fails on a link or an anchor that leads nowhere.
+`python -m dev.site` (a part of `make docs`) builds into `dist/docs`, and fails on a broken link or anchor.
 The pages are written for GitHub; staging changes what the site's Markdown reads differently.
 """
 

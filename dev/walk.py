@@ -1,7 +1,7 @@
 """The walk of docs/walk.md: a model tries to approve itself, a person edits and approves, the audit proves it.
 
-Run as `python -m dev.walk` (`make walk`) it writes the page. What it says is what happened in that run: a real store on a
-disk, a real MCP client in the place of the host, the real pages of the inbox in the place of the person's browser.
+`python -m dev.walk` (`make walk`) writes the page. It says what happened in that run: a real store on a disk, a real
+MCP client in the place of the host, the real pages of the inbox in the place of the person's browser.
 """
 
 import re
@@ -39,18 +39,17 @@ PLAN: dict[str, Any] = {
 }
 INTRODUCTION = """# A walk: nobody approves for you
 
-Written by `make walk`, from a run of it: a store on a disk, an MCP client in the place of an assistant's host that says yes to
-everything, and the pages of the inbox in the place of a person's browser. Ids are replaced by their
-names in capitals.
+`make walk` runs this and writes the page: a store on a disk, an MCP client in the place of an assistant's host that
+says yes to everything, and the pages of the inbox in the place of a person's browser. Names in capitals stand for ids.
 
-| what is done | what comes of it | lines in the ledger of effects |
+| what somebody does | what happens | lines in the ledger of effects |
 |---|---|---|
 """
 
 
 @dataclass
 class Walk:
-    """What was done and what came of it."""
+    """What somebody did and what happened."""
 
     home: Path
     rows: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
@@ -61,14 +60,14 @@ class Walk:
         path = self.home / "ledger"
         return path.read_text().splitlines() if path.exists() else []
 
-    def note(self, done: str, came: str) -> None:
+    def note(self, done: str, happened: str) -> None:
         for text, name in self.hidden.items():
-            came = came.replace(text, name)
-        self.rows.append((done, came.replace("|", "\\|"), len(self.ledger)))
+            happened = happened.replace(text, name)
+        self.rows.append((done, happened.replace("|", "\\|"), len(self.ledger)))
 
     @property
     def page(self) -> str:
-        return INTRODUCTION + "".join(f"| {done} | {came} | {count} |\n" for done, came, count in self.rows)
+        return INTRODUCTION + "".join(f"| {done} | {happened} | {count} |\n" for done, happened, count in self.rows)
 
 
 async def says_yes(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
@@ -78,7 +77,7 @@ async def says_yes(context: ClientRequestContext, params: ElicitRequestParams) -
 
 
 async def walk(home: Path) -> Walk:
-    """Go the whole way once."""
+    """Runs the whole walk once, with its files in `home`."""
     taken = Walk(home)
 
     @planwarden.tool
@@ -111,7 +110,7 @@ async def walk(home: Path) -> Walk:
 
 
 async def tries(taken: Walk, client: Client, warden: planwarden.Warden, place: dict[str, str]) -> None:
-    """Five ways for a model to approve its own call."""
+    """Tries five ways for a model to approve its own call."""
     yes: dict[str, Any] = {"approved": True}
     answer = await called(client, "resume_execution", **place, decision=yes)
     taken.note("1. `resume_execution` with `approved: true`", said(answer))
@@ -128,7 +127,7 @@ async def tries(taken: Walk, client: Client, warden: planwarden.Warden, place: d
 
 
 async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_id: str) -> None:
-    """Somebody opens the inbox, edits the records, looks at the difference, and approves."""
+    """A person opens the inbox, edits the records, looks at the difference, and approves."""
     site = InboxSite(service=lambda: warden.service, home=home)
     browser = Inbox(warden, site, inbox_app(site, lambda: {HOST})).browser()
     await browser.come_in("ann")
@@ -152,7 +151,7 @@ async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_
 
 
 async def proves(taken: Walk) -> None:
-    """The audit is whole until somebody edits it."""
+    """Verifies the audit, edits it, and verifies it again."""
     database = taken.home / "planwarden.db"
     taken.note("`planwarden audit verify`", await verdict(database))
     connection = sqlite3.connect(database)
@@ -179,7 +178,7 @@ async def called(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def said(answer: dict[str, Any]) -> str:
-    """The status, or the error's code, and the sentence that the model is given."""
+    """Returns the status, or the error's code, and the sentence that the model reads."""
     if "status" not in answer:
         return f"`{answer['error']['code']}`: {answer['error']['message']}"
     return f"still `{answer['status']}`: {answer['nextAction']}"

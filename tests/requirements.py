@@ -1,7 +1,8 @@
 """What planwarden guarantees, one entry per guarantee: where it comes from, and what must be observable.
 
 A test names the entries it checks with `@requirement("...")`. `tests/project/test_requirements.py` enforces both
-directions: no entry without a test, no marker without an entry. Sources are documents in this repository and their laws.
+directions: no entry without a test, no marker without an entry. A source is a page of `docs/`, a protocol, a port whose
+docstring has the laws, or a document of the project's design.
 """
 
 from dataclasses import dataclass
@@ -29,21 +30,21 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "telemetry:resume": Requirement(
         "docs/observability",
-        "An execution that waited goes on in the same trace, in whatever process, linked to the answer.",
+        "An execution that waited continues in the same trace, in any process, linked to the answer.",
     ),
     "telemetry:context": Requirement(
         "SEP-414", "Trace context is taken from `_meta` of requests and passed in `_meta` of downstream calls."
     ),
     "telemetry:hostile": Requirement(
         "W3C trace context",
-        "Malformed or oversized `_meta` is as good as absent: no error, no span, no label of its own.",
+        "Malformed or oversized `_meta` counts as absent: no error, no span, no label of its own.",
     ),
     "telemetry:questions": Requirement(
         "docs/observability", "Every end of a question has a span in the execution's trace; open ones are counted."
     ),
     "telemetry:killed": Requirement(
         "docs/observability",
-        "What goes on after kill -9 does so in the same trace; a call cut off is told from the log.",
+        "After kill -9 the trace continues; a call that was cut off gets its span from the log.",
     ),
     "telemetry:harmless": Requirement(
         "docs/observability", "A collector that fails harms no execution, writes nothing to stdout, delays no end."
@@ -60,7 +61,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:version": Requirement(
         "ports.Store", "A writer with an old version gets VersionConflict; nothing is merged."
     ),
-    "store:fence": Requirement("ports.Store", "A writer whose lease was taken over gets LeaseLost, for ever."),
+    "store:fence": Requirement("ports.Store", "A writer whose lease was taken over gets LeaseLost, always."),
     "store:takeover": Requirement(
         "design, durability", "A lease that ran out, or whose process is dead, can be taken; a valid one cannot."
     ),
@@ -72,16 +73,17 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A use of a grant is counted with the intent it lets through, never more than it says.",
     ),
     "store:audit": Requirement(
-        "ports.Store", "The audit grows in the transaction of what it tells, chained, and outlives pruning."
+        "ports.Store", "The audit grows in the transaction of what it records, chained, and outlives pruning."
     ),
     "store:tasks": Requirement(
-        "ports.Store", "What is noted of a task is found without reading the audit, at no cost for other executions."
+        "ports.Store", "Notes about a task are found without reading the audit, at no cost for other executions."
     ),
     "audit:names-the-row": Requirement(
         "issue: audit", "An edited, removed or reordered row of the audit is named by verification."
     ),
     "approval:critical": Requirement(
-        "approvals, risk", "A critical call runs only after a signature or after people other than its owner said so."
+        "approvals, risk",
+        "A critical call runs only after a signature, or after others than its owner approved it.",
     ),
     "keys:laws": Requirement(
         "storage.keys", "First key by itself, further ones by a known one; counts only grow; revoked keys are dead."
@@ -137,7 +139,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "notification:with-its-event": Requirement(
         "issue, notifications and time",
-        "A notification is stored in the transaction of the event that it tells, or not at all.",
+        "A notification is stored in the transaction of its event, or not at all.",
     ),
     "notification:one-claim": Requirement(
         "issue, notifications and time",
@@ -153,13 +155,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "notification:discreet": Requirement(
         "issue, notifications and time",
-        "A notification holds no argument, no text of the agent and no secret; logs, rows and representations no secret either.",
+        "A notification holds no argument, no text of the agent, no secret; no log, row or representation holds one.",
     ),
     "notification:never-in-the-way": Requirement(
         "issue, notifications and time",
         "A slow or dead receiver delays neither an execution nor the end of the process.",
     ),
-    "store:orphans": Requirement("design, durability", "Running executions that nobody valid owns are found."),
+    "store:orphans": Requirement("design, durability", "Running executions without a valid owner are found."),
     "store:prune": Requirement("issue, runner and store", "Pruning deletes finished, old executions and nothing else."),
     "artifact:atomic": Requirement(
         "decisions, 18", "An artifact is stored with the event that mentions it, or neither; pruning deletes both."
@@ -183,7 +185,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:reopen": Requirement("design, durability", "What was acknowledged is there after the file is opened again."),
     "store:cancelled-caller": Requirement("design, durability", "A cancelled caller leaves no transaction open."),
     "store:group-commit": Requirement(
-        "design, durability", "Waiting writes share one transaction; one bad one hurts nobody."
+        "design, durability", "Waiting writes share one transaction; a bad one does not harm the others."
     ),
     "store:model": Requirement("style, 34", "Random use of every store agrees with a model made of dictionaries."),
     "sqlite:modes": Requirement("design, durability", "Files are 0600 in a folder of 0700 before SQLite opens them."),
@@ -198,7 +200,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "sqlite:read-only": Requirement("design, durability", "A read-only file or folder is a StoreError."),
     "sqlite:backup": Requirement("issue, runner and store", "A backup taken while others write is consistent."),
     "sqlite:migrate": Requirement("design, durability", "An empty file is brought to the newest schema, once."),
-    "sqlite:migrate-rows": Requirement("design, durability", "Rows of an earlier schema are read and gone on with."),
+    "sqlite:migrate-rows": Requirement(
+        "design, durability", "Rows of an earlier schema are read, and their executions continue."
+    ),
     "state:total": Requirement(
         "style, 34", "apply never reaches an undeclared state; an illegal event changes nothing."
     ),
@@ -214,7 +218,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "plan:ends": Requirement("design, laws 1 and 4", "Any plan ends, or is suspended with an open question."),
     "plan:order": Requirement(
-        "design, laws", "No step runs before what it depends on; nothing runs behind a rejected gate."
+        "design, laws", "No step runs before what it depends on; nothing runs after a rejected confirmation step."
     ),
     "crash:every-call": Requirement(
         "style, 35", "A crash at any store call: no effect twice, nothing acknowledged lost, same outcome, never stuck."
@@ -224,7 +228,7 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, figures", "kill -9 again and again: no effect twice, none acknowledged lost, none stuck."
     ),
     "crash:one-word": Requirement(
-        "approvals, law 3", "An answer releases one dispatch; a call that was lost needs a new word, not the old one."
+        "approvals, law 3", "An answer releases one call; a call that was lost needs a new answer."
     ),
     "crash:disk": Requirement(
         "design, durability", "When the disk is full an outcome is kept, and stored when there is space again."
@@ -241,14 +245,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "engine:shutdown": Requirement(
         "design, durability", "A call cut off by shutdown is asked about, never repeated by itself."
     ),
-    "engine:inflight": Requirement(
-        "design, laws", "A call whose result waits to be stored is not taken for a lost one."
-    ),
+    "engine:inflight": Requirement("design, laws", "A call whose result waits to be stored does not count as lost."),
     "engine:foreign-values": Requirement(
         "issue, bad input", "What cannot be stored is refused, or recorded as a failure; no execution is stuck over it."
     ),
     "engine:one-bad-row": Requirement(
-        "design, durability", "One damaged execution does not stop the clockwork for others."
+        "design, durability", "One damaged execution does not stop the scheduler for others."
     ),
     "access:tokens": Requirement(
         "issue, several owners", "A token is kept as a hash, and ends when its days, its owner or its role say so."
@@ -257,7 +259,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, several owners", "What belongs to another principal looks and costs as if it did not exist."
     ),
     "access:sessions": Requirement("issue, several owners", "A session serves only the principal that opened it."),
-    "access:refused": Requirement("issue, several owners", "Without a valid token nothing is served, or told apart."),
+    "access:refused": Requirement(
+        "issue, several owners", "Without a valid token nothing is served, and all refusals look alike."
+    ),
     "access:brake": Requirement("issue, several owners", "Guessing tokens is slowed down, in bounded memory."),
     "access:oauth-person": Requirement(
         "approvals, assurance", "An OAuth login is no person when its client drives the execution, or is not known."
@@ -269,7 +273,7 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, several owners", "Off loopback the server starts only with tokens or an issuer, and a list of names."
     ),
     "network:trust": Requirement(
-        "approvals, resume_execution", "trust_caller shows a banner, and needs a second word off this machine."
+        "approvals, resume_execution", "trust_caller shows a banner, and needs a second setting for other machines."
     ),
     "oauth:verified": Requirement(
         "issue, several owners", "Only the issuer's own, current tokens for this audience count, as ISSUER#SUBJECT."
@@ -277,7 +281,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "oauth:keys": Requirement(
         "issue, several owners", "The issuer's keys are fetched within limits, kept, and given up when they end."
     ),
-    "oauth:metadata": Requirement("RFC 9728", "A client without a token is told who issues them, and for what."),
+    "oauth:metadata": Requirement("RFC 9728", "A client without a token learns who issues them, and for what."),
     "resume:table": Requirement(
         "approvals, resume_execution", "Every row of the table of resume_execution, in both eras of the protocol."
     ),
@@ -304,7 +308,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "hosts:person": Requirement(
         "issue, real clients",
-        "A person answers on the screen of a real host, and the plan goes on with that answer recorded as theirs.",
+        "A person answers on the screen of a real host, and the plan continues with that answer recorded as theirs.",
     ),
     "downstream:config": Requirement(
         "wire, commands", "A host's mcpServers block works as it is; what cannot be used is named with its place."
@@ -347,11 +351,11 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "downstream:login": Requirement(
         "issue: conformance of the client",
-        "A person logs in by a command; no plan does. The token is refreshed, goes to its server only, and stays in its file.",
+        "Only a person logs in, by a command. The token is refreshed, goes to its server only, and stays in its file.",
     ),
     "delegate:durable": Requirement(
         "issue: delegate_to_agent",
-        "A goal is handed over once; its handle outlives the process; it is waited for and cancelled along.",
+        "A goal is handed over once; its handle outlives the process; the engine waits for it and cancels it too.",
     ),
     "delegate:questions": Requirement(
         "issue: delegate_to_agent",
@@ -367,7 +371,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "catalogue:dynamic": Requirement(
         "ports.Toolbox", "A group of tools is replaced at once or not at all, and definitions() changes exactly then."
     ),
-    "call:gated": Requirement("design, durability", "A single call is gated and recorded like a call of a plan."),
+    "call:gated": Requirement(
+        "design, durability", "A single call needs approval and is recorded like a call of a plan."
+    ),
     "inbox:code-once": Requirement("approvals, inbox", "A code opens one session, once; a used one is refused."),
     "inbox:code-expires": Requirement("approvals, inbox", "A code expires within minutes."),
     "inbox:lockout": Requirement(
@@ -379,7 +385,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:session-ends": Requirement("approvals, inbox", "Sessions expire and can be ended, one or all."),
     "inbox:passphrase": Requirement("approvals, inbox", "A configured passphrase is asked for besides the code."),
     "inbox:audited": Requirement(
-        "approvals, inbox", "Codes, refusals and sessions stand in the audit, without secrets."
+        "approvals, inbox", "The audit records codes, refusals and sessions, without secrets."
     ),
     "inbox:cross-site": Requirement(
         "approvals, must hold", "A change that another site asked for, or an `Origin: null`, is refused with 403."
@@ -408,7 +414,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, bad input", "A revised question is shown as it is now; a decided one says by whom and when."
     ),
     "inbox:together": Requirement("issue, inbox", "Several are decided from a table of every call, each by itself."),
-    "inbox:worth": Requirement("approvals, assurance", "Who does not suffice is told; a quorum gathers on the page."),
+    "inbox:worth": Requirement(
+        "approvals, assurance", "A person who does not suffice sees so; a quorum gathers on the page."
+    ),
     "inbox:grants": Requirement("approvals, risk", "Grants are made from a question, shown, and ended."),
     "inbox:any-process": Requirement("issue, inbox", "A decision counts in whichever process of the home it is made."),
     "inbox:opens-when-needed": Requirement("issue, inbox", "Nothing listens and no browser opens before it is needed."),
@@ -428,11 +436,11 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "tasks:link": Requirement(
         "approvals, assurance",
-        "What a form cannot decide is an address in the task; opening or declining it decides nothing, its key is used once.",
+        "What no form can decide is an address in the task. Opening or declining it decides nothing; it counts once.",
     ),
     "tasks:waiting": Requirement(
         "issue, tasks extension",
-        "A task that waits for somebody its client cannot ask ends with the ordinary result, for good; nobody polls for ever.",
+        "A task that waits for a person its client cannot ask ends with the ordinary result; nobody polls without end.",
     ),
     "tasks:replay": Requirement(
         "SEP-2663", "A key means one question and one answer; repeated, late and superseded answers change nothing."
@@ -441,13 +449,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "tasks:cancel": Requirement("SEP-2663", "Cancelling and completing race to one end, which never changes."),
     "tasks:over": Requirement(
         "SEP-2663",
-        "A task that was told to be over stays over: with its execution continued, cancelled or pruned, by any clock.",
+        "A task that was reported as over stays over: with its execution continued, cancelled or pruned, by any clock.",
     ),
-    "tasks:owner": Requirement("SEP-2663", "Unknown and foreign tasks are one error, and nobody is told of them."),
+    "tasks:owner": Requirement(
+        "SEP-2663", "Unknown and foreign tasks are the same error, and nobody is notified of them."
+    ),
     "tasks:undeclared": Requirement(
         "SEP-2663", "Clients and revisions without the extension get ordinary results and the specified errors."
     ),
-    "tasks:notified": Requirement("SEP-2663", "A listener is told each task as tasks/get gives it, up to its end."),
+    "tasks:notified": Requirement("SEP-2663", "A listener receives each task as tasks/get returns it, up to its end."),
     "clients:lying": Requirement(
         "issue, bad input",
         "What a client declares and what it sends need not agree; neither decides what nobody was shown.",
@@ -465,22 +475,24 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue, bad input", "A client that drops in the middle loses nothing, and what it began has one effect."
     ),
     "clients:repeating": Requirement(
-        "issue, bad input", "One question answered through several doors, processes and replays at once has one effect."
+        "issue, bad input",
+        "One question answered through several channels, processes and replays at once has one effect.",
     ),
     "subscriptions:updates": Requirement(
-        "issue, resources", "Subscribers of both eras hear of every change of executions and open questions."
+        "issue, resources", "Subscribers of both eras are notified of every change of executions and open questions."
     ),
     "subscriptions:suspension": Requirement(
         "issue, resources",
-        "Who subscribed to one question hears of every change of it: answered, revised, expired, withdrawn.",
+        "A subscriber of one question is notified of every change of it: answered, revised, expired, withdrawn.",
     ),
     "subscriptions:tools": Requirement(
-        "issue, resources", "Who subscribed to tools for plans hears when others are listed or cannot be called."
+        "issue, resources",
+        "A subscriber of the tools for plans is notified when others are listed or cannot be called.",
     ),
     "subscriptions:bounded": Requirement(
         "issue, resources", "A slow listener's queue is no longer than its subscription; it misses no last state."
     ),
-    "subscriptions:owner": Requirement("issue, resources", "Subscribers hear of their own principal's only."),
+    "subscriptions:owner": Requirement("issue, resources", "Subscribers are notified only about their own principal."),
     "lists:hints": Requirement(
         "issue, resources",
         "Lists carry cache hints where the revision has them, drawings, and whom their entries are for.",
@@ -495,11 +507,11 @@ REQUIREMENTS: dict[str, Requirement] = {
     "prompts:owner": Requirement("issue, prompts", "Prompts and completions show the caller's own things only."),
     "start:light": Requirement(
         "issue, figures to reach",
-        "What needs no store is answered first; opening begins after that, once, asked or not.",
+        "What needs no store is answered first; opening begins after that, once.",
     ),
     "start:failure": Requirement(
         "issue, bad input",
-        "A setting is refused before anything is served; what fails to open is the answer to each call, and nothing hangs.",
+        "A wrong setting is refused before anything is served; a store that fails to open is the answer to each call.",
     ),
     "bundle:starts": Requirement("issue, bundle", "The packed bundle starts from scratch as its manifest says."),
     "bundle:generated": Requirement("issue, bundle", "What the manifest lists is what the server offers."),

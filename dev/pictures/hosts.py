@@ -1,6 +1,6 @@
 """Takes the pictures of hosts and of the demo: `python -m dev.pictures.hosts [FOLDER]`, or `make pictures`.
 
-Hosts run in a terminal emulator with a double of their model on this machine; the pictures show the cells of their screen.
+Hosts run in a terminal emulator, with a double of their model on this machine. The pictures show their screen.
 """
 
 import sys

@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table that reads the same on GitHub and on the site; they treat a bar in a cell differently, so none is allowed.
+    """Returns a table that GitHub and the site read alike. They treat a bar in a cell differently, so cells have none.
 
     Raises:
         ValueError: a cell has a bar or more than one line.

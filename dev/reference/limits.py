@@ -24,16 +24,13 @@ def limits() -> str:
     # Only this page shows it.
     prompt_chars = options._PROMPT_CHARS  # pyright: ignore[reportPrivateUsage]
     assert plan_input.MAX_TEXT_CHARS == service.MAX_GOAL_CHARS == prompt_chars
+    inline, stored = _size(artifact.INLINE_BYTES), _size(artifact.MAX_ARTIFACT_BYTES)
     in_minutes = f"in {service.ATTEMPTS_S / 60:g} minutes"
     rows = (
         ("steps of a plan", f"{plan_input.MAX_STEPS} (`[execution] maxSteps`)"),
         ("calls of one reply or step", f"{plan_input.MAX_CALLS_PER_STEP}"),
         ("arguments of a call", _size(references.MAX_ARGUMENT_BYTES)),
-        (
-            "result of a call",
-            f"{_size(artifact.INLINE_BYTES)} in the log; then an artifact, {_size(artifact.MAX_ARTIFACT_BYTES)}; "
-            "then a preview",
-        ),
+        ("result of a call", f"{inline} in the log; then an artifact, {stored}; then a preview"),
         ("content of an answer", _size(answers.MAX_CONTENT_BYTES)),
         ("goal, description, prompt override", f"{plan_input.MAX_TEXT_CHARS:,} characters"),
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
@@ -47,7 +44,10 @@ def limits() -> str:
             "approvals without a person, per question",
             f"{service.ATTEMPTS} {in_minutes}, then `rate_limited`; as many forms or pages without a decision",
         ),
-        ("body of an HTTP request", f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}"),
+        (
+            "body of an HTTP request",
+            f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}",
+        ),
         (
             "bearer tokens refused, per address",
             f"{access_failures.FAILURES} in {access_failures.WINDOW_S:g} s, then 429",

@@ -27,7 +27,7 @@ MCPB = "@anthropic-ai/mcpb@2.1.2"
 FOLDERS = ("agent", "server", "storage", "tools")
 WITHOUT_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|notarget|E404|[Ff]ailed to fetch")
 BUILD_S = 300.0
-"""The first build fetches what the server needs."""
+"""Seconds for a build; the first one fetches what the server needs."""
 
 
 def _expanded(value: str, variables: dict[str, str]) -> str:
@@ -35,10 +35,10 @@ def _expanded(value: str, variables: dict[str, str]) -> str:
     return re.sub(r"\$\{([^}]+)\}", lambda found: variables.get(found[1], found[0]), value)
 
 
-def _launch(manifest: dict[str, Any], folder: Path, chosen: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Command and environment as a host makes them of the manifest and of what its person filled in."""
+def _launch(manifest: dict[str, Any], folder: Path, filled_in: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Returns command and environment as a host builds them from the manifest and from what a person filled in."""
     defaults = {name: entry["default"] for name, entry in manifest["user_config"].items() if "default" in entry}
-    variables = {"__dirname": str(folder)} | {f"user_config.{k}": v for k, v in (defaults | chosen).items()}
+    variables = {"__dirname": str(folder)} | {f"user_config.{k}": v for k, v in (defaults | filled_in).items()}
     config = manifest["server"]["mcp_config"]
     command = [_expanded(word, variables) for word in (config["command"], *config["args"])]
     return command, {name: _expanded(text, variables) for name, text in config["env"].items()}
@@ -73,9 +73,9 @@ def test_a_bundle_with_nothing_filled_in_uses_the_home_and_model_of_every_other_
 def test_what_is_filled_in_arrives_and_the_key_is_kept_secret(tmp_path: Path) -> None:
     """ours"""
     manifest = written()
-    chosen = {"home": str(tmp_path / "h"), "model": "anthropic:m", "key": "k"}
-    _, env = _launch(manifest, tmp_path, chosen)
-    assert (env["PLANWARDEN_HOME"], env["PLANWARDEN_MODEL"]) == (chosen["home"], "anthropic:m")
+    filled_in = {"home": str(tmp_path / "h"), "model": "anthropic:m", "key": "k"}
+    _, env = _launch(manifest, tmp_path, filled_in)
+    assert (env["PLANWARDEN_HOME"], env["PLANWARDEN_MODEL"]) == (filled_in["home"], "anthropic:m")
     assert {env["ANTHROPIC_API_KEY"], env["OPENAI_API_KEY"], env["GOOGLE_API_KEY"]} == {"k"}
     assert manifest["user_config"]["key"]["sensitive"] is True
 
@@ -98,7 +98,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_only_what_belongs_to_the_server_is_packed(packed: Path) -> None:
-    """ours: a bundle is read by whoever installs it"""
+    """ours: people who install a bundle read it"""
     names = set(zipfile.ZipFile(packed).namelist())
     expected = {
         str(path.relative_to(ROOT))
@@ -112,19 +112,19 @@ def test_only_what_belongs_to_the_server_is_packed(packed: Path) -> None:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """The bundle in a folder of its own, for somebody whose home is empty."""
+    """The bundle in a folder of its own, for a person whose home is empty."""
 
     folder: Path
     home: Path
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The one that is in it."""
+        """The manifest that is in the bundle."""
         return json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
 
-    def launch(self, chosen: dict[str, str]) -> StdioServerParameters:
-        """As a host starts it."""
-        [command, *args], env = _launch(self.manifest, self.folder, chosen)
+    def launch(self, filled_in: dict[str, str]) -> StdioServerParameters:
+        """Returns how a host starts it."""
+        [command, *args], env = _launch(self.manifest, self.folder, filled_in)
         return StdioServerParameters(command=command, args=args, env={**self.environment, **env}, cwd=self.home)
 
     @property
@@ -186,10 +186,10 @@ PLAN = {
 @pytest.mark.anyio
 async def test_the_unpacked_bundle_starts_in_an_empty_home_and_runs_a_plan(unpacked: Unpacked, tmp_path: Path) -> None:
     """spec: what a host does with it, by the manifest that is in it"""
-    chosen = {"home": str(tmp_path / "data"), "model": "caller", "key": "k"}
+    filled_in = {"home": str(tmp_path / "data"), "model": "caller", "key": "k"}
 
     with anyio.fail_after(120):
-        async with Client(unpacked.launch(chosen), elicitation_callback=approving()) as client:
+        async with Client(unpacked.launch(filled_in), elicitation_callback=approving()) as client:
             listed = [tool.name for tool in (await client.list_tools()).tools]
             assert listed == [tool["name"] for tool in unpacked.manifest["tools"]]
             asked = (await client.call_tool("execute_plan", {"plan": PLAN})).structured_content

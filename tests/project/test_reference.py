@@ -1,4 +1,4 @@
-"""The reference says what the code says: every generated block is as it would be written now."""
+"""The reference says what the code says: every generated block is as `dev.reference` would write it now."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_the_generated_parts_of_a_page_are_as_the_code_has_them(page: Path) -> N
 
 
 @requirement("docs:reference")
-def test_everything_that_is_generated_stands_in_some_page() -> None:
+def test_every_generated_block_is_in_exactly_one_page() -> None:
     """ours"""
     shown = [name for page in reference.pages() for name in reference.named(page.read_text(encoding="utf-8"))]
     assert set(shown) == set(reference.BLOCKS)
@@ -46,7 +46,7 @@ def test_every_code_that_the_engine_records_is_explained() -> None:
     assert sorted(IN_LOGS.keys() - recorded - error_codes().keys()) == []
 
 
-def test_a_changed_page_is_noticed_and_written_again() -> None:
+def test_a_page_that_differs_from_the_code_is_found_and_written_again() -> None:
     """ours"""
     good = "by hand\n<!-- generated: exit codes -->\n" + reference.BLOCKS["exit codes"]() + "\n<!-- end -->\nby hand\n"
     assert reference.filled(good) == good

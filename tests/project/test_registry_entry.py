@@ -1,7 +1,7 @@
-"""`server.json`, the entry in the MCP registry: its form, and that it is about this package.
+"""`server.json`, the entry in the MCP registry: it has the right form and is about this package.
 
-Sources: https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json (ServerDetail, Package, KeyValueInput) and
-https://modelcontextprotocol.io/registry/package-types (PyPI: the marker in the README).
+Sources: https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json (ServerDetail, Package,
+KeyValueInput) and https://modelcontextprotocol.io/registry/package-types (PyPI: the marker in the README).
 """
 
 import json
@@ -21,7 +21,7 @@ SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schem
 
 Text = Annotated[str, Field(min_length=1, max_length=100)]
 Version = Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+([-.]?(a|b|rc|alpha|beta)\.?\d+)?$", max_length=255)]
-"""Ranges and `latest` are refused."""
+"""The registry refuses ranges and `latest`."""
 
 
 class _Strict(BaseModel):
@@ -50,7 +50,7 @@ class _Package(_Strict):
 
 
 class _Entry(_Strict):
-    """What of the schema an entry with one PyPI package uses."""
+    """The part of the schema that an entry with one PyPI package uses."""
 
     schema_: str = Field(alias="$schema", pattern=f"^{re.escape(SCHEMA)}$")
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$", min_length=3, max_length=200)]
@@ -65,13 +65,13 @@ def test_the_registry_entry_has_the_form_that_the_registry_takes() -> None:
     """spec: server.json 2025-12-11"""
     assert _Entry.model_validate_json(ENTRY).schema_ == SCHEMA
     document = json.loads(ENTRY)
-    faults: list[dict[str, object]] = [
+    changes: list[dict[str, object]] = [
         {"description": "x" * 101},
         {"name": "planwarden"},
         {"version": "^0.1"},
         {"tools": []},
     ]
-    for broken in faults:
+    for broken in changes:
         with pytest.raises(ValidationError):
             _Entry.model_validate_json(json.dumps({**document, **broken}))
 

@@ -1,4 +1,4 @@
-"""The manifest of guarantees and the tests hold each other to account."""
+"""Every guarantee in the manifest has a test, and every marked test names a guarantee."""
 
 import ast
 
@@ -7,8 +7,7 @@ from tests.support.paths import TESTS
 
 
 def _marked() -> dict[str, set[str]]:
-    """For each entry that a decorator names, the tests that it decorates. Read from the sources, so that tests which are
-    left out of a run count too."""
+    """Returns the tests that name each entry, read from the sources, so that tests which a run leaves out count too."""
     found: dict[str, set[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""What docs/walk.md tells is what happens."""
+"""What docs/walk.md says is what happens."""
 
 from pathlib import Path
 
