@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.core.tool import CallContext
-from planwarden.tools.builtin.calculator import MAX_EXPRESSION_CHARS, MAX_MAGNITUDE, calculate, calculator_tool
+from planwarden.tools.builtin.arithmetic import MAX_MAGNITUDE
+from planwarden.tools.builtin.calculator import MAX_EXPRESSION_CHARS, calculate, calculator_tool
 
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="e:s:1")
 
