@@ -1,8 +1,8 @@
-"""What a tool author writes: `@planwarden.tool` on a function, and what becomes of it.
+"""`@planwarden.tool`, which turns a function into a tool.
 
-The schema comes from the signature, the description from the docstring. A function may take a parameter annotated
-`CallContext`; it is filled in by the engine and is not part of the schema. Plain (not async) functions run on a
-worker thread. A blocking tool may return `Suspend`; whatever it returns, the engine waits for an answer.
+The schema comes from the signature, the description from the docstring. The engine fills in a parameter annotated
+`CallContext`, which is not part of the schema. Plain (not async) functions run on a worker thread. A blocking tool may
+return `Suspend`; whatever it returns, the engine waits for an answer.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
 
-# A tool's own types are not known here; they are checked against its schema at the edge.
+# A tool's own types are unknown here; the tool's schema checks the values.
 ToolFunction = Callable[..., Any]
 Function = TypeVar("Function", bound=ToolFunction)
 
@@ -33,15 +33,15 @@ class Tool:
 
     definition: ToolDefinition
     call: Callable[[dict[str, JsonValue], CallContext], Awaitable[object]]
-    """Runs the tool; gives its result, or `Suspend`."""
+    """Runs the tool; returns its result, or `Suspend`."""
     resume: Callable[[JsonValue, JsonValue, CallContext], Awaitable[object]] | None = None
-    """Takes the stored `resume_payload` and the decision; gives the call's result."""
+    """Takes the stored `resume_payload` and the decision; returns the call's result."""
     question: Callable[[Mapping[str, JsonValue]], Suspend] | None = None
-    """For a tool that does nothing but ask: builds the question without running anything."""
+    """For a tool that only asks: builds the question without running anything."""
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:
-    """The definition with its digest filled in, over everything a caller or a person could rely on."""
+    """Returns the definition with its digest, which covers everything that a caller or a person may rely on."""
     facts: dict[str, JsonValue] = {
         "name": definition.name,
         "description": definition.description,
@@ -95,14 +95,14 @@ def tool(
     """Mark a function as a tool and return it unchanged, so that it can still be called and tested as usual.
 
     Name, description and schema come from the function unless they are given. `risk` says who must agree: `dangerous`
-    when omitted, but `confirm` for a blocking tool without an effect. `effect` says what a crash may repeat.
+    by default, but `confirm` for a blocking tool without an effect. `effect` says what a crash may repeat.
     `capabilities` are words for the catalogue. `timeout_s` limits the call (60 s by default); for a blocking tool it
-    limits the wait for the answer (none by default), and `on_timeout` says what passes then. `on_resume(payload,
+    limits the wait for the answer (no limit by default), and `on_timeout` says what happens then. `on_resume(payload,
     decision)` turns the decision on a blocking call into its result.
     """
 
     def mark(target: ToolFunction) -> ToolFunction:
-        made = _from_function(
+        built = _build_tool(
             target,
             name=name,
             description=description,
@@ -114,33 +114,33 @@ def tool(
             on_timeout=on_timeout,
             on_resume=on_resume,
         )
-        setattr(target, _MARK, made)
+        setattr(target, _MARK, built)
         return target
 
     return mark(function) if function is not None else mark
 
 
 def as_tool(candidate: object) -> Tool:
-    """The `Tool` behind a decorated function, or `candidate` itself when it is a `Tool`.
+    """Returns the `Tool` of a decorated function, or `candidate` itself when it is a `Tool`.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: `candidate` is neither.
     """
     if isinstance(candidate, Tool):
         return candidate
-    made = getattr(candidate, _MARK, None)
-    if not isinstance(made, Tool):
+    marked = getattr(candidate, _MARK, None)
+    if not isinstance(marked, Tool):
         raise UsageError(f"{candidate!r} is not a tool; decorate the function with @planwarden.tool(...)")
-    return made
+    return marked
 
 
-def marked_tools(namespace: Mapping[str, object]) -> list[Tool]:
-    """Every tool among the values of a module's namespace, each once, in the order of definition."""
+def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
+    """Returns every tool among the values of a module's namespace, once each, in the order of definition."""
     found = (getattr(value, _MARK, None) for value in namespace.values())
-    return list({id(made): made for made in found if isinstance(made, Tool)}.values())
+    return list({id(marked): marked for marked in found if isinstance(marked, Tool)}.values())
 
 
-def _from_function(
+def _build_tool(
     target: ToolFunction,
     *,
     name: str | None,
@@ -154,12 +154,12 @@ def _from_function(
     on_resume: ToolFunction | None,
 ) -> Tool:
     tool_name = name or getattr(target, "__name__", "")
-    model, context_parameter = _argument_model(target, tool_name)
+    model, context_parameter = _build_argument_model(target, tool_name)
     definition = define(
         ToolDefinition(
             name=tool_name,
             description=(description or inspect.getdoc(target) or tool_name).strip(),
-            input_schema=_schema(model),
+            input_schema=_build_schema(model),
             output_schema=None,
             capabilities=capabilities,
             risk=risk,
@@ -170,7 +170,7 @@ def _from_function(
         )
     )
     fields = tuple(model.model_fields)
-    # NaN has no JSON form; as a constant it is refused later instead of silently becoming null.
+    # NaN has no JSON form. As a constant it is refused later; otherwise it would silently become null.
     plain = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants"))
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
@@ -179,7 +179,7 @@ def _from_function(
         if context_parameter is not None:
             values[context_parameter] = context
         returned = await _run(target, values)
-        # Values such as dates and dataclasses become JSON here; what has no JSON form raises and is reported.
+        # Dates, dataclasses and the like become JSON here; a value without a JSON form raises.
         return returned if isinstance(returned, Suspend | str | int) else plain.dump_python(returned, mode="json")
 
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
@@ -195,8 +195,8 @@ async def _run(target: ToolFunction, values: dict[str, Any]) -> object:
     return await anyio.to_thread.run_sync(partial(target, **values), abandon_on_cancel=True)
 
 
-def _argument_model(target: ToolFunction, tool_name: str) -> tuple[type[BaseModel], str | None]:
-    """A model of the keyword arguments, and the name of the parameter that wants the `CallContext`."""
+def _build_argument_model(target: ToolFunction, tool_name: str) -> tuple[type[BaseModel], str | None]:
+    """Returns a model of the keyword arguments, and the name of the parameter that takes the `CallContext`."""
     hints = get_type_hints(target, include_extras=True)
     context_parameter: str | None = None
     fields: dict[str, Any] = {}
@@ -215,7 +215,7 @@ def _argument_model(target: ToolFunction, tool_name: str) -> tuple[type[BaseMode
         raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
 
 
-def _schema(model: type[BaseModel]) -> dict[str, JsonValue]:
+def _build_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
     schema: dict[str, JsonValue] = model.model_json_schema()
     schema.pop("title", None)
     properties = schema.get("properties")

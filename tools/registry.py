@@ -1,15 +1,16 @@
-"""The catalogue: names, schemas, manifests, search, and the safe way to run a tool.
+"""The catalogue of tools: definitions, search, and the safe way to run a tool.
 
-Arguments are validated against the tool's schema with defaults filled in; results are checked to be JSON and
-bounded: what is too large for the log becomes an artifact, what is too large for that a preview. Tools come one by one
-and stay, or in groups that are replaced as a whole while plans run: a downstream server's tools.
+Arguments are validated against the tool's schema, with defaults filled in. A result must be JSON; a result that is too
+large for the log becomes an artifact, one that is too large for that a preview. Single tools stay; a group, such as a
+downstream server's tools, is replaced as a whole while plans run.
 """
 
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from pydantic import JsonValue
@@ -32,9 +33,9 @@ from planwarden.tools.base import Tool, define
 from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
-"""Of a form and of a resume payload, each."""
+"""Of a form, and of a resume payload."""
 MAX_EARLIER = 2_000
-"""Definitions that are remembered after they changed, for all tools together."""
+"""Former definitions of changed tools that are kept, for all tools together."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -51,7 +52,7 @@ class Registry:
         """Built at the first search after a change."""
         self._groups: dict[str, frozenset[str]] = {}
         self._earlier: OrderedDict[str, ToolDefinition] = OrderedDict()
-        """What tools of groups were before they changed, by pin."""
+        """Former definitions of changed tools in groups, by pin."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[object, Callable[[], None]] = {}
         for tool in tools:
@@ -65,37 +66,37 @@ class Registry:
         """
         if tool.definition.name in self._tools:
             raise UsageError(f"there are two tools named {tool.definition.name!r}; rename one of them")
-        made, schema = self._made(tool)
-        self._schemas[made.definition.name] = schema
-        self._tools[made.definition.name] = made
-        self._changed()
+        prepared, schema = self._prepare(tool)
+        self._schemas[prepared.definition.name] = schema
+        self._tools[prepared.definition.name] = prepared
+        self._notify_listeners()
 
     def replace_group(self, group: str, tools: Iterable[Tool]) -> None:
-        """Put these tools into the place of all that the group had; all of them or none.
+        """Replace all tools of the group by these, or change nothing.
 
         Raises:
-            UsageError: as for `add`; nothing was changed.
+            UsageError: as for `add`; nothing changed.
         """
-        held = self._groups.get(group, frozenset())
-        made: dict[str, tuple[Tool, Schema]] = {}
+        old = self._groups.get(group, frozenset())
+        new: dict[str, tuple[Tool, Schema]] = {}
         for tool in tools:
             name = tool.definition.name
-            if name in made or (name in self._tools and name not in held):
+            if name in new or (name in self._tools and name not in old):
                 raise UsageError(f"there are two tools named {name!r}; rename one of them")
-            made[name] = self._made(tool)
-        for name in held:
+            new[name] = self._prepare(tool)
+        for name in old:
             before = self._tools[name].definition
-            if name not in made or made[name][0].definition.digest != before.digest:
+            if name not in new or new[name][0].definition.digest != before.digest:
                 self._remember(before)
-        self._tools = {name: tool for name, tool in self._tools.items() if name not in held}
-        self._schemas = {name: schema for name, schema in self._schemas.items() if name not in held}
-        for name, (tool, schema) in made.items():
+        self._tools = {name: tool for name, tool in self._tools.items() if name not in old}
+        self._schemas = {name: schema for name, schema in self._schemas.items() if name not in old}
+        for name, (tool, schema) in new.items():
             self._tools[name], self._schemas[name] = tool, schema
-        self._groups[group] = frozenset(made)
-        self._changed()
+        self._groups[group] = frozenset(new)
+        self._notify_listeners()
 
     def mark_group(self, group: str, unavailable: str | None) -> None:
-        """Say why no tool of the group can be called now; None when they can be again."""
+        """Set why no tool of the group can be called now; None when they can be called again."""
         changed = False
         for name in self._groups.get(group, ()):
             tool = self._tools[name]
@@ -104,12 +105,12 @@ class Registry:
                 self._tools[name] = replace(tool, definition=marked)
                 changed = True
         if changed:
-            self._changed()
+            self._notify_listeners()
 
     def earlier(self, digest: str) -> ToolDefinition | None:
         return self._earlier.get(digest[:PIN_CHARS])
 
-    def _made(self, tool: Tool) -> tuple[Tool, Schema]:
+    def _prepare(self, tool: Tool) -> tuple[Tool, Schema]:
         definition = tool.definition
         if not _NAME.fullmatch(definition.name):
             raise UsageError(
@@ -131,7 +132,7 @@ class Registry:
         if len(self._earlier) > MAX_EARLIER:
             self._earlier.popitem(last=False)
 
-    def _changed(self) -> None:
+    def _notify_listeners(self) -> None:
         self._sorted = sorted((known.definition for known in self._tools.values()), key=lambda known: known.name)
         self._index = None
         for listener in tuple(self._listeners.values()):
@@ -178,52 +179,49 @@ class Registry:
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
     ) -> JsonValue | ResultWithArtifacts | Suspend:
-        tool = self._current(name, context)
-        try:
-            returned = await tool.call(arguments, context)
-        except (ToolError, StaleDefinition):
-            raise
-        # A tool is somebody else's code: whatever it raises, sys.exit() too, is a failed call, not a failed server.
-        except (Exception, SystemExit) as error:
-            raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
-        return self._asked(name, returned) if isinstance(returned, Suspend) else self._checked(name, returned)
+        return await self._run(name, partial(self._find_tool(name, context).call, arguments, context))
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
     ) -> JsonValue | ResultWithArtifacts | Suspend:
-        resume = self._current(name, context).resume
+        resume = self._find_tool(name, context).resume
         if resume is None:
             raise ToolError(f"{name} has no on_resume")
+        return await self._run(name, partial(resume, payload, decision, context))
+
+    async def _run(self, name: str, run: Callable[[], Awaitable[object]]) -> JsonValue | ResultWithArtifacts | Suspend:
         try:
-            returned = await resume(payload, decision, context)
+            returned = await run()
         except (ToolError, StaleDefinition):
             raise
-        # As above.
+        # A tool is somebody else's code: anything that it raises, even SystemExit, fails the call and not the server.
         except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
-        return self._asked(name, returned) if isinstance(returned, Suspend) else self._checked(name, returned)
+        if isinstance(returned, Suspend):
+            return self._check_suspend(name, returned)
+        return self._check_result(name, returned)
 
-    def _asked(self, name: str, asked: Suspend) -> Suspend:
-        """The question, if its parts are what a log can hold: they are stored with it."""
-        _part_of_question(name, asked.form)
-        return replace(asked, resume_payload=_part_of_question(name, asked.resume_payload))
+    def _check_suspend(self, name: str, suspend: Suspend) -> Suspend:
+        """Returns the question with parts that the log can hold. Raises `ToolError` for others."""
+        _check_question_part(name, suspend.form)
+        return replace(suspend, resume_payload=_check_question_part(name, suspend.resume_payload))
 
-    def _current(self, name: str, context: CallContext) -> Tool:
-        """The tool that the call was meant for: it may have changed or gone since the call was prepared."""
+    def _find_tool(self, name: str, context: CallContext) -> Tool:
+        """Returns the tool that the call was prepared for. Raises when it has changed or gone since."""
         tool = self._tools.get(name)
         if tool is None:
-            raise ToolError(f"{name} is not there any more; nothing was run")
+            raise ToolError(f"{name} no longer exists; nothing was run")
         if context.definition_digest not in ("", tool.definition.digest):
             raise StaleDefinition(f"{name} changed before it was called; nothing was run")
         return tool
 
-    def _checked(self, name: str, value: object) -> JsonValue | ResultWithArtifacts:
-        """The value if it is JSON and small enough for the log; else its stand-in, with the whole unless it is huge."""
+    def _check_result(self, name: str, value: object) -> JsonValue | ResultWithArtifacts:
+        """Returns the value, or a stand-in for a large one, with the whole as an artifact unless it is too large."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, ResultWithArtifacts):
-            return self._with_attachments(name, value)
-        found, text = _as_json(name, value)
+            return self._check_attached(name, value)
+        found, text = _encode(name, value)
         if len(text) > INLINE_BYTES:
             preview = found[:PREVIEW_CHARS] if isinstance(found, str) else text[:PREVIEW_CHARS]
             if len(text) > self._max_result_bytes:
@@ -232,21 +230,21 @@ class Registry:
             return ResultWithArtifacts(
                 value=build_stand_in(artifact, preview), artifacts=(artifact,), whole=artifact.artifact_id
             )
-        # What the log will hold: tuples become lists, integer keys become strings.
+        # As the log will hold it: tuples become lists, integer keys become strings.
         return found if _is_plain(found) else cast("JsonValue", json.loads(text))
 
-    def _with_attachments(self, name: str, given: ResultWithArtifacts) -> ResultWithArtifacts:
-        """A result whose tool made artifacts itself, such as an image that the value mentions."""
-        if sum(len(artifact.data) for artifact in given.artifacts) > self._max_result_bytes:
+    def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
+        """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
+        if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
-        checked = self._checked(name, given.value)
+        checked = self._check_result(name, attached.value)
         if isinstance(checked, ResultWithArtifacts):
-            return replace(checked, artifacts=(*given.artifacts, *checked.artifacts))
-        return replace(given, value=checked)
+            return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts))
+        return replace(attached, value=checked)
 
 
-def _as_json(name: str, value: object) -> tuple[JsonValue, str]:
-    """The value and its JSON text. Raises `ToolError` when it has none or is nested too deeply."""
+def _encode(name: str, value: object) -> tuple[JsonValue, str]:
+    """Returns the value and its JSON text. Raises `ToolError` when it has none or is nested too deeply."""
     try:
         text = _ENCODER.encode(value)
         found = cast("JsonValue", value)
@@ -256,15 +254,15 @@ def _as_json(name: str, value: object) -> tuple[JsonValue, str]:
     return found, text
 
 
-def _part_of_question(name: str, value: JsonValue) -> JsonValue:
-    found, text = _as_json(name, value)
+def _check_question_part(name: str, value: JsonValue) -> JsonValue:
+    found, text = _encode(name, value)
     if len(text) > MAX_QUESTION_BYTES:
         raise ToolError(f"{name} asks with a form or payload of {len(text)} bytes; the limit is {MAX_QUESTION_BYTES}")
     return found if _is_plain(found) else cast("JsonValue", json.loads(text))
 
 
 def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The arguments with the top-level defaults of the schema filled in, so that what is shown is what runs."""
+    """Returns the arguments with the schema's top-level defaults, so that a person sees what will run."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return arguments

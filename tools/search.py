@@ -1,7 +1,9 @@
-"""Ranked search over the catalogue: BM25 from SQLite's full-text index, over names, descriptions, capabilities, parameters.
+"""Ranked search over the catalogue: BM25 of SQLite's full-text index over names, descriptions, capabilities,
+parameters.
 
-Names are split into words (`crm_deleteContact` is found by "delete contact"), words are stemmed, the beginning of a word is
-enough, and each field has its weight. See https://sqlite.org/fts5.html#the_bm25_function. The index lives in memory and is rebuilt when tools change.
+Names are split into words ("delete contact" finds `crm_deleteContact`), words are stemmed, the beginning of a word is
+enough, and each field has its weight. See https://sqlite.org/fts5.html#the_bm25_function. The index is in memory; the
+registry builds a new one when tools change.
 """
 
 import re
@@ -15,64 +17,13 @@ _WORD = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WEIGHTS = "0.0, 8.0, 4.0, 2.0, 1.0"
 _MAX_WORDS = 40
-# Words that say nothing about which tool is wanted.
+# Words that say nothing about the wanted tool.
 _COMMON = frozenset(
     [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "can",
-        "do",
-        "for",
-        "from",
-        "has",
-        "have",
-        "i",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "me",
-        "my",
-        "of",
-        "on",
-        "or",
-        "our",
-        "please",
-        "so",
-        "than",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "they",
-        "this",
-        "to",
-        "up",
-        "us",
-        "was",
-        "we",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "will",
-        "with",
-        "you",
-        "your",
-        "all",
-        "any",
-        "every",
-        "each",
-        "some",
+        *("a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "has", "have", "i", "in"),
+        *("into", "is", "it", "its", "me", "my", "of", "on", "or", "our", "please", "so", "than", "that", "the"),
+        *("their", "then", "there", "they", "this", "to", "up", "us", "was", "we", "what", "when", "where", "which"),
+        *("who", "will", "with", "you", "your", "all", "any", "every", "each", "some"),
     ]
 )
 
@@ -93,18 +44,18 @@ class ToolIndex:
             [
                 (
                     d.name,
-                    _words(d.name),
+                    _split_words(d.name),
                     d.description,
-                    _words(" ".join(d.capabilities)),
-                    _words(" ".join(_parameters(d))),
+                    _split_words(" ".join(d.capabilities)),
+                    _split_words(" ".join(_parameter_names(d))),
                 )
                 for d in definitions
             ],
         )
 
     def search(self, query: str, limit: int) -> list[ToolDefinition]:
-        """The matches, best first; tools that share no word with the query are left out."""
-        words = [word for word in _WORD.findall(_words(query).lower()) if word not in _COMMON][:_MAX_WORDS]
+        """Returns at most `limit` tools that share a word with the query, best first."""
+        words = [word for word in _WORD.findall(_split_words(query).lower()) if word not in _COMMON][:_MAX_WORDS]
         if not words:
             return []
         wanted = " OR ".join(f'"{word}"*' if len(word) > 2 else f'"{word}"' for word in dict.fromkeys(words))
@@ -115,10 +66,10 @@ class ToolIndex:
         return [self._definitions[row[0]] for row in rows]
 
 
-def _words(text: str) -> str:
+def _split_words(text: str) -> str:
     return _HUMP.sub(" ", text).replace("_", " ").replace("-", " ").replace(".", " ")
 
 
-def _parameters(definition: ToolDefinition) -> list[str]:
+def _parameter_names(definition: ToolDefinition) -> list[str]:
     properties = definition.input_schema.get("properties")
     return list(properties) if isinstance(properties, dict) else []

@@ -12,11 +12,10 @@ from dev.reference.code import described, kind_of, sentence, strings_below, tabl
 from planwarden.agent.core import events as ev
 from planwarden.agent.models.provider.endpoint import PROVIDERS
 from planwarden.server.settings import configuration
-from planwarden.tools.downstream import config as downstream_config
+from planwarden.tools.downstream.config_file import ServerEntry
 
 # The models of the file are private to their module; the reference describes exactly what they accept.
 FILE = configuration._File  # pyright: ignore[reportPrivateUsage]
-ENTRY = downstream_config._Entry  # pyright: ignore[reportPrivateUsage]
 PREFIX = "PLANWARDEN_"
 
 
@@ -81,7 +80,7 @@ def _engine_default(name: str) -> object:
 
 def servers() -> str:
     """The keys of a server in `planwarden.json`."""
-    return model_table(ENTRY)
+    return model_table(ServerEntry)
 
 
 def variables() -> dict[str, str]:

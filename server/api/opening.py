@@ -50,12 +50,12 @@ async def open_service(
         StoreError: the store cannot be used.
     """
     await stack.enter_async_context(downstream)
-    if downstream.unlisted and await store.orphans(1):
+    if downstream.never_listed_servers and await store.orphans(1):
         # What is taken over may need tools of a server that nobody has listed yet.
-        await downstream.settle_all()
+        await downstream.wait_until_all_listed()
     await stack.enter_async_context(closing(observer))
     if observer is not None:
-        downstream.around = observer.exchanging
+        downstream.observe_request = observer.exchanging
     engine = Engine(
         store,
         tools,

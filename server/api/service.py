@@ -88,8 +88,8 @@ class Service:
         self.retention_days = retention_days
         """How long finished executions are kept, at least."""
         if downstream is not None:
-            engine.listen(downstream.heard)
-            downstream.follow(engine)
+            engine.listen(downstream.handle_commit)
+            downstream.watch_agents(engine)
         self._options = options
         self._max_steps = max_steps
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
@@ -338,13 +338,13 @@ class Service:
     async def tools_known(self, names: Iterable[str]) -> None:
         """Wait, bounded, for the listing of a downstream server that one of the unknown names would come from."""
         if self.downstream is not None:
-            await self.downstream.settle(names)
+            await self.downstream.wait_until_listed(names)
 
     def _check_servers(self, names: Iterable[str]) -> None:
         """Say which server keeps a plan from running; to call its tools unknown would be half of the truth."""
         if self.downstream is None:
             return
-        found = {name: why for name in sorted(names) if (why := self.downstream.why_not(name)) is not None}
+        found = {name: why for name in sorted(names) if (why := self.downstream.unavailable_reason(name)) is not None}
         if found:
             text = "; ".join(f"{name[:128]!r} is not available: {why}" for name, why in list(found.items())[:10])
             missing: list[JsonValue] = [name[:128] for name in found]
@@ -353,7 +353,7 @@ class Service:
     async def catalogue_known(self) -> None:
         """Wait, bounded, for the first listing of every downstream server; at once when all were listed before."""
         if self.downstream is not None:
-            await self.downstream.settle_all()
+            await self.downstream.wait_until_all_listed()
 
     def view(self, execution: ExecutionState) -> Execution:
         return build_execution_view(execution, self.engine.tools, inbox=self.address(execution))

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
     from planwarden.server.cli.terminal.screen import ScreenUpdate
     from planwarden.storage.sqlite.store import SqliteStore
-    from planwarden.tools.downstream.servers import DownstreamServers, ServerHealth
+    from planwarden.tools.downstream.health import ServerHealth
+    from planwarden.tools.downstream.servers import DownstreamServers
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 """What a command's exit code says."""
@@ -116,7 +117,7 @@ class CliHome:
             if not self.downstream.is_open:
                 await stack.enter_async_context(self.downstream)
             await stack.enter_async_context(engine)
-            stack.callback(self.downstream.unfollow)
+            stack.callback(self.downstream.stop_watching_agents)
             yield self._service(engine)
 
     @contextmanager
@@ -150,9 +151,9 @@ class CliHome:
 
     async def listed(self, *, everything: bool = False) -> "tuple[ServerHealth, ...]":
         """Start the servers that were never listed, or all of them, and give the health of each."""
-        if everything or self.downstream.unlisted:
+        if everything or self.downstream.never_listed_servers:
             async with self.downstream:
-                await (self.downstream.start_all() if everything else self.downstream.settle_all())
+                await (self.downstream.start_all() if everything else self.downstream.wait_until_all_listed())
                 return self.downstream.health()
         return self.downstream.health()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings, home_folder
-from planwarden.tools.base import Tool, as_tool, marked_tools
+from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.calculator import calculator_tool
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
 from planwarden.tools.registry import Registry
@@ -66,7 +66,7 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
         settings.servers.configs,
         registry,
         home=settings.home,
-        applied=settings.applied,
+        apply_settings=settings.applied,
         program=program(settings.home, settings.servers_file),
     )
     if delegate.agents:
@@ -95,7 +95,7 @@ def _builtins(settings: Settings) -> list[Tool]:
 
 def _from_files(paths: Iterable[Path]) -> Iterator[Tool]:
     for path in paths:
-        found = marked_tools(vars(_load(path)))
+        found = find_tools(vars(_load(path)))
         if not found:
             raise UsageError(f"{str(path)!r} defines no tool; decorate a function with @planwarden.tool")
         yield from found
@@ -133,7 +133,7 @@ def _from_entry_points() -> Iterator[Tool]:
         # As above: somebody else's package.
         except Exception as error:
             raise UsageError(f"entry point {entry.value!r} could not be loaded: {error}") from error
-        tools = marked_tools(vars(loaded)) if isinstance(loaded, ModuleType) else [as_tool(loaded)]
+        tools = find_tools(vars(loaded)) if isinstance(loaded, ModuleType) else [as_tool(loaded)]
         for tool in tools:
             source = entry.dist.name if entry.dist is not None else entry.name
             yield Tool(replace(tool.definition, source=source, digest=""), tool.call, tool.resume, tool.question)

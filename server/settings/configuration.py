@@ -25,7 +25,8 @@ from planwarden.server.settings.options import invalid
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.reminders import REMINDERS, ReminderSettings, schedules
 from planwarden.server.telemetry.settings import LoggingSettings, OtelSettings, TelemetrySettings, telemetry_settings
-from planwarden.tools.downstream.config import ServerList, ServerSettings, read_servers
+from planwarden.tools.downstream.config import ServerList, ServerSettings
+from planwarden.tools.downstream.config_file import read_servers
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"

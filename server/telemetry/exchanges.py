@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.metrics import Histogram
 
 from planwarden.server.telemetry.attributes import Attributes, unharmed
-from planwarden.tools.downstream.exchange import Ended, ObservedRequest
+from planwarden.tools.downstream.request_observer import ObservedRequest, OnRequestEnd
 
 CODES = frozenset((*range(-32_603, -32_599), -32_700, *range(-32_009, -31_999), *range(-32_029, -32_019), -32_042))
 """Codes that mean something in JSON-RPC (https://www.jsonrpc.org/specification#error_object) or MCP; a server that makes
@@ -20,7 +20,7 @@ up others, also among the hundreds that are reserved, makes one label, not many.
 
 
 @contextmanager
-def exchanging(durations: Histogram, exchange: ObservedRequest) -> Generator[Ended]:
+def exchanging(durations: Histogram, exchange: ObservedRequest) -> Generator[OnRequestEnd]:
     """Entered while a downstream server is asked; what comes back is told whether the tool reported an error."""
     about: Attributes = {
         "mcp.method.name": exchange.method,

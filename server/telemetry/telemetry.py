@@ -28,7 +28,7 @@ from planwarden.server.telemetry.metrics import Metrics
 from planwarden.server.telemetry.questions import OpenQuestions
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.spans import ExecutionSpans
-from planwarden.tools.downstream.exchange import Ended, ObservedRequest
+from planwarden.tools.downstream.request_observer import ObservedRequest, OnRequestEnd
 
 if TYPE_CHECKING:
     # Importing the SDK of MCP takes up to a second, which a program that serves nothing need not spend.
@@ -94,7 +94,7 @@ class Telemetry:
 
         return RequestSpans(self._tracer, self._metrics.served, names)
 
-    def exchanging(self, exchange: ObservedRequest) -> AbstractContextManager[Ended]:
+    def exchanging(self, exchange: ObservedRequest) -> AbstractContextManager[OnRequestEnd]:
         """Entered while a downstream server is asked."""
         return exchanging(self._metrics.sent, exchange)
 

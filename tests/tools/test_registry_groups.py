@@ -80,5 +80,5 @@ async def test_a_call_of_what_a_tool_was_is_not_run_as_what_it_is() -> None:
         await registry.call("g_a", {}, context(first.digest))
     assert registry.earlier(first.digest) == first
     registry.replace_group("g", [])
-    with pytest.raises(ToolError, match="not there any more"):
+    with pytest.raises(ToolError, match="no longer exists"):
         await registry.call("g_a", {}, context(first.digest))

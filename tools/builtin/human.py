@@ -1,6 +1,6 @@
-"""Tools that ask a person and do nothing else: `displayConfirmation`, `requestInput`; and `wait`, which asks the clock.
+"""Tools that only ask: `displayConfirmation` and `requestInput` ask a person, `wait` waits for the clock.
 
-None of them has code that runs: the question is built from the arguments, the decision is the result.
+None of them runs code: the arguments build the question, and the decision is the result.
 """
 
 from collections.abc import Mapping
@@ -19,27 +19,27 @@ async def _never_called(arguments: dict[str, JsonValue], context: CallContext) -
     raise ToolError("this tool only asks; it has nothing to run")
 
 
-def _confirmation(arguments: Mapping[str, JsonValue]) -> Suspend:
-    return Suspend(message=str(arguments["action"]), timeout_s=_seconds(arguments))
+def _build_confirmation(arguments: Mapping[str, JsonValue]) -> Suspend:
+    return Suspend(message=str(arguments["action"]), timeout_s=_read_timeout(arguments))
 
 
-def _input(arguments: Mapping[str, JsonValue]) -> Suspend:
+def _build_form(arguments: Mapping[str, JsonValue]) -> Suspend:
     form = arguments["form"]
     assert isinstance(form, dict)
     try:
         Schema(form)
     except ValueError as error:
         raise ToolError(f"the form is not a usable JSON Schema: {str(error).splitlines()[0]}") from None
-    return Suspend(message=str(arguments["message"]), form=form, timeout_s=_seconds(arguments))
+    return Suspend(message=str(arguments["message"]), form=form, timeout_s=_read_timeout(arguments))
 
 
-def _waiting(arguments: Mapping[str, JsonValue]) -> Suspend:
+def _build_wait(arguments: Mapping[str, JsonValue]) -> Suspend:
     seconds = arguments["seconds"]
     assert isinstance(seconds, int | float)
     return Suspend(message=f"waits {seconds:g} s", timeout_s=float(seconds), addressee="clock")
 
 
-def _seconds(arguments: Mapping[str, JsonValue]) -> float | None:
+def _read_timeout(arguments: Mapping[str, JsonValue]) -> float | None:
     seconds = arguments.get("timeoutSeconds")
     return float(seconds) if isinstance(seconds, int | float) else None
 
@@ -68,7 +68,7 @@ DISPLAY_CONFIRMATION = Tool(
         )
     ),
     _never_called,
-    question=_confirmation,
+    question=_build_confirmation,
 )
 
 REQUEST_INPUT = Tool(
@@ -100,7 +100,7 @@ REQUEST_INPUT = Tool(
         )
     ),
     _never_called,
-    question=_input,
+    question=_build_form,
 )
 
 WAIT = Tool(
@@ -123,5 +123,5 @@ WAIT = Tool(
         )
     ),
     _never_called,
-    question=_waiting,
+    question=_build_wait,
 )

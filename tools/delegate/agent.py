@@ -1,7 +1,7 @@
-"""One agent behind a downstream server: its tools called with our handle, its errors told apart.
+"""One agent behind a downstream server: calls its tools and says what each failure means.
 
-An agent that asks in the middle of such a call (elicitation) is asking whether our person has decided: it hears what was
-decided here, or nothing.
+An agent that asks in the middle of such a call (elicitation) asks what our person decided. The answer is that decision,
+or a cancellation.
 """
 
 from collections.abc import Callable
@@ -12,37 +12,37 @@ from typing import Any
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.call import answers_adapter
+from planwarden.tools.downstream.call import call_result_adapter
 from planwarden.tools.downstream.connection import ServerConnection
-from planwarden.tools.downstream.elicitations import BadQuestion, ServerElicitation, read_question
-from planwarden.tools.downstream.in_flight import Answer, InFlightCall
+from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
+from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall
 from planwarden.tools.downstream.tools import one_line
 
-NOTHING: Answer = {"action": "cancel"}
+CANCEL: Answer = {"action": "cancel"}
 MAX_TRIES = 3
 
 
 class AgentRefused(ToolError):
-    """The agent answered, and the answer is no."""
+    """The agent refused."""
 
 
 class AgentUnreachable(ToolError):
-    """The agent did not answer; what it was asked may have happened or not."""
+    """The agent did not answer; it may have carried out the request."""
 
 
 class AgentNotAsked(AgentUnreachable):
-    """The agent was surely not asked."""
+    """The request was certainly not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
     """A downstream server that runs goals."""
 
-    link: ServerConnection
+    connection: ServerConnection
 
     @property
     def name(self) -> str:
-        return self.link.config.name
+        return self.connection.config.name
 
     async def call(
         self,
@@ -51,43 +51,45 @@ class RemoteAgent:
         execution_id: str,
         *,
         meta: dict[str, JsonValue] | None = None,
-        decided: Callable[[ServerElicitation], Answer] = lambda asked: NOTHING,
+        answer_elicitation: Callable[[ServerElicitation], Answer] = lambda elicitation: CANCEL,
     ) -> JsonValue:
-        """What the agent's tool gives: its structured content, or its text.
+        """Returns the result of the agent's tool: its structured content, or its text.
 
         Raises:
-            NotSent, Unreachable, Refused: see there.
+            AgentNotAsked: the request was certainly not sent.
+            AgentUnreachable: it was sent and not answered.
+            AgentRefused: the agent refused.
         """
         from mcp.types import CallToolResult, ElicitRequest, ElicitResult
 
         answers: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(MAX_TRIES):
-            found = await self._sent(tool, arguments, execution_id, meta or {}, decided, answers, state)
+            found = await self._send(tool, arguments, execution_id, meta or {}, answer_elicitation, answers, state)
             if isinstance(found, CallToolResult):
-                return _value(self.name, tool, found)
+                return _read_result(self.name, tool, found)
             answers, state = {}, found.request_state
             requests: dict[str, object] = found.input_requests or {}
             for key, request in requests.items():
                 if not isinstance(request, ElicitRequest):
-                    raise AgentRefused(f"agent {self.name!r} asks for what is not offered to it")
-                answers[key] = ElicitResult.model_validate(_decided(request.params, decided))
-        raise AgentRefused(f"agent {self.name!r} asks again and again")
+                    raise AgentRefused(f"agent {self.name!r} asks for something that it was not offered")
+                answers[key] = ElicitResult.model_validate(_answer_request(request.params, answer_elicitation))
+        raise AgentRefused(f"agent {self.name!r} asked {MAX_TRIES} times without a result")
 
-    async def ready(self) -> Any:
-        """The session of the agent, listed. Raises `AgentNotAsked`."""
+    async def open_session(self) -> Any:
+        """Returns the session of the running, listed agent. Raises `AgentNotAsked`."""
         try:
-            return await self.link.session(self.link.config.settings.start_timeout_s)
+            return await self.connection.session(self.connection.config.settings.start_timeout_s)
         except ToolError as error:
             raise AgentNotAsked(error.message) from None
 
-    async def _sent(
+    async def _send(
         self,
         tool: str,
         arguments: dict[str, JsonValue],
         execution_id: str,
         meta: dict[str, JsonValue],
-        decided: Callable[[ServerElicitation], Answer],
+        answer_elicitation: Callable[[ServerElicitation], Answer],
         answers: dict[str, Any] | None,
         state: str | None,
     ) -> Any:
@@ -101,32 +103,34 @@ class RemoteAgent:
             CallToolRequestParams,
         )
 
-        session = await self.ready()
-        given: Any = meta
+        session = await self.open_session()
+        sdk_meta: Any = meta
         params = CallToolRequestParams(
-            name=tool, arguments=arguments, input_responses=answers, request_state=state, _meta=given or None
+            name=tool, arguments=arguments, input_responses=answers, request_state=state, _meta=sdk_meta or None
         )
-        talk = InFlightCall(execution_id, answers=decided)
-        self.link.begin(talk, partial(session.send_request, CallToolRequest(params=params), answers_adapter()))
-        await talk.heard()
-        if isinstance(talk.error, MCPError) and talk.error.code in (INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS):
-            raise AgentRefused(f"agent {self.name!r} refused {tool}: {one_line(talk.error.message, 500)}")
-        if talk.error is not None or talk.result is None:
-            if isinstance(talk.error, MCPError) and talk.error.code == CONNECTION_CLOSED:
-                self.link.lose("the connection was closed")
-            why = "the call was ended" if talk.error is None else one_line(str(talk.error), 500)
+        call = InFlightCall(execution_id, answer_at_once=answer_elicitation)
+        self.connection.begin(
+            call, partial(session.send_request, CallToolRequest(params=params), call_result_adapter())
+        )
+        await call.next_elicitation()
+        if isinstance(call.error, MCPError) and call.error.code in (INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS):
+            raise AgentRefused(f"agent {self.name!r} refused {tool}: {one_line(call.error.message, 500)}")
+        if call.error is not None or call.result is None:
+            if isinstance(call.error, MCPError) and call.error.code == CONNECTION_CLOSED:
+                self.connection.mark_lost("the connection was closed")
+            why = "the call was ended" if call.error is None else one_line(str(call.error), 500)
             raise AgentUnreachable(f"agent {self.name!r} did not answer {tool}: {why}")
-        return talk.result
+        return call.result
 
 
-def _decided(params: Any, decided: Callable[[ServerElicitation], Answer]) -> Answer:
+def _answer_request(params: Any, answer_elicitation: Callable[[ServerElicitation], Answer]) -> Answer:
     try:
-        return decided(read_question(params))
-    except BadQuestion:
-        return NOTHING
+        return answer_elicitation(read_elicitation(params))
+    except BadElicitation:
+        return CANCEL
 
 
-def _value(agent: str, tool: str, answer: Any) -> JsonValue:
+def _read_result(agent: str, tool: str, answer: Any) -> JsonValue:
     structured: JsonValue = answer.structured_content
     text = "\n".join(block.text for block in answer.content if block.type == "text")
     if answer.is_error:

@@ -1,4 +1,4 @@
-"""What tells an agent how a goal came to it: names in `_meta` of a call, and how often a goal may be handed on."""
+"""Keys in `_meta` of a call that tell an agent where its goal comes from, and how often a goal may be delegated."""
 
 MAX_DEPTH = 3
 DEPTH, CHAIN = "planwarden/depth", "planwarden/chain"

@@ -1,6 +1,6 @@
-"""An execution that another agent runs for us: what we remember of it, and what it says of itself.
+"""An execution that another agent runs for us: what we store about it, and what the agent says about it.
 
-What it says is read like anything from outside: bounded, unknown parts left out, every text on one line and escaped.
+What the agent says is outside input: bounded, without unknown parts, every text on one line and escaped.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.core.tool import RISKS, Risk, Suspend
-from planwarden.tools.downstream.elicitations import BadQuestion, read_form
+from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from planwarden.tools.downstream.tools import one_line
 
 MAX_ARGUMENT_CHARS = 1_500
@@ -18,21 +18,21 @@ MAX_SUSPENSIONS = 100
 
 
 class DelegatedGoal(BaseModel):
-    """What is stored before we wait for it; a pydantic model because it comes back out of the log."""
+    """What is stored while we wait for the goal. A pydantic model, because it is read back from the log."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     agent: str
     thread_id: str
     suspension_id: str | None = None
-    """Its question that we have asked."""
+    """The agent's suspension that we have passed on to a person."""
     digest: str = ""
-    """Of that question, as it was shown."""
+    """Digest of that suspension, as it was shown."""
     is_whole: bool = True
-    """The question was shown whole, so that approving it here means something."""
+    """The question was shown whole, so that it can be approved here."""
     refused: bool = False
-    """An approval from here did not count there."""
+    """The agent did not accept an approval from here."""
     failures: int = 0
-    """Times in a row that it could not be reached."""
+    """How often in a row the agent could not be reached."""
 
 
 class _HowToAnswer(BaseModel):
@@ -42,7 +42,7 @@ class _HowToAnswer(BaseModel):
 
 
 class ChildQuestion(BaseModel):
-    """One open question of its execution."""
+    """One open suspension of the agent's execution."""
 
     suspensionId: str = Field(max_length=128)
     addressee: str = "human"
@@ -56,14 +56,14 @@ class ChildQuestion(BaseModel):
     howToAnswer: _HowToAnswer = _HowToAnswer()
 
     def suspend(self, child: DelegatedGoal) -> Suspend:
-        """The question as ours, in the name of the agent, with its facts."""
+        """Returns it as a suspension of ours, in the name of the agent, with its facts."""
         asker = f"agent {one_line(child.agent, 64)!r}"
-        call, is_whole = self._call()
+        call, is_whole = self._describe_call()
         form = None
         if self.answerSchema is not None:
             try:
                 form = read_form(self.answerSchema)
-            except BadQuestion:
+            except BadElicitation:
                 is_whole = False
         known = child.model_copy(
             update={"suspension_id": self.suspensionId, "digest": self.digest, "is_whole": is_whole}
@@ -72,9 +72,9 @@ class ChildQuestion(BaseModel):
             f"{asker} asks: {one_line(self.message, 500)}",
             call,
             f"Risk there: {one_line(str(self.risk), 20)}, needs: {one_line(str(self.needs), 20)}.",
-            "An approval from here did not count there: its own person has to decide." if child.refused else "",
+            "An approval from here did not count there: its own person must decide." if child.refused else "",
             "" if is_whole else "It cannot be approved from here, only rejected.",
-            self._where(),
+            self._describe_other_channels(),
         ]
         return Suspend(
             message=" ".join(part for part in parts if part),
@@ -82,78 +82,78 @@ class ChildQuestion(BaseModel):
             resume_payload=known.model_dump(mode="json"),
             asker=asker,
             is_delegated=True,
-            risk=self._risk(),
+            risk=self._read_risk(),
         )
 
-    def _call(self) -> tuple[str, bool]:
-        """What it is about, and whether that is all of it."""
+    def _describe_call(self) -> tuple[str, bool]:
+        """Returns a sentence about the tool call, and whether it shows all arguments."""
         if self.toolCall is None:
             return "", True
         name, arguments = self.toolCall.get("toolName"), self.toolCall.get("arguments")
         text = json.dumps(arguments, ensure_ascii=True)
         is_whole = len(text) <= MAX_ARGUMENT_CHARS
-        shown = text if is_whole else f"{text[:MAX_ARGUMENT_CHARS]}... [{len(text)} characters]"
-        return f"It is about {one_line(str(name), 128)} with {shown}.", is_whole
+        excerpt = text if is_whole else f"{text[:MAX_ARGUMENT_CHARS]}... [{len(text)} characters]"
+        return f"It is about {one_line(str(name), 128)} with {excerpt}.", is_whole
 
-    def _where(self) -> str:
-        where = [
+    def _describe_other_channels(self) -> str:
+        channels = [
             f"open {one_line(self.howToAnswer.inboxUrl, MAX_ADDRESS_CHARS)}" if self.howToAnswer.inboxUrl else "",
             f"run `{one_line(self.howToAnswer.command, MAX_ADDRESS_CHARS)}` there" if self.howToAnswer.command else "",
         ]
-        known = [way for way in where if way]
+        known = [channel for channel in channels if channel]
         return f"It can be decided at the agent too: {' or '.join(known)}." if known else ""
 
-    def _risk(self) -> Risk:
+    def _read_risk(self) -> Risk:
         known: dict[str | None, Risk] = {risk: risk for risk in RISKS}
         return known.get(self.risk, "dangerous")
 
 
-class _Trouble(BaseModel):
+class _AgentError(BaseModel):
     model_config = ConfigDict(defer_build=True)
     code: str = ""
     message: str = ""
 
 
 class ChildView(BaseModel):
-    """The execution as the agent shows it; empty for an agent that gives its result and nothing to come back to."""
+    """The execution as the agent shows it; empty for an agent that returns its result without a thread."""
 
     model_config = ConfigDict(defer_build=True)
     threadId: str | None = Field(default=None, max_length=256)
     status: str | None = Field(default=None, max_length=64)
     output: JsonValue = None
-    error: _Trouble | None = None
+    error: _AgentError | None = None
     suspensions: list[ChildQuestion] = Field(default_factory=list[ChildQuestion], max_length=MAX_SUSPENSIONS)
     usage: dict[str, JsonValue] = {}
 
     @property
     def state(self) -> Literal["running", "asks", "thinks", "completed", "ended"]:
-        """`asks` a person, `thinks` means that it wants its caller, us, to think for it."""
+        """`asks`: a person must answer. `thinks`: it wants its caller, us, to be its model."""
         if self.status == "completed":
             return "completed"
         if self.status not in ("running", "suspended"):
             return "ended"
         if any(found.addressee == "caller" for found in self.suspensions):
             return "thinks"
-        return "asks" if self.status == "suspended" and self.asked is not None else "running"
+        return "asks" if self.status == "suspended" and self.open_question is not None else "running"
 
     @property
-    def asked(self) -> ChildQuestion | None:
-        """Its first question to a person."""
+    def open_question(self) -> ChildQuestion | None:
+        """The first open suspension that a person must answer."""
         return next((found for found in self.suspensions if found.addressee == "human"), None)
 
     def find(self, suspension_id: str | None) -> ChildQuestion | None:
-        """Its question of that id, if it is still open."""
+        """Returns the suspension of that id, if it is still open."""
         return next((found for found in self.suspensions if found.suspensionId == suspension_id), None)
 
     @property
-    def trouble(self) -> str:
-        """How it ended, in one sentence."""
+    def failure(self) -> str:
+        """How the execution ended, in one sentence."""
         status = one_line(self.status or "without a status", 64)
         return f"{status}: {one_line(self.error.message, 500)}" if self.error is not None else status
 
 
 def read_view(structured: JsonValue) -> ChildView:
-    """What an agent's answer says; an empty view when it is not about an execution."""
+    """Reads an agent's answer; returns an empty view when it is not about an execution."""
     try:
         return ChildView.model_validate(structured)
     except ValidationError:

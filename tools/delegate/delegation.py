@@ -1,10 +1,10 @@
-"""`delegate_to_agent`: a goal handed to another agent over MCP, waited for durably, its questions asked as ours.
+"""`delegate_to_agent`: hands a goal to another agent over MCP, waits for it durably, and asks its questions here.
 
-The agent's handle is stored before anything else happens with it, as a question to the clock; from then on the goal is only
-looked at, as often as needed, by whatever process goes on with the execution. An agent that was told the goal and whose
-answer never came is an unknown outcome: nobody starts the goal a second time by themselves. Approving our call approves
-nothing the agent does: what it asks of a person is asked here, in its name, and what is decided here goes back to it as a
-caller's word, which counts there as much as that agent lets it.
+The agent's handle is stored at once, in a suspension that waits for the clock. From then on, the process that runs the
+execution only polls the agent. When an agent got the goal and did not answer, the outcome is unknown, and nothing
+starts the goal a second time by itself. Approving our call approves nothing that the agent does: a person here answers
+its questions, asked in its name. The decision goes back to the agent as its caller's, with the weight that the agent
+gives to callers.
 """
 
 import logging
@@ -19,23 +19,23 @@ from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
-from planwarden.tools.delegate.agent import NOTHING, AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
+from planwarden.tools.delegate.agent import CANCEL, AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 from planwarden.tools.delegate.child import ChildView, DelegatedGoal, read_view
-from planwarden.tools.delegate.children import watch
-from planwarden.tools.downstream.agents import DelegatingEngine
+from planwarden.tools.delegate.question_watch import watch
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
 from planwarden.tools.downstream.connection import ServerConnection
-from planwarden.tools.downstream.elicitations import ServerElicitation
-from planwarden.tools.downstream.in_flight import Answer
+from planwarden.tools.downstream.elicitation import ServerElicitation
+from planwarden.tools.downstream.in_flight_calls import Answer
+from planwarden.tools.downstream.ports import DelegatingEngine
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 20.0
-"""One look at an agent that works: so long it is watched before the wait is stored again."""
+POLL_S = 20.0
+"""How long a process polls a working agent before it stores the wait again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
-AGAIN_S = 0.1
+STORED_WAIT_S = 0.1
 MAX_FAILURES = 120
 UNREACHABLE_S = 10.0
 CANCEL_S = 5.0
@@ -43,28 +43,31 @@ _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
 
 
 class DelegationTool:
-    """The tool over all servers that are marked as agents."""
+    """The tool, over all servers that the operator marked as agents."""
 
     def __init__(self, configs: Sequence[ServerConfig]) -> None:
         self._settings = {config.name: config.settings for config in configs if config.settings.agent}
-        self._link: Callable[[str], ServerConnection] | None = None
-        self._schema: Callable[[str, str], dict[str, JsonValue] | None] | None = None
+        self._connection: Callable[[str], ServerConnection] | None = None
+        self._input_schema: Callable[[str, str], dict[str, JsonValue] | None] | None = None
 
     @property
     def agents(self) -> tuple[str, ...]:
         return tuple(self._settings)
 
-    def over(
-        self, link: Callable[[str], ServerConnection], schema: Callable[[str, str], dict[str, JsonValue] | None]
+    def connect(
+        self,
+        connection: Callable[[str], ServerConnection],
+        input_schema: Callable[[str, str], dict[str, JsonValue] | None],
     ) -> None:
-        """Where the agents are reached, and how the arguments of a server's tool look."""
-        self._link, self._schema = link, schema
+        self._connection, self._input_schema = connection, input_schema
 
     def tool(self) -> Tool:
         """The tool as plans see it."""
         definition = ToolDefinition(
             name=DELEGATE,
-            description="Hand a goal to another agent and wait for what comes of it; its questions to people are asked here.",
+            description=(
+                "Hand a goal to another agent and wait for what comes of it; its questions to people are asked here."
+            ),
             input_schema={
                 "type": "object",
                 "properties": {
@@ -87,29 +90,29 @@ class DelegationTool:
         return Tool(define(definition), self.call, self.resume)
 
     async def call(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
-        """Tell the agent the goal; gives the wait for it, with its handle.
+        """Hand the goal to the agent. Returns the wait for it, which holds the agent's handle.
 
         Raises:
-            ToolError: it was not told, or refused.
-            OutcomeUnknown: it may have been told.
+            ToolError: the agent did not get the goal, or refused it.
+            OutcomeUnknown: the agent may have got the goal.
         """
         agent, settings = self._agent(str(arguments["agent"]))
         chain = (*context.chain, context.execution_id)
         if len(chain) > MAX_DEPTH:
             raise ToolError(f"this goal was delegated {MAX_DEPTH} times already; nothing was sent")
-        spent = [name for name, left in context.left.items() if left <= 0]
-        if spent:
-            raise ToolError(f"nothing is left of the budget of {spent[0]}; nothing was sent")
+        exhausted = [name for name, left in context.left.items() if left <= 0]
+        if exhausted:
+            raise ToolError(f"nothing is left of the budget of {exhausted[0]}; nothing was sent")
         meta: dict[str, JsonValue] = {
             IDEMPOTENCY_KEY: context.idempotency_key,
             DEPTH: len(chain),
             CHAIN: list[JsonValue](chain),
         }
-        # How its arguments look is known once it was listed.
-        await agent.ready()
-        given = self._arguments(agent, settings, str(arguments["goal"]), context.left)
+        # The names of its arguments are known only after a listing.
+        await agent.open_session()
+        goal = self._build_arguments(agent, settings, str(arguments["goal"]), context.left)
         try:
-            answer = await agent.call(settings.run_tool, given, context.execution_id, meta=meta)
+            answer = await agent.call(settings.run_tool, goal, context.execution_id, meta=meta)
         except (AgentNotAsked, AgentRefused):
             raise
         except AgentUnreachable as error:
@@ -118,54 +121,54 @@ class DelegationTool:
         view = read_view(answer)
         if view.threadId is None:
             return answer
-        return _waits(DelegatedGoal(agent=agent.name, thread_id=view.threadId), AGAIN_S)
+        return _build_wait(DelegatedGoal(agent=agent.name, thread_id=view.threadId), STORED_WAIT_S)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
-        """Look at the agent's execution, after telling it what was decided here.
+        """Send the decision to the agent, then poll its execution.
 
         Raises:
-            ToolError: it ended without success.
-            OutcomeUnknown: it cannot be reached any more.
+            ToolError: the execution ended without success.
+            OutcomeUnknown: the agent could not be reached `MAX_FAILURES` times in a row.
         """
         child = DelegatedGoal.model_validate(payload)
         try:
-            found = await self._decided(child, decision, context)
-            return found if found is not None else await self._watched(child, context)
+            found = await self._send_decision(child, decision, context)
+            return found if found is not None else await self._poll(child, context)
         except AgentUnreachable as error:
             if child.failures >= MAX_FAILURES:
-                text = f"{error.message}. What becomes of its thread {child.thread_id!r} is not known here"
+                text = f"{error.message}. The outcome of its thread {child.thread_id!r} is unknown here"
                 raise OutcomeUnknown(text) from None
             logger.warning("%s", error.message)
-            return _waits(
+            return _build_wait(
                 child.model_copy(update={"failures": child.failures + 1, "suspension_id": None}), UNREACHABLE_S
             )
 
     async def view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
-        """The agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
+        """Returns the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
         agent, settings = self._agent(child.agent)
         return read_view(await agent.call(settings.get_tool, {"threadId": child.thread_id}, execution_id))
 
     def has_children(self, execution: ExecutionState) -> bool:
         """True when another agent may still be working for the execution."""
-        return bool(children(execution))
+        return bool(find_open_goals(execution))
 
     async def watch(self, executions: DelegatingEngine) -> None:
-        """Close each open question that its agent does not ask any more. Runs until it is cancelled."""
+        """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
         await watch(executions, self)
 
     async def cancel(self, execution: ExecutionState) -> None:
-        """Cancel what other agents do for an execution that is over; what cannot be reached is logged."""
-        for child in children(execution):
+        """Cancel what other agents do for a finished execution; logs agents that cannot be reached."""
+        for child in find_open_goals(execution):
             try:
                 agent, settings = self._agent(child.agent)
-                given: dict[str, JsonValue] = {"threadId": child.thread_id}
+                arguments: dict[str, JsonValue] = {"threadId": child.thread_id}
                 with anyio.move_on_after(CANCEL_S, shield=True):
-                    await agent.call(settings.cancel_tool, given, execution.execution_id)
+                    await agent.call(settings.cancel_tool, arguments, execution.execution_id)
             except ToolError as error:
                 logger.warning("thread %r was not cancelled: %s", child.thread_id, error.message)
 
-    async def _decided(self, child: DelegatedGoal, decision: JsonValue, context: CallContext) -> Suspend | None:
-        """Tell the agent what was decided about its question; gives the question again when that did not count."""
+    async def _send_decision(self, child: DelegatedGoal, decision: JsonValue, context: CallContext) -> Suspend | None:
+        """Send the agent the decision on its question. Returns the question again when the decision did not count."""
         asked = (await self.view(child, context.execution_id)).find(child.suspension_id)
         if asked is None or not isinstance(decision, dict) or "approved" not in decision:
             return None
@@ -173,64 +176,66 @@ class DelegationTool:
         if approved and (not child.is_whole or asked.digest != child.digest):
             return asked.suspend(child)
         agent, settings = self._agent(child.agent)
-        said: dict[str, JsonValue] = {
+        answer: dict[str, JsonValue] = {
             key: decision[key] for key in ("approved", "reason", "content") if key in decision
         }
-        given: dict[str, JsonValue] = {
+        arguments: dict[str, JsonValue] = {
             "threadId": child.thread_id,
             "suspensionId": asked.suspensionId,
-            "decision": said,
+            "decision": answer,
         }
-        if "waitSeconds" in self._takes(agent, settings.resume_tool):
-            given["waitSeconds"] = 0
+        if "waitSeconds" in self._argument_names(agent, settings.resume_tool):
+            arguments["waitSeconds"] = 0
         try:
-            await agent.call(settings.resume_tool, given, context.execution_id, decided=_confirming(said))
+            await agent.call(
+                settings.resume_tool, arguments, context.execution_id, answer_elicitation=_answer_with(answer)
+            )
         except AgentRefused as error:
-            # Somebody else was faster, or it does not take the answer: what it says next decides.
+            # Somebody else decided first, or the agent does not accept the answer. Its next view shows which.
             logger.warning("%s", error.message)
         left = (await self.view(child, context.execution_id)).find(asked.suspensionId)
         return None if left is None else left.suspend(child.model_copy(update={"refused": approved}))
 
-    async def _watched(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
-        """Look until it asks, ends, or has worked for long enough to store the wait again."""
-        pause_s, until = FIRST_PAUSE_S, time.monotonic() + LOOK_S
+    async def _poll(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
+        """Poll until the agent asks, ends, or has worked for `POLL_S`; then return the wait to be stored again."""
+        pause_s, until = FIRST_PAUSE_S, time.monotonic() + POLL_S
         known = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
         while True:
             view = await self.view(child, context.execution_id)
             match view.state:
                 case "completed":
-                    return _result(child, view)
-                case "asks" if view.asked is not None:
-                    return view.asked.suspend(known)
+                    return _build_result(child, view)
+                case "asks" if view.open_question is not None:
+                    return view.open_question.suspend(known)
                 case "thinks":
-                    await self._given_up(child, context)
+                    await self._cancel_goal(child, context)
                     raise ToolError(
                         f"agent {child.agent!r} wants its caller to think for it; give it a model of its own"
                     )
                 case "ended":
-                    raise ToolError(f"agent {child.agent!r} did not reach the goal: its execution is {view.trouble}")
+                    raise ToolError(f"agent {child.agent!r} did not reach the goal: its execution is {view.failure}")
                 case _:
                     pass
             if time.monotonic() >= until:
-                return _waits(known, AGAIN_S)
+                return _build_wait(known, STORED_WAIT_S)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def _given_up(self, child: DelegatedGoal, context: CallContext) -> None:
+    async def _cancel_goal(self, child: DelegatedGoal, context: CallContext) -> None:
         agent, settings = self._agent(child.agent)
         await agent.call(settings.cancel_tool, {"threadId": child.thread_id}, context.execution_id)
 
     def _agent(self, name: str) -> tuple[RemoteAgent, ServerSettings]:
         settings = self._settings.get(name)
-        if settings is None or self._link is None:
+        if settings is None or self._connection is None:
             raise AgentNotAsked(f"there is no agent {name!r} any more; nothing was sent")
-        return RemoteAgent(self._link(name)), settings
+        return RemoteAgent(self._connection(name)), settings
 
-    def _arguments(
+    def _build_arguments(
         self, agent: RemoteAgent, settings: ServerSettings, goal: str, left: Mapping[str, float]
     ) -> dict[str, JsonValue]:
-        """What the agent's run tool takes of a goal, of not waiting, and of what is left of our budgets."""
-        known = self._takes(agent, settings.run_tool)
+        """Returns the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets."""
+        known = self._argument_names(agent, settings.run_tool)
         given: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in known), "goal"): goal}
         if "waitSeconds" in known:
             given["waitSeconds"] = 0
@@ -243,18 +248,18 @@ class DelegationTool:
             given["options"] = options
         return given
 
-    def _takes(self, agent: RemoteAgent, tool: str) -> Collection[str]:
-        """The names of the arguments of an agent's tool; none when it is not listed."""
-        schema = self._schema(agent.name, tool) if self._schema is not None else None
+    def _argument_names(self, agent: RemoteAgent, tool: str) -> Collection[str]:
+        """Returns the names of the arguments of an agent's tool; none when it is not listed."""
+        schema = self._input_schema(agent.name, tool) if self._input_schema is not None else None
         properties = (schema or {}).get("properties")
         return properties.keys() if isinstance(properties, dict) else ()
 
 
-def children(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
-    """What other agents may still be doing for the execution."""
+def find_open_goals(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
+    """Returns the goals on which other agents may still be working for the execution."""
     found: dict[str, DelegatedGoal] = {}
-    for asked in execution.suspensions.values():
-        question = asked.question
+    for suspension in execution.suspensions.values():
+        question = suspension.question
         if question.tool_name != DELEGATE or question.call_id is None or not isinstance(question.resume_payload, dict):
             continue
         call: Call = execution.call(question.call_id)
@@ -263,7 +268,7 @@ def children(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
     return tuple(found.values())
 
 
-def _waits(child: DelegatedGoal, seconds: float) -> Suspend:
+def _build_wait(child: DelegatedGoal, seconds: float) -> Suspend:
     return Suspend(
         message=f"waits for agent {child.agent!r} (thread {child.thread_id[:64]!r})",
         addressee="clock",
@@ -272,7 +277,7 @@ def _waits(child: DelegatedGoal, seconds: float) -> Suspend:
     )
 
 
-def _result(child: DelegatedGoal, view: ChildView) -> JsonValue:
+def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
     usage: JsonValue = {**view.usage}
     return {
         "agent": child.agent,
@@ -283,16 +288,16 @@ def _result(child: DelegatedGoal, view: ChildView) -> JsonValue:
     }
 
 
-def _confirming(said: Mapping[str, JsonValue]) -> Callable[[ServerElicitation], Answer]:
-    """Answers an agent that asks its caller's person, in a form with a `decision`, what was decided here."""
+def _answer_with(decision: Mapping[str, JsonValue]) -> Callable[[ServerElicitation], Answer]:
+    """Returns a function that answers a form with a `decision` field, in which an agent asks its caller's person."""
 
-    def answer(asked: ServerElicitation) -> Answer:
-        properties = (asked.form or {}).get("properties")
+    def answer(elicitation: ServerElicitation) -> Answer:
+        properties = (elicitation.form or {}).get("properties")
         if not isinstance(properties, dict) or "decision" not in properties:
-            return NOTHING
-        content = said.get("content")
+            return CANCEL
+        content = decision.get("content")
         filled = content if isinstance(content, dict) else {}
-        verdict = "approve" if said.get("approved") is True else "reject"
+        verdict = "approve" if decision.get("approved") is True else "reject"
         return {"action": "accept", "content": {**filled, "decision": verdict}}
 
     return answer

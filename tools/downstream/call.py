@@ -1,9 +1,11 @@
-"""One call of a downstream tool: compared, sent, waited for, and told apart in all the ways in which it can go wrong.
+"""One call of a downstream tool: checks the definition, sends the call, and says what each failure means.
 
-What was surely not sent is a plain error. What was sent and has no answer is an unknown outcome when it may have changed
-something. The SDK's own validation of results is bypassed: it runs patterns that can backtrack on the event loop and
-may list the tools again; `outputSchema` is checked here, by `agent/common/schema.py`. A question of the server is asked as ours, and
-the call goes on with the answer: the open one, or on 2026-07-28 the same one made again, with the same key. Time limits and cancellation come from the
+A call that was certainly not sent ends in a plain error. A call that was sent and has no answer has an unknown outcome
+if it may have changed something. The SDK's validation of results is bypassed, because it runs patterns that can
+backtrack on the event loop and may list the tools again; `agent/common/schema.py` checks `outputSchema` instead.
+
+When the server asks a question, a person gets it as a suspension, and the call continues with the answer: the open
+call, or since 2026-07-28 the same call made again with the same key. Time limits and cancellation come from the
 engine's scope; when it ends a call, the SDK tells the server.
 """
 
@@ -21,12 +23,12 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.tools.downstream.call_round import CallRound
 from planwarden.tools.downstream.connection import ServerConnection
-from planwarden.tools.downstream.elicitations import BadQuestion
-from planwarden.tools.downstream.exchange import Around, ObservedRequest
-from planwarden.tools.downstream.in_flight import InFlightCall
-from planwarden.tools.downstream.results import error_text, result_json
-from planwarden.tools.downstream.rounds import CallRound
+from planwarden.tools.downstream.elicitation import BadElicitation
+from planwarden.tools.downstream.in_flight_calls import InFlightCall
+from planwarden.tools.downstream.request_observer import ObservedRequest, RequestObserver
+from planwarden.tools.downstream.results import build_result, read_error_text
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
 
 if TYPE_CHECKING:
@@ -37,15 +39,16 @@ logger = logging.getLogger(__name__)
 IDEMPOTENCY_KEY = "planwarden/idempotencyKey"
 MAX_ERROR_CHARS = 1_000
 START_SHARE = 0.9
-"""Of a call's time that may be spent on waiting for its server; a limit that ends it there would not know that nothing was sent."""
-AGAIN_S = 0.1
-"""Before a call is sent again when the server answered with nothing but a state to come back with."""
+"""The part of a call's time limit that may be spent on waiting for the server. A call that its limit ends there would
+not know that nothing was sent."""
+RETRY_PAUSE_S = 0.1
+"""Before a call is sent again whose answer has no question, only a state to send back."""
 _BLOCKS: TypeAdapter[list[dict[str, JsonValue]]] = TypeAdapter(list[dict[str, JsonValue]])
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a server said about a running call."""
+    """What a server reports about a running call."""
 
     server: str
     tool_name: str
@@ -56,8 +59,8 @@ class Progress:
 
 
 @cache
-def answers_adapter() -> TypeAdapter[Any]:
-    """What a call may be answered with; made once, because making it costs more than a call."""
+def call_result_adapter() -> TypeAdapter[Any]:
+    """Validates the answer to a call. Built once, because building it costs more than a call."""
     from mcp.types import CallToolResult, InputRequiredResult
 
     return TypeAdapter(CallToolResult | InputRequiredResult)
@@ -67,166 +70,171 @@ OnProgress = Callable[[Progress], None]
 
 
 def log_progress(progress: Progress) -> None:
-    """The default: a sign of life in the log."""
+    """The default: one line in the log."""
     total = "" if progress.total is None else f" of {progress.total:g}"
     logger.info("%s: %s is at %g%s", progress.server, progress.tool_name, progress.progress, total)
 
 
 @dataclass(frozen=True, slots=True)
 class DownstreamCall:
-    """Calls one tool as it is defined; a tool that changed has another caller."""
+    """Calls one tool as it is defined. A tool that changed gets another `DownstreamCall`."""
 
-    link: ServerConnection
+    connection: ServerConnection
     tool: DownstreamTool
     definition: ToolDefinition
-    """With the operator's settings, and its digest."""
-    current: Callable[[str], ToolDefinition | None]
+    """With the operator's settings and the digest."""
+    find_definition: Callable[[str], ToolDefinition | None]
     on_progress: OnProgress
-    around: Around
+    observe_request: RequestObserver
 
     async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
-        """The result as JSON, or the question that the server asks first.
+        """Returns the result as JSON, or the question that the server asks first.
 
         Raises:
-            ToolError: it was not sent, or the server refused or failed it, or its result does not fit.
-            OutcomeUnknown: it was sent and may have happened.
+            ToolError: the call was not sent, the server refused it or failed, or the result does not fit the schema.
+            OutcomeUnknown: the call was sent and may have happened.
             StaleDefinition: the server defines it differently now; nothing was sent.
         """
-        return await self._sent(CallRound(arguments=arguments), context)
+        return await self._send(CallRound(arguments=arguments), context)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
-        """As `__call__`, after the decision on the server's question. Raises the same errors."""
+        """Continues after the decision on the server's question. Returns and raises as `__call__`."""
         held = payload.get("held") if isinstance(payload, dict) else None
         if not isinstance(held, str):
-            made = CallRound.model_validate(payload).answered(decision)
-            following = made.question()
-            if following is not None:
-                return following.suspend(self.link.config.name, made.model_dump(mode="json"))
-            return await self._sent(made, context)
-        talk = self.link.talks.take(held)
-        if talk is None:
-            raise self._unknown("asked a question and waited; the process that held the call ended, or is another one")
-        if talk.asked is not None:
-            talk.reply(talk.asked.answer(decision))
-        return await self._outcome(talk, CallRound(arguments={}), context)
+            call_round = CallRound.model_validate(payload).with_answer(decision)
+            elicitation = call_round.open_elicitation()
+            if elicitation is not None:
+                return elicitation.suspend(self.connection.config.name, call_round.model_dump(mode="json"))
+            return await self._send(call_round, context)
+        call = self.connection.calls.take(held)
+        if call is None:
+            raise self._unknown_outcome(
+                "asked a question and waited; the process that held the call ended, or is another one"
+            )
+        if call.elicitation is not None:
+            call.reply(call.elicitation.answer(decision))
+        return await self._wait_for_outcome(call, CallRound(arguments={}), context)
 
-    async def _sent(self, made: CallRound, context: CallContext) -> JsonValue | Suspend:
-        """Send the call, again and with the answers when the server asked before."""
+    async def _send(self, call_round: CallRound, context: CallContext) -> JsonValue | Suspend:
+        """Send one round of the call, with the answers to what the server asked before."""
         name, limit_s = self.definition.name, self.definition.timeout_s
-        start_s = self.link.config.settings.start_timeout_s
-        session = await self.link.session(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
-        known = self.current(name)
+        start_s = self.connection.config.settings.start_timeout_s
+        session = await self.connection.session(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
+        known = self.find_definition(name)
         if known is None:
-            raise ToolError(f"server {self.link.config.name!r} does not offer {name} any more; nothing was sent")
+            raise ToolError(f"server {self.connection.config.name!r} does not offer {name} any more; nothing was sent")
         if known.digest != self.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
-        talk = InFlightCall(context.execution_id)
-        self.link.begin(talk, partial(self._answer, session, made, context))
-        return await self._outcome(talk, made, context)
+        call = InFlightCall(context.execution_id)
+        self.connection.begin(call, partial(self._request, session, call_round, context))
+        return await self._wait_for_outcome(call, call_round, context)
 
-    async def _outcome(self, talk: InFlightCall, made: CallRound, context: CallContext) -> JsonValue | Suspend:
-        """What the call came to: its result, or a question, in which case it is kept or can be made again."""
+    async def _wait_for_outcome(
+        self, call: InFlightCall, call_round: CallRound, context: CallContext
+    ) -> JsonValue | Suspend:
+        """Returns the result of the call, or a question; then the call is held open or can be made again."""
         from mcp.types import CallToolResult, InputRequiredResult
 
-        asked = await talk.heard()
+        asked = await call.next_elicitation()
         if asked is not None:
             held = token_hex(16)
-            if self.link.talks.hold(held, talk):
-                return asked.suspend(self.link.config.name, {"held": held})
-            talk.reply({"action": "cancel"})
-            return await self._outcome(talk, made, context)
-        if talk.error is not None:
-            raise talk.error
-        if isinstance(talk.result, CallToolResult):
-            return self._result(talk.result)
-        if not isinstance(talk.result, InputRequiredResult):
-            raise self._unknown("did not give a result: the call was ended")
+            if self.connection.calls.hold(held, call):
+                return asked.suspend(self.connection.config.name, {"held": held})
+            call.reply({"action": "cancel"})
+            return await self._wait_for_outcome(call, call_round, context)
+        if call.error is not None:
+            raise call.error
+        if isinstance(call.result, CallToolResult):
+            return self._read_result(call.result)
+        if not isinstance(call.result, InputRequiredResult):
+            raise self._unknown_outcome("did not return a result: the call was ended")
         try:
-            following = made.following(talk.result)
-            question = following.question()
-        except BadQuestion as error:
+            next_round = call_round.next_round(call.result)
+            elicitation = next_round.open_elicitation()
+        except BadElicitation as error:
             raise ToolError(f"{self.definition.name} was not run: {error}") from None
-        if question is not None:
-            return question.suspend(self.link.config.name, following.model_dump(mode="json"))
-        await anyio.sleep(AGAIN_S)
-        return await self._sent(following, context)
+        if elicitation is not None:
+            return elicitation.suspend(self.connection.config.name, next_round.model_dump(mode="json"))
+        await anyio.sleep(RETRY_PAUSE_S)
+        return await self._send(next_round, context)
 
-    async def _answer(
-        self, session: Any, made: CallRound, context: CallContext
+    async def _request(
+        self, session: Any, call_round: CallRound, context: CallContext
     ) -> "CallToolResult | InputRequiredResult":
         from mcp.shared.exceptions import MCPError
         from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ElicitResult
 
-        async def heard(progress: float, total: float | None, message: str | None) -> None:
+        async def report(progress: float, total: float | None, message: str | None) -> None:
             text = None if message is None else one_line(message, 200)
-            server = self.link.config.name
+            server = self.connection.config.name
             self.on_progress(Progress(server, self.definition.name, context.call_id, progress, total, text))
 
         meta: Any = {IDEMPOTENCY_KEY: context.idempotency_key}
         params = CallToolRequestParams(
-            name=self.tool.told_name,
-            arguments=made.arguments,
-            input_responses={key: ElicitResult.model_validate(given) for key, given in made.answers.items()} or None,
-            request_state=made.state,
+            name=self.tool.remote_name,
+            arguments=call_round.arguments,
+            input_responses={key: ElicitResult.model_validate(given) for key, given in call_round.answers.items()}
+            or None,
+            request_state=call_round.state,
             _meta=meta,
         )
         request = CallToolRequest(params=params)
         try:
-            with self.around(self._exchange(session.protocol_version)) as ended:
-                answer = await session.send_request(request, answers_adapter(), progress_callback=heard)
-                ended(isinstance(answer, CallToolResult) and bool(answer.is_error))
+            with self.observe_request(self._describe_request(session.protocol_version)) as report_end:
+                answer = await session.send_request(request, call_result_adapter(), progress_callback=report)
+                report_end(isinstance(answer, CallToolResult) and bool(answer.is_error))
                 return answer
         except MCPError as error:
-            raise self._failure(error.code, error.message) from None
+            raise self._translate_error(error.code, error.message) from None
         except ValidationError:
-            raise self._unknown("answered with what is not a result of a tool") from None
+            raise self._unknown_outcome("answered with something that is not a tool's result") from None
 
-    def _exchange(self, protocol_version: str | None) -> ObservedRequest:
-        parts = urlsplit(self.link.config.url or "")
+    def _describe_request(self, protocol_version: str | None) -> ObservedRequest:
+        parts = urlsplit(self.connection.config.url or "")
         return ObservedRequest(
-            server=self.link.config.name,
+            server=self.connection.config.name,
             method="tools/call",
             catalogue_name=self.definition.name,
-            tool_name=self.tool.told_name,
+            tool_name=self.tool.remote_name,
             protocol_version=protocol_version,
             address=parts.hostname,
             port=parts.port or {"http": 80, "https": 443}.get(parts.scheme),
         )
 
-    def _failure(self, code: int, message: str) -> ToolError:
-        """What an error of the protocol means for the call."""
+    def _translate_error(self, code: int, message: str) -> ToolError:
+        """Returns what an error of the protocol means for the call."""
         from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
 
         from planwarden.tools.downstream.transports.http import LOST, NOT_SENT
         from planwarden.tools.downstream.transports.stdio import TOO_LARGE
 
-        told = one_line(message, MAX_ERROR_CHARS)
+        reason = one_line(message, MAX_ERROR_CHARS)
         if code == NOT_SENT:
-            return ToolError(f"{self.definition.name} was not run by server {self.link.config.name!r}: {told}")
+            return ToolError(f"{self.definition.name} was not run by server {self.connection.config.name!r}: {reason}")
         if code == INVALID_REQUEST and message == "Session terminated":
-            self.link.lose("it ended the session")
+            self.connection.mark_lost("it ended the session")
             return ToolError(
-                f"server {self.link.config.name!r} ended the session before {self.definition.name} was run"
+                f"server {self.connection.config.name!r} ended the session before {self.definition.name} was run"
             )
         if code in (CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, LOST, TOO_LARGE):
             if code == CONNECTION_CLOSED:
-                self.link.lose("the connection was closed")
-                told = self.link.loss or told
-            return self._unknown(f"did not give a result: {told}")
-        return ToolError(f"{self.definition.name} was refused by server {self.link.config.name!r}: {told}")
+                self.connection.mark_lost("the connection was closed")
+                reason = self.connection.lost_reason or reason
+            return self._unknown_outcome(f"did not return a result: {reason}")
+        return ToolError(f"{self.definition.name} was refused by server {self.connection.config.name!r}: {reason}")
 
-    def _unknown(self, what: str) -> ToolError:
-        """The call was sent; whether that matters depends on what it may have changed."""
-        text = f"{self.definition.name} was sent to server {self.link.config.name!r}, which {what}"
+    def _unknown_outcome(self, what: str) -> ToolError:
+        """Returns the error for a call that was sent; it is a plain one when the tool has no effect."""
+        text = f"{self.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
         return OutcomeUnknown(text) if self.definition.effect == "effect" else ToolError(text)
 
-    def _result(self, answer: "CallToolResult") -> JsonValue:
+    def _read_result(self, answer: "CallToolResult") -> JsonValue:
         name = self.definition.name
         content = _BLOCKS.validate_python(
             [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]
         )
         if answer.is_error:
-            raise ToolError(f"{name} reports an error: {one_line(error_text(content), MAX_ERROR_CHARS)}")
+            raise ToolError(f"{name} reports an error: {one_line(read_error_text(content), MAX_ERROR_CHARS)}")
         structured: JsonValue = answer.structured_content
         try:
             check_depth(structured)
@@ -237,4 +245,4 @@ class DownstreamCall:
             if faults:
                 text = one_line("; ".join(faults[:3]), MAX_ERROR_CHARS)
                 raise ToolError(f"{name} ran, but its structured content does not fit its output schema: {text}")
-        return result_json(content, structured)
+        return build_result(content, structured)

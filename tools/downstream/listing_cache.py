@@ -1,7 +1,7 @@
-"""Listings of downstream servers from the last time, so that a process knows its tools before it starts any server.
+"""Caches the last listing of each downstream server, so that a process knows the tools before it starts any server.
 
-One file per server in the home. It is read like anything from outside: bounded, checked, ignored when it does not fit;
-a listing that is wrong or old costs nothing but a question, because what is called is compared with what is there.
+Each server has one file in the home. It counts as outside input: bounded, checked, and ignored when it does not fit. A
+wrong or old listing costs one question at most, because a call compares its definition with the server's.
 """
 
 import logging
@@ -23,13 +23,13 @@ FORM = 1
 
 
 class ListingCache:
-    """Listings by server, in one folder; without a folder it holds nothing."""
+    """Listings by server, in one folder; empty without a folder."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def load(self, config: ServerConfig) -> list[JsonValue] | None:
-        """The tools that the server listed when it was last reached in this way, or None."""
+        """Returns the tools of the last listing, or None when there is none for this configuration."""
         path = self._path(config)
         if path is None:
             return None
@@ -45,7 +45,7 @@ class ListingCache:
         return tools if isinstance(tools, list) else None
 
     def save(self, config: ServerConfig, tools: list[JsonValue]) -> None:
-        """Keep the listing for the next process; a home that cannot be written to is no reason to fail."""
+        """Store the listing for the next process. Logs a warning when the home cannot be written to."""
         path = self._path(config)
         if path is None or not path.parent.parent.is_dir():
             return
@@ -63,12 +63,12 @@ class ListingCache:
 
 
 def file_stem(config: ServerConfig) -> str:
-    """A file name for the server; different servers have different ones also where case does not count."""
+    """Returns a file name for the server, unique also on file systems that ignore case."""
     return f"{config.slug[:40]}-{digest(config.name)[:8]}"
 
 
 def _replace(path: Path, text: str) -> None:
-    """Another process may read or write it at the same moment."""
+    """Replace the file as a whole, because another process may read or write it at the same moment."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:

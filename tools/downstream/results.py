@@ -1,8 +1,9 @@
-"""From a downstream result to the JSON that the log holds.
+"""Turns a downstream result into the JSON that the log holds.
 
-Structured content alone is the result itself, so that other steps can point into it; one text alone is that text; anything
-else is `{"content": [...], "structuredContent": {...}}` with the blocks in order. Text is text: nothing in it is parsed,
-followed or taken for a marker. Binary content is base64 within a limit; beyond it only its type, size and hash are kept.
+Structured content alone is the result itself, so that other steps can point into it. A single text is that text.
+Anything else is `{"content": [...], "structuredContent": {...}}` with the blocks in order. Text stays text: nothing in
+it is parsed or followed. Binary content is base64 within a limit; beyond the limit only its type, size and hash are
+kept.
 """
 
 import base64
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 MAX_MEDIA_CHARS = 768 * 1024
-"""Base64 of all blocks of one result together."""
+"""Base64 characters of all blocks of one result together."""
 MAX_BLOCKS = 1_000
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -26,10 +27,10 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _RESOURCE_KEYS = ("uri", "mimeType", "text", "blob")
 
 
-def result_json(content: Sequence[Mapping[str, JsonValue]], structured: JsonValue) -> JsonValue:
-    """The result of a call that the server says succeeded. `content` are its blocks as on the wire."""
-    blocks = _kept(content)
-    if structured is not None and all(_is_twin(block, structured) for block in blocks):
+def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonValue) -> JsonValue:
+    """Returns the result of a call that succeeded. `content` are its blocks as on the wire."""
+    blocks = _read_blocks(content)
+    if structured is not None and all(_repeats(block, structured) for block in blocks):
         return structured
     if structured is None and len(blocks) == 1 and blocks[0]["type"] == "text":
         return blocks[0]["text"]
@@ -39,13 +40,13 @@ def result_json(content: Sequence[Mapping[str, JsonValue]], structured: JsonValu
     return found
 
 
-def error_text(content: Sequence[Mapping[str, JsonValue]]) -> str:
-    """The text of a result that the server calls an error."""
+def read_error_text(content: Sequence[Mapping[str, JsonValue]]) -> str:
+    """Returns the text of a result that the server marks as an error."""
     texts = [str(block.get("text", "")) for block in content[:MAX_BLOCKS] if block.get("type") == "text"]
     return " ".join(text for text in texts if text) or "no reason was given"
 
 
-def _kept(content: Sequence[Mapping[str, JsonValue]]) -> list[dict[str, JsonValue]]:
+def _read_blocks(content: Sequence[Mapping[str, JsonValue]]) -> list[dict[str, JsonValue]]:
     left = MAX_MEDIA_CHARS
     blocks: list[dict[str, JsonValue]] = []
     for block in content[:MAX_BLOCKS]:
@@ -56,17 +57,17 @@ def _kept(content: Sequence[Mapping[str, JsonValue]]) -> list[dict[str, JsonValu
         if isinstance(resource, dict):
             holder = {key: resource[key] for key in _RESOURCE_KEYS if resource.get(key) is not None}
             made["resource"] = holder
-            left = _fitted(holder, "blob", left)
+            left = _limit_blob(holder, "blob", left)
         else:
-            left = _fitted(made, "data", left)
+            left = _limit_blob(made, "data", left)
         blocks.append(made)
     if len(content) > MAX_BLOCKS:
         blocks.append({"type": "text", "text": f"[{len(content) - MAX_BLOCKS} more blocks were left out]"})
     return blocks
 
 
-def _fitted(holder: dict[str, JsonValue], key: str, left: int) -> int:
-    """What is left of the limit; a blob beyond it is replaced by its size and hash, in place."""
+def _limit_blob(holder: dict[str, JsonValue], key: str, left: int) -> int:
+    """Replaces a blob beyond the limit by its size and hash, in place. Returns what is left of the limit."""
     data = holder.get(key)
     if not isinstance(data, str):
         return left
@@ -81,17 +82,17 @@ def _fitted(holder: dict[str, JsonValue], key: str, left: int) -> int:
     return left
 
 
-def _is_twin(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
-    """Servers repeat structured content as text for clients that do not know it."""
+def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
+    """True for the text in which servers repeat structured content, for clients that do not know it."""
     text = block.get("text")
     if block["type"] != "text" or not isinstance(text, str):
         return False
     if isinstance(structured, dict) and list(structured) == ["result"]:
-        return structured["result"] == text or _equals(text, structured["result"]) or _equals(text, structured)
-    return _equals(text, structured)
+        return structured["result"] == text or _is_json_of(text, structured["result"]) or _is_json_of(text, structured)
+    return _is_json_of(text, structured)
 
 
-def _equals(text: str, value: JsonValue) -> bool:
+def _is_json_of(text: str, value: JsonValue) -> bool:
     try:
         return bool(json.loads(text) == value)
     except (ValueError, RecursionError):

@@ -1,8 +1,9 @@
-"""From what a downstream server says of its tools to our definitions; everything it says is a claim.
+"""Builds our tool definitions from a downstream server's listing. Everything the server says is a claim.
 
-Names are `<server>_<tool>`; a name is the same in every process, whatever else is configured or listed. Descriptions become one
-bounded line without hidden characters. Annotations can only raise a risk, unless the operator trusts the server. The whole
-definition goes into the digest. See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#data-types.
+Names are `<server>_<tool>`. A name is the same in every process, whatever else is configured or listed. Descriptions
+become one bounded line without hidden characters. Annotations can only raise a risk, unless the operator trusts the
+server. The digest covers the whole definition.
+See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#data-types.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from planwarden.agent.core.tool import Effect, Risk, ToolDefinition
 from planwarden.tools.downstream.config import ServerConfig
 
 MAX_NAME_CHARS = 64
-MAX_TOLD_NAME_CHARS = 256
+MAX_REMOTE_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_DEFINITION_BYTES = 128 * 1024
 RESERVED = frozenset(
@@ -40,7 +41,7 @@ RESERVED = frozenset(
         "cancel_execution",
     }
 )
-"""Names that mean something to models already."""
+"""Names that already mean something to models."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -53,11 +54,11 @@ class _Hints(BaseModel):
     openWorldHint: bool | None = None
 
 
-class _Listed(BaseModel):
+class _ListedTool(BaseModel):
     """One entry of `tools/list`."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
-    name: str = Field(min_length=1, max_length=MAX_TOLD_NAME_CHARS)
+    name: str = Field(min_length=1, max_length=MAX_REMOTE_NAME_CHARS)
     title: str | None = None
     description: str | None = None
     inputSchema: dict[str, JsonValue]
@@ -70,105 +71,114 @@ class DownstreamTool:
     """One usable tool of a server."""
 
     definition: ToolDefinition
-    told_name: str
-    """The server's own name for it."""
+    remote_name: str
+    """The server's own name for the tool."""
     output: Schema | None
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOffer:
-    """What a listing came to."""
+class ListedTools:
+    """The usable tools of a listing, in its order."""
 
     tools: tuple[DownstreamTool, ...]
     notes: tuple[str, ...]
     """What was left out, and why."""
 
 
-def offer(
-    config: ServerConfig, listing: Sequence[JsonValue], *, taken: Collection[str], slugs: Iterable[str] = ()
-) -> ServerOffer:
-    """The definitions of a listing's tools, in its order. `taken` are names of tools that are not downstream ones, `slugs`
-    those of all servers. A tool that cannot be used is left out and noted; it does not spoil the others.
+def build_tools(
+    config: ServerConfig, listing: Sequence[JsonValue], *, other_tools: Collection[str], slugs: Iterable[str] = ()
+) -> ListedTools:
+    """Returns the listing's tools. A tool that cannot be used becomes a note; the others are not affected.
+
+    `other_tools` are the names of tools that come from no server, `slugs` the slugs of all servers.
     """
     notes: list[str] = []
-    entries: dict[str, tuple[_Listed, dict[str, JsonValue]]] = {}
+    entries: dict[str, tuple[_ListedTool, dict[str, JsonValue]]] = {}
     for raw in listing:
         try:
-            entry, whole = _entry(raw)
+            entry, whole = _read_entry(raw)
         except (ValidationError, ValueError, PlanwardenError) as error:
-            notes.append(f"a tool was left out: {_reason(error)}")
+            notes.append(f"a tool was left out: {_describe(error)}")
             continue
         if entry.name in entries:
             notes.append(f"tool {one_line(entry.name, 64)!r} was listed twice; the first one counts")
             continue
         entries[entry.name] = (entry, whole)
-    # Names that differ only in case, or only in what they lose in ours, all get a mark; none of them is the real one.
-    alike = Counter(_tidied(name).casefold() for name in entries)
+    # Names that differ only in case, or only in characters that our names cannot have, all get a hash.
+    counts = Counter(_replace_special(name).casefold() for name in entries)
     others = tuple(f"{other}_" for other in slugs if other != config.slug)
     tools: list[DownstreamTool] = []
-    for told_name, (entry, whole) in entries.items():
-        name = _name(config.slug, told_name, others, taken, is_alike=alike[_tidied(told_name).casefold()] > 1)
+    for remote_name, (entry, whole) in entries.items():
+        is_ambiguous = counts[_replace_special(remote_name).casefold()] > 1
+        name = _build_name(config.slug, remote_name, others, other_tools, is_ambiguous=is_ambiguous)
         try:
             output = None if entry.outputSchema is None else Schema(entry.outputSchema)
             Schema(entry.inputSchema)
         except ValueError as error:
             notes.append(
-                f"tool {one_line(told_name, 64)!r} was left out: a schema of it is not usable: {_reason(error)}"
+                f"tool {one_line(remote_name, 64)!r} was left out: one of its schemas is not usable: {_describe(error)}"
             )
             continue
-        tools.append(DownstreamTool(_definition(config, name, entry, whole), told_name, output))
-    return ServerOffer(tuple(tools), tuple(notes))
+        tools.append(DownstreamTool(_build_definition(config, name, entry, whole), remote_name, output))
+    return ListedTools(tuple(tools), tuple(notes))
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text on one line of at most `limit` characters, white space collapsed, what does not show written as escapes."""
+    """Returns the text on one line of at most `limit` characters, with white space collapsed and invisible
+    characters escaped."""
     head = " ".join(text[: limit * 2].split())
-    shown = "".join(character if _shows(character) else f"\\u{ord(character):04x}" for character in head)
-    return shown if len(shown) <= limit and len(text) <= limit * 2 else f"{shown[: limit - 3]}..."
+    line = "".join(character if _is_visible(character) else f"\\u{ord(character):04x}" for character in head)
+    return line if len(line) <= limit and len(text) <= limit * 2 else f"{line[: limit - 3]}..."
 
 
-def _shows(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     return " " <= character <= "~" or unicodedata.category(character)[0] not in "CZM"
 
 
-def _entry(raw: JsonValue) -> tuple[_Listed, dict[str, JsonValue]]:
+def _read_entry(raw: JsonValue) -> tuple[_ListedTool, dict[str, JsonValue]]:
     if not isinstance(raw, dict):
         raise InvalidArguments("it is not an object")
     check_depth(raw)
-    # What servers keep for themselves may differ from one listing to the next, and nobody is shown it.
+    # Nobody sees these, and they may differ from one listing to the next.
     whole = {key: value for key, value in raw.items() if key not in ("_meta", "icons")}
     if len(canonical_json(whole)) > MAX_DEFINITION_BYTES:
         raise ValueError(f"its definition is larger than {MAX_DEFINITION_BYTES} bytes")
-    return _Listed.model_validate(raw), whole
+    return _ListedTool.model_validate(raw), whole
 
 
-def _name(server: str, told_name: str, others: Sequence[str], taken: Collection[str], *, is_alike: bool) -> str:
-    name = f"{server}_{_tidied(told_name)}"
+def _build_name(
+    server: str, remote_name: str, others: Sequence[str], other_tools: Collection[str], *, is_ambiguous: bool
+) -> str:
+    """Returns `<server>_<tool>`, with a hash when that is ambiguous, too long, taken or not written like the tool's
+    name."""
+    name = f"{server}_{_replace_special(remote_name)}"
     is_foreign = any(name.casefold().startswith(other.casefold()) and len(other) > len(server) + 1 for other in others)
-    is_plain = _PLAIN.fullmatch(told_name) is not None
+    is_plain = _PLAIN.fullmatch(remote_name) is not None
     if (
         is_plain
-        and not (is_alike or is_foreign)
+        and not (is_ambiguous or is_foreign)
         and len(name) <= MAX_NAME_CHARS
-        and name not in taken
+        and name not in other_tools
         and name not in RESERVED
     ):
         return name
-    mark = hashlib.sha256(f"{server}\0{told_name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{name[: MAX_NAME_CHARS - 9]}_{mark}"
+    suffix = hashlib.sha256(f"{server}\0{remote_name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{name[: MAX_NAME_CHARS - 9]}_{suffix}"
 
 
-def _tidied(told_name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", told_name)
+def _replace_special(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
-def _definition(config: ServerConfig, name: str, entry: _Listed, whole: dict[str, JsonValue]) -> ToolDefinition:
+def _build_definition(
+    config: ServerConfig, name: str, entry: _ListedTool, whole: dict[str, JsonValue]
+) -> ToolDefinition:
     hints = entry.annotations or _Hints()
     title = entry.title or hints.title
     text = entry.description or title or entry.name
     if title and entry.description and not entry.description.startswith(title):
         text = f"{title}: {entry.description}"
-    risk, effect = _judged(hints, trusted=config.settings.trusted)
+    risk, effect = _classify(hints, is_trusted=config.settings.trusted)
     return ToolDefinition(
         name=name,
         description=one_line(text, MAX_DESCRIPTION_CHARS),
@@ -183,19 +193,19 @@ def _definition(config: ServerConfig, name: str, entry: _Listed, whole: dict[str
     )
 
 
-def _judged(hints: _Hints, *, trusted: bool) -> tuple[Risk, Effect]:
-    """Risk and effect; without trust everything is dangerous and may have happened."""
-    if not trusted:
+def _classify(hints: _Hints, *, is_trusted: bool) -> tuple[Risk, Effect]:
+    """Returns risk and effect. Without trust every tool is dangerous and has an effect."""
+    if not is_trusted:
         return "dangerous", "effect"
     if hints.readOnlyHint and not hints.destructiveHint:
         return "read", "read"
     effect: Effect = "idempotent" if hints.idempotentHint else "effect"
-    # Left out, both mean true: https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations
-    is_tame = hints.destructiveHint is False and hints.openWorldHint is False
-    return ("confirm" if is_tame else "dangerous"), effect
+    # The default of both is true: https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations
+    is_harmless = hints.destructiveHint is False and hints.openWorldHint is False
+    return ("confirm" if is_harmless else "dangerous"), effect
 
 
-def _reason(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 160)

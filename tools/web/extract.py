@@ -196,7 +196,8 @@ def _extract_html(html: str) -> PageText:
 
 
 def _decode(reply: WebReply) -> str:
-    """The body as text: by byte order mark, header, the page's own <meta>, else UTF-8; what does not fit is replaced."""
+    """The body as text: by byte order mark, header, the page's own <meta>, else UTF-8; what does not fit is
+    replaced."""
     if reply.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return reply.body.decode("utf-16", errors="replace")
     declared = reply.charset

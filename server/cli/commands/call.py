@@ -48,7 +48,11 @@ def call_tool(desk: CliSession, name: str, given: Given) -> ExecutionState:
         await service.tools_known([name])
         definition = desk.home.tools.get(name)
         if definition is None or definition.unavailable is not None:
-            why = desk.home.downstream.why_not(name) or (definition and definition.unavailable) or "there is none"
+            why = (
+                desk.home.downstream.unavailable_reason(name)
+                or (definition and definition.unavailable)
+                or "there is none"
+            )
             raise UnknownTool(f"cannot call {name[:128]!r}: {why}; see `{desk.home.command('tools')}`")
         arguments = {**given[0], **{key: _typed(definition, key, text) for key, text in given[1]}}
         view = await service.execute_plan(_plan(name, arguments), wait_seconds=0, principal=LOCAL)

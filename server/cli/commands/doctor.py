@@ -36,7 +36,7 @@ from planwarden.server.settings.configuration import (
 from planwarden.server.settings.models import build_model
 from planwarden.storage.sqlite.database import latest_version, needs_write_lock
 from planwarden.storage.sqlite.store import SqliteStore
-from planwarden.tools.downstream.servers import ServerHealth
+from planwarden.tools.downstream.health import ServerHealth
 from planwarden.tools.web.search import search_endpoint_from_environment
 
 Status = Literal["ok", "off", "warning", "broken"]

@@ -85,7 +85,7 @@ def found(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, Login
     if config is None:
         names = ", ".join(repr(other.name) for other in downstream.configs) or "none"
         raise InvalidArguments(f"there is no server {name[:64]!r}; configured: {names}")
-    place = downstream.login_place(config)
+    place = downstream.login_location(config)
     if config.problem is not None:
         raise InvalidArguments(f"server {name!r} cannot be used: {config.problem}")
     if place is None or config.url is None:
@@ -133,7 +133,7 @@ class BrowserLogin:
         self._is_back = anyio.Event()
         await self._opens(url)
 
-    async def came_back(self) -> AuthorizationCodeResult:
+    async def wait_for_callback(self) -> AuthorizationCodeResult:
         await self._is_back.wait()
         brought = self._brought
         if "code" not in brought:

@@ -10,7 +10,7 @@ from planwarden.server.cli.home import CliHome
 from planwarden.server.cli.terminal.lines import Mark, Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.tools import ToolPage
-from planwarden.tools.downstream.servers import ServerHealth
+from planwarden.tools.downstream.health import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
 
@@ -22,7 +22,7 @@ def list_tools(
 
     Servers that were never listed are started for it.
     """
-    servers = anyio.run(home.listed) if home.downstream.unlisted else home.downstream.health()
+    servers = anyio.run(home.listed) if home.downstream.never_listed_servers else home.downstream.health()
     return home.service().search_tools(query, limit=limit or MAX_PAGE, cursor=cursor), servers
 
 

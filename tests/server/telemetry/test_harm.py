@@ -29,7 +29,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.spans import OPEN
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.storage.memory.store import MemoryStore
-from planwarden.tools.downstream.exchange import ObservedRequest
+from planwarden.tools.downstream.request_observer import ObservedRequest
 from tests.requirements import requirement
 from tests.server.mcp.support import ok
 from tests.server.mcp.tasks_support import code_of

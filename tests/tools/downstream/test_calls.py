@@ -118,7 +118,7 @@ async def test_a_read_whose_server_dies_fails_and_asks_nobody(place: Place) -> N
     """ours: what changed nothing may be tried again"""
     async with place.warden() as warden:
         execution = await called(warden, "d_die_reading")
-        assert execution.status == "failed" and "did not give a result" in error_of(execution)
+        assert execution.status == "failed" and "did not return a result" in error_of(execution)
 
 
 @requirement("downstream:calls", "downstream:link")

@@ -52,7 +52,7 @@ async def test_a_request_that_was_sent_and_not_answered_is_unknown_only_if_it_ma
         assert [found.kind for found in execution.suspensions] == ["reconcile"]
         assert double.calls == [name]
     async with served(tmp_path, name, "read") as (warden, double):
-        assert "did not give a result" in error_of(await called(warden, f"d_{name}"))
+        assert "did not return a result" in error_of(await called(warden, f"d_{name}"))
 
 
 @requirement("downstream:calls")
@@ -77,7 +77,8 @@ async def test_an_answer_of_200_mb_over_http_is_cut_off(tmp_path: Path) -> None:
 
 @requirement("downstream:bounded")
 @pytest.mark.parametrize(
-    ("name", "why"), [("packed", "larger than 8388608 bytes"), ("odd_packing", "packed in a way that nobody asked for")]
+    ("name", "why"),
+    [("packed", "larger than 8388608 bytes"), ("odd_packing", "content encoding that was not accepted")],
 )
 async def test_an_answer_is_bounded_as_it_is_unpacked(tmp_path: Path, name: str, why: str) -> None:
     """ours: 50 MB in 50 kB"""

@@ -177,7 +177,7 @@ async def test_the_token_goes_to_no_other_address(place: Place, server: LoginSer
 async def test_an_authorization_server_without_https_gets_nothing(place: Place, server: LoginServer) -> None:
     """spec: basic/authorization, communication security"""
     server.issuer_host = "http://login.example.com"
-    with pytest.raises(ToolError, match=r"not at an https address of the net: http://login\.example\.com/token"):
+    with pytest.raises(ToolError, match=r"not at a public https address: http://login\.example\.com/token"):
         await log_in(place, server.visit)
 
 

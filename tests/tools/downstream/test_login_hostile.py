@@ -85,10 +85,10 @@ async def test_what_the_authorization_server_says_moves_nothing_on_the_terminal(
 @pytest.mark.parametrize(
     ("path", "answer", "why"),
     [
-        ("/token", JSONResponse({"refresh_token": "refresh-secret-0"}), "no token that can be used"),
+        ("/token", JSONResponse({"refresh_token": "refresh-secret-0"}), "no usable token"),
         ("/token", JSONResponse({"error": "invalid_grant", "note": "code-secret-0"}, 400), "400 (invalid_grant)"),
-        ("/token", JSONResponse({"access_token": "access-secret-\n"}), "no token that can be used"),
-        ("/token", JSONResponse({"access_token": "access-secret-\u1234"}), "no token that can be used"),
+        ("/token", JSONResponse({"access_token": "access-secret-\n"}), "no usable token"),
+        ("/token", JSONResponse({"access_token": "access-secret-\u1234"}), "no usable token"),
         ("/token", Response('{"access_token": "access-secret-0", "expires_in": 1' + "0" * 400 + "}"), "OverflowError"),
         ("/register", JSONResponse({"client_secret": "client-secret-0"}, 201), "does not register planwarden"),
         ("/register", JSONResponse({"error": "invalid_redirect_uri"}, 400), "400 (invalid_redirect_uri)"),
@@ -135,7 +135,7 @@ async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monke
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("/authorize#fragment", "not one that OAuth knows"), ("/authorize?state=mine", "not one that OAuth knows")],
+    [("/authorize#fragment", "not valid OAuth"), ("/authorize?state=mine", "not valid OAuth")],
 )
 async def test_an_address_that_would_never_come_back_is_not_opened(
     place: Place, server: LoginServer, path: str, why: str
@@ -179,7 +179,7 @@ def test_an_address_of_this_machine_is_known_in_every_spelling(url: str) -> None
 @pytest.mark.parametrize("host", ["169.254.169.254", "10.1.2.3", "[fd00::1]", "[::ffff:10.0.0.1]"])
 def test_a_server_of_the_net_sends_no_browser_to_an_address_inside(host: str) -> None:
     """ours: server-side request forgery by metadata"""
-    with pytest.raises(AccessError, match="not at an https address of the net"):
+    with pytest.raises(AccessError, match="not at a public https address"):
         check_address(f"https://{host}/authorize", "https://a.example/mcp")
 
 
@@ -215,7 +215,7 @@ async def test_a_server_inside_may_have_its_authorization_server_inside() -> Non
 
     async with httpx2.AsyncHTTPTransport() as inner:
         own = IssuerRequests(inner, "https://a.example/mcp", resolve=resolve)
-        access = await own.reach(httpx2.URL("https://login.example/token"))
+        access = await own.build_access(httpx2.URL("https://login.example/token"))
         assert access.policy.check_addresses("login.example", 443, ["10.255.255.1"])
     assert asked == ["a.example"]
 
@@ -271,7 +271,7 @@ async def test_what_one_process_notes_about_rights_keeps_the_token_that_another_
     one = LoginTokenStorage(file, config_of(place))
     renewed = OAuthToken(access_token="renewed", refresh_token="renewed too")
     file.save(file.load().model_copy(update={"tokens": renewed}))
-    await one.wants("Bearer")
+    await one.save_challenge("Bearer")
     assert file.load().challenge == "Bearer" and file.load().tokens == renewed
 
 
@@ -283,7 +283,7 @@ async def test_a_login_that_was_forgotten_does_not_come_back(place: Place, serve
         "x", encoding="utf-8"
     )
     await file_of(place).forget()
-    await one.wants("Bearer")
+    await one.save_challenge("Bearer")
     assert not [*place.home.rglob("*.login")] and not [*place.home.rglob("*.tmp")]
 
 
@@ -338,9 +338,9 @@ async def test_a_redirect_to_another_address_takes_no_token_along(place: Place, 
 async def test_a_process_that_runs_notices_a_new_login_by_itself(place: Place, server: LoginServer) -> None:
     """ours"""
     # Without the login the next start would come after a minute.
-    patient = ConnectionTiming(first_pause_s=60.0, look_s=0.01)
+    patient = ConnectionTiming(first_pause_s=60.0, login_poll_s=0.01)
     with anyio.fail_after(20):
-        async with DownstreamServers([config_of(place)], Registry(()), home=place.home, pace=patient) as downstream:
+        async with DownstreamServers([config_of(place)], Registry(()), home=place.home, timing=patient) as downstream:
             await downstream.start_all()
             assert downstream.health()[0].health == "down"
             await log_in(place, server.visit)

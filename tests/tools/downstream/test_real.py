@@ -137,7 +137,7 @@ async def test_the_same_plan_goes_on_after_the_filesystem_server_was_killed_in_t
         assert isinstance(document, dict)
         execution = await warden.execute_plan(document, wait_seconds=60)
         assert statuses(execution)["look"] == "completed" and execution.status == "suspended"
-        link = warden.downstream.link("filesystem")
+        link = warden.downstream.connection("filesystem")
         before = link.starts
         children = children_of(os.getpid(), str(work), "server-filesystem")
         assert children

@@ -6,7 +6,7 @@ import json
 
 from pydantic import JsonValue
 
-from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, error_text, result_json
+from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
 from tests.requirements import requirement
 
 
@@ -18,10 +18,10 @@ def text(said: str) -> dict[str, JsonValue]:
 def test_structured_content_is_the_result_when_the_text_only_repeats_it() -> None:
     """spec: MCP, structured content; steps point into it"""
     value: JsonValue = {"ids": [1, 2]}
-    assert result_json([text(json.dumps(value))], value) == value
-    assert result_json([], value) == value
-    assert result_json([text("hello")], {"result": "hello"}) == {"result": "hello"}
-    both = result_json([text("something else")], value)
+    assert build_result([text(json.dumps(value))], value) == value
+    assert build_result([], value) == value
+    assert build_result([text("hello")], {"result": "hello"}) == {"result": "hello"}
+    both = build_result([text("something else")], value)
     assert both == {"content": [text("something else")], "structuredContent": value}
 
 
@@ -29,9 +29,9 @@ def test_structured_content_is_the_result_when_the_text_only_repeats_it() -> Non
 def test_one_text_is_that_text_and_is_not_parsed() -> None:
     """spec: issue, result text is never parsed"""
     said = '{"toolCalls": [{"toolName": "x"}], "$from": "step_1"}'
-    assert result_json([text(said)], None) == said
-    assert result_json([text("a"), text("b")], None) == {"content": [text("a"), text("b")]}
-    assert result_json([], None) == {"content": []}
+    assert build_result([text(said)], None) == said
+    assert build_result([text("a"), text("b")], None) == {"content": [text("a"), text("b")]}
+    assert build_result([], None) == {"content": []}
 
 
 @requirement("downstream:results")
@@ -44,7 +44,7 @@ def test_every_kind_of_block_is_kept() -> None:
         {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA"}},
         {"type": "resource_link", "uri": "file:///c", "name": "c"},
     ]
-    assert result_json([{**block, "_meta": {"x": 1}} for block in blocks], None) == {"content": blocks}
+    assert build_result([{**block, "_meta": {"x": 1}} for block in blocks], None) == {"content": blocks}
 
 
 @requirement("downstream:results")
@@ -52,7 +52,7 @@ def test_media_beyond_the_limit_leave_their_size_and_hash_and_the_text_whole() -
     """ours"""
     data = b"x" * MAX_MEDIA_CHARS
     blob = base64.b64encode(data).decode()
-    found = result_json([text("what it is"), {"type": "image", "data": blob, "mimeType": "image/png"}], None)
+    found = build_result([text("what it is"), {"type": "image", "data": blob, "mimeType": "image/png"}], None)
     assert found == {
         "content": [
             text("what it is"),
@@ -69,12 +69,12 @@ def test_media_beyond_the_limit_leave_their_size_and_hash_and_the_text_whole() -
 
 def test_blocks_are_counted() -> None:
     """ours"""
-    found = result_json([text("x")] * (MAX_BLOCKS + 5), None)
+    found = build_result([text("x")] * (MAX_BLOCKS + 5), None)
     assert isinstance(found, dict) and isinstance(found["content"], list)
     assert found["content"][-1] == text("[5 more blocks were left out]") and len(found["content"]) == MAX_BLOCKS + 1
 
 
 def test_the_text_of_an_error_is_found() -> None:
     """ours"""
-    assert error_text([text("a"), {"type": "image"}, text("b")]) == "a b"
-    assert error_text([]) == "no reason was given"
+    assert read_error_text([text("a"), {"type": "image"}, text("b")]) == "a b"
+    assert read_error_text([]) == "no reason was given"

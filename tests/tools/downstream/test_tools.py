@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
-from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, ServerOffer, offer, one_line
+from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, ListedTools, build_tools, one_line
 from tests.requirements import requirement
 from tests.tools.downstream.support import listed
 
@@ -18,41 +18,44 @@ def config(name: str = "d", *, trusted: bool = False, fingerprint: str = "f") ->
     )
 
 
-def names(found: ServerOffer) -> list[str]:
+def names(found: ListedTools) -> list[str]:
     return [tool.definition.name for tool in found.tools]
 
 
 def judged(*, trusted: bool, **hints: JsonValue) -> tuple[str, str]:
-    [tool] = offer(config(trusted=trusted), [listed("t", annotations=hints)], taken=()).tools
+    [tool] = build_tools(config(trusted=trusted), [listed("t", annotations=hints)], other_tools=()).tools
     return tool.definition.risk, tool.definition.effect
 
 
 def definition(entry: dict[str, JsonValue], server: ServerConfig | None = None) -> ToolDefinition:
-    [tool] = offer(server or config(), [entry], taken=()).tools
+    [tool] = build_tools(server or config(), [entry], other_tools=()).tools
     return tool.definition
 
 
 @requirement("downstream:names")
 def test_a_name_is_the_servers_and_the_tools() -> None:
     """spec: wire"""
-    assert names(offer(config("git"), [listed("git_status"), listed("log")], taken=())) == ["git_git_status", "git_log"]
+    assert names(build_tools(config("git"), [listed("git_status"), listed("log")], other_tools=())) == [
+        "git_git_status",
+        "git_log",
+    ]
 
 
 @requirement("downstream:names")
 def test_what_is_not_plain_or_not_alone_gets_a_mark_that_does_not_depend_on_order() -> None:
     """ours: confusable names"""
     tools: list[JsonValue] = [listed("read"), listed("r\u0435ad"), listed("Write"), listed("write"), listed("a.b")]
-    found = names(offer(config(), tools, taken=()))
+    found = names(build_tools(config(), tools, other_tools=()))
     assert found[0] == "d_read"
     assert all(len(name.rpartition("_")[2]) == 8 for name in found[1:]) and len(set(found)) == 5
-    assert sorted(names(offer(config(), tools[::-1], taken=()))) == sorted(found)
+    assert sorted(names(build_tools(config(), tools[::-1], other_tools=()))) == sorted(found)
 
 
 @requirement("downstream:names")
 @given(st.lists(st.text(min_size=1, max_size=200), unique=True, max_size=8))
 def test_any_names_become_different_usable_ones(told: list[str]) -> None:
     """ours"""
-    found = names(offer(config(), [listed(name) for name in told], taken=()))
+    found = names(build_tools(config(), [listed(name) for name in told], other_tools=()))
     assert len(set(found)) == len(found) and all(len(name) <= 64 and name.isascii() for name in found)
     assert all(name.replace("_", "").replace("-", "").isalnum() for name in found)
 
@@ -60,11 +63,11 @@ def test_any_names_become_different_usable_ones(told: list[str]) -> None:
 @requirement("downstream:names")
 def test_no_server_reaches_into_the_names_of_another_or_of_ours() -> None:
     """ours: shadowing"""
-    assert names(offer(config("a"), [listed("b_c")], taken=(), slugs=("a", "a_b"))) != ["a_b_c"]
-    assert names(offer(config("a_b"), [listed("c")], taken=(), slugs=("a", "a_b"))) == ["a_b_c"]
-    assert names(offer(config("crm"), [listed("find")], taken={"crm_find"})) != ["crm_find"]
-    assert names(offer(config("delegate"), [listed("to_agent")], taken=())) != ["delegate_to_agent"]
-    assert names(offer(config("execute"), [listed("plan")], taken=())) != ["execute_plan"]
+    assert names(build_tools(config("a"), [listed("b_c")], other_tools=(), slugs=("a", "a_b"))) != ["a_b_c"]
+    assert names(build_tools(config("a_b"), [listed("c")], other_tools=(), slugs=("a", "a_b"))) == ["a_b_c"]
+    assert names(build_tools(config("crm"), [listed("find")], other_tools={"crm_find"})) != ["crm_find"]
+    assert names(build_tools(config("delegate"), [listed("to_agent")], other_tools=())) != ["delegate_to_agent"]
+    assert names(build_tools(config("execute"), [listed("plan")], other_tools=())) != ["execute_plan"]
 
 
 @requirement("downstream:risk")
@@ -137,5 +140,5 @@ def test_a_tool_that_cannot_be_used_is_left_out_and_spoils_no_other() -> None:
         listed("twice"),
         listed("good"),
     ]
-    found = offer(config(), tools, taken=())
+    found = build_tools(config(), tools, other_tools=())
     assert names(found) == ["d_twice", "d_good"] and len(found.notes) == 5

@@ -1,9 +1,9 @@
-"""A person's login to a downstream server: OAuth's authorization code with PKCE, as the SDK does it, in the person's browser.
+"""A person's login to a downstream server: OAuth's authorization code with PKCE, by the SDK, in the person's browser.
 
-https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: the server says where its authorization server
-is; we become a client there (one that the operator registered, a document of the operator's, or registered on the
-spot), the person agrees in the browser, which comes back to an address of this machine. What follows is kept by
-`downstream_tokens` and used by `downstream_access`.
+https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: the server names its authorization server.
+We are a client there: one that the operator registered, one that the operator's document describes, or one that we
+register. The person agrees in the browser, which returns to an address of this machine. `tokens.py` stores the result
+and `transport.py` uses it.
 """
 
 import logging
@@ -24,117 +24,118 @@ from mcp.types import Implementation
 from pydantic import AnyUrl, ValidationError
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound
-from planwarden.tools.downstream.completed_results import completing
+from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, refusal
+from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
 from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginFile, LoginTokenStorage
+from planwarden.tools.downstream.result_type import add_result_type
 from planwarden.tools.downstream.tools import one_line
 
-NOWHERE = f"http://{HOST}{PATH}"
-"""Where nobody is sent: of a provider that only refreshes."""
+UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"
+"""For a provider that only refreshes tokens and opens no browser."""
 MAX_VISITS = 2
-"""Of the browser, in one login; a server that asks more often never has enough."""
+"""Visits of the browser in one login; a server that asks more often would ask without end."""
 CONNECT_TIMEOUT_S = 30.0
 MAX_ADDRESS_CHARS = 8_192
-"""Of the address that the browser visits."""
+"""Length of the address that the browser visits."""
 MAX_LISTING_BYTES = 8 * 1024 * 1024
 
-# What the SDK logs there quotes answers of token endpoints.
+# The SDK quotes answers of token endpoints in this log.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
 class LoginBrowser(Protocol):
-    """Who logs in, with a browser."""
+    """The browser of the person who logs in."""
 
     @property
     def redirect_uri(self) -> str:
-        """Where the browser comes back to."""
+        """Where the browser returns to."""
         ...
 
     async def visit(self, url: str) -> None:
-        """Send the browser to the address."""
+        """Open the address in the browser."""
         ...
 
-    async def came_back(self) -> AuthorizationCodeResult:
-        """What it brought when it came back. Raises `ToolError` when the person or the server said no."""
+    async def wait_for_callback(self) -> AuthorizationCodeResult:
+        """Wait until the browser returns. Raises `ToolError` when the person or the server refused."""
         ...
 
 
-def provider_of(
-    config: ServerConfig, keeper: LoginTokenStorage, person: LoginBrowser | None = None
+def build_provider(
+    config: ServerConfig, storage: LoginTokenStorage, browser: LoginBrowser | None = None
 ) -> OAuthClientProvider:
-    """The SDK's provider for the server; without a person it can refresh a token and no more."""
+    """Returns the SDK's provider for the server. Without a browser it can only refresh a token."""
     assert config.url is not None
     settings = config.settings.login
     provider = OAuthClientProvider(
         config.url,
         OAuthClientMetadata(
-            client_name="planwarden", redirect_uris=[AnyUrl(NOWHERE if person is None else person.redirect_uri)]
+            client_name="planwarden",
+            redirect_uris=[AnyUrl(UNUSED_REDIRECT_URI if browser is None else browser.redirect_uri)],
         ),
-        keeper,
-        redirect_handler=None if person is None else person.visit,
-        callback_handler=None if person is None else person.came_back,
+        storage,
+        redirect_handler=None if browser is None else browser.visit,
+        callback_handler=None if browser is None else browser.wait_for_callback,
         client_metadata_url=settings.client_metadata_url,
     )
-    keeper.serve(provider)
+    storage.configure(provider)
     return provider
 
 
 @dataclass
-class _Visits:
-    """The person, who is not sent away more than a few times."""
+class _LimitedBrowser:
+    """Checks each address before the browser visits it, and limits the number of visits."""
 
-    person: LoginBrowser
+    browser: LoginBrowser
     server_url: str
-    keeper: LoginTokenStorage
-    number: int = 0
+    storage: LoginTokenStorage
+    visits: int = 0
 
     @property
     def redirect_uri(self) -> str:
-        return self.person.redirect_uri
+        return self.browser.redirect_uri
 
     async def visit(self, url: str) -> None:
         before, _, after = url.rpartition("?")
         if "?" in before:
-            # Expected, as https://www.rfc-editor.org/rfc/rfc6749#section-3.1 says: what the endpoint's address asks for is
-            # kept. Actual: the SDK writes a second question mark behind it. Until the SDK knows better.
+            # Expected: the query of the endpoint's address is kept (https://www.rfc-editor.org/rfc/rfc6749#section-3.1).
+            # Actual: the SDK adds a second question mark. Until the SDK is fixed.
             url = f"{before}&{after}"
         check_address(url, self.server_url)
-        self.keeper.check_issuer()
-        asked = Counter(name for name, _ in parse_qsl(urlsplit(url).query))
-        if len(url) > MAX_ADDRESS_CHARS or any(asked[name] != 1 for name in ("state", "redirect_uri", "client_id")):
-            raise ToolError("the address at which it wants a person to log in is not one that OAuth knows")
-        self.number += 1
-        if self.number > MAX_VISITS:
-            raise ToolError("it asks for one login after the other")
-        await self.person.visit(url)
+        self.storage.check_issuer()
+        names = Counter(name for name, _ in parse_qsl(urlsplit(url).query))
+        if len(url) > MAX_ADDRESS_CHARS or any(names[name] != 1 for name in ("state", "redirect_uri", "client_id")):
+            raise ToolError("the address at which it wants a person to log in is not valid OAuth")
+        self.visits += 1
+        if self.visits > MAX_VISITS:
+            raise ToolError("it asks for one login after another")
+        await self.browser.visit(url)
 
-    async def came_back(self) -> AuthorizationCodeResult:
-        return await self.person.came_back()
+    async def wait_for_callback(self) -> AuthorizationCodeResult:
+        return await self.browser.wait_for_callback()
 
 
-class _Asking(httpx2.AsyncBaseTransport):
-    """Sends requests, and does what the server asks for when it wants a login."""
+class _LoginFlowTransport(httpx2.AsyncBaseTransport):
+    """Sends requests, and runs the login when the server wants one."""
 
     def __init__(
         self,
         inner: httpx2.AsyncBaseTransport,
-        own: httpx2.AsyncClient,
+        issuer: httpx2.AsyncClient,
         provider: OAuthClientProvider,
         challenge: str | None,
     ) -> None:
         self._inner = inner
-        self._own = own
+        self._issuer = issuer
         self._provider = provider
         self._challenge = challenge
         self.error: Exception | None = None
         self.refusal: str | None = None
-        """What an authorization server said no with, last."""
+        """The last refusal of an authorization server."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            return await self._asked(request)
+            return await self._run_flow(request)
         except (
             OAuthFlowError,
             ToolError,
@@ -144,75 +145,75 @@ class _Asking(httpx2.AsyncBaseTransport):
             ArithmeticError,
             OSError,
         ) as error:
-            # The SDK's connection would say something else about it, and log it with what was sent.
+            # The SDK's connection would report another error, and log it with what was sent.
             self.error = self.error or error
             raise httpx2.ConnectError("the login failed") from None
 
-    async def _asked(self, request: httpx2.Request) -> httpx2.Response:
+    async def _run_flow(self, request: httpx2.Request) -> httpx2.Response:
         if self.error is not None:
             raise self.error
         async with aclosing(self._provider.async_auth_flow(request)) as flow:
             outgoing = await anext(flow)
             while True:
-                response = await self._sent(outgoing, is_own=outgoing is not request)
+                response = await self._send(outgoing, to_issuer=outgoing is not request)
                 try:
                     outgoing = await flow.asend(response)
                 except StopAsyncIteration:
                     return response
                 await response.aclose()
 
-    async def _sent(self, request: httpx2.Request, *, is_own: bool) -> httpx2.Response:
-        if is_own:
-            answer = await self._own.send(request)
-            self.refusal = refusal(answer) if answer.status_code >= 400 else None
+    async def _send(self, request: httpx2.Request, *, to_issuer: bool) -> httpx2.Response:
+        if to_issuer:
+            answer = await self._issuer.send(request)
+            self.refusal = describe_refusal(answer) if answer.status_code >= 400 else None
             return answer
         if request.method == "GET":
-            # Of a stream for news, whose answer may not even begin before there is some.
+            # This would open a stream of messages, whose answer may not begin before the first one.
             return httpx2.Response(405, request=request)
         if self._challenge is not None:
-            # What an earlier request was told; the server is not asked to refuse it once more.
+            # The refusal of an earlier request stands in for one that the server would have to repeat.
             challenge, self._challenge = self._challenge, None
             return httpx2.Response(403, headers={"www-authenticate": challenge}, request=request)
         request.headers["accept-encoding"] = ENCODINGS
         response = await self._inner.handle_async_request(request)
-        bound(response, MAX_LISTING_BYTES)
+        bound_body(response, MAX_LISTING_BYTES)
         response.request = request
         return response
 
 
-async def log_in(config: ServerConfig, file: LoginFile, person: LoginBrowser) -> bool:
-    """Ask the server for its tools and let the person log in when it wants that; False when it did not.
+async def log_in(config: ServerConfig, file: LoginFile, browser: LoginBrowser) -> bool:
+    """Ask the server for its tools, and let the person log in if it wants that. Returns False if it did not.
 
     Raises:
-        ToolError: the login failed, or the server cannot be reached; what was stored before is still there.
+        ToolError: the login failed, or the server cannot be reached; the stored login is unchanged.
     """
     assert config.url is not None
     stored = file.load()
-    keeper = LoginTokenStorage(file, config, anew=stored.challenge is None, redirect_uri=person.redirect_uri)
-    visits = _Visits(person, config.url, keeper)
+    storage = LoginTokenStorage(file, config, ignore_tokens=stored.challenge is None, redirect_uri=browser.redirect_uri)
+    limited = _LimitedBrowser(browser, config.url, storage)
     inner = httpx2.AsyncHTTPTransport()
-    async with inner, IssuerRequests(inner, config.url).client() as own:
-        asking = _Asking(inner, own, provider_of(config, keeper, visits), stored.challenge)
+    async with inner, IssuerRequests(inner, config.url).client() as issuer:
+        flow = _LoginFlowTransport(inner, issuer, build_provider(config, storage, limited), stored.challenge)
         try:
-            await _listed(config, asking)
-        # The SDK and a stranger's servers raise what they like, in groups; the first fault of the login itself counts.
+            await _list_tools(config, flow)
+        # The SDK and a stranger's servers can raise anything, in groups; the first error of the login itself counts.
         except Exception as error:  # noqa: BLE001
-            why = _reason(asking.error or error, asking.refusal or "what it answered is not what OAuth says")
-            # What the SDK says may quote secrets.
+            why = _describe(flow.error or error, flow.refusal or "its answer is not valid OAuth")
+            # The SDK's message may quote secrets.
             raise ToolError(f"the login to server {config.name!r} failed: {why}") from None
-    return visits.number > 0
+    return limited.visits > 0
 
 
-async def _listed(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> None:
-    """Do what makes every server that wants a login ask for it."""
-    streams = completing(_connected(config, transport))
-    named = Implementation(name="planwarden", version="1")
-    async with Client(streams, cache=None, client_info=named) as client:
+async def _list_tools(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> None:
+    """Send requests that make every server that wants a login ask for it."""
+    streams = add_result_type(_connect(config, transport))
+    client_info = Implementation(name="planwarden", version="1")
+    async with Client(streams, cache=None, client_info=client_info) as client:
         await client.session.list_tools()
 
 
 @asynccontextmanager
-async def _connected(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> AsyncGenerator[Any]:
+async def _connect(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> AsyncGenerator[Any]:
     assert config.url is not None
     timeout = httpx2.Timeout(connect=10.0, read=CONNECT_TIMEOUT_S, write=30.0, pool=10.0)
     async with (
@@ -222,27 +223,26 @@ async def _connected(config: ServerConfig, transport: httpx2.AsyncBaseTransport)
         yield streams
 
 
-def _reason(error: BaseException, answer: str) -> str:
-    """What failed, in words; `answer` is what the authorization server said last."""
+def _describe(error: BaseException, answer: str) -> str:
+    """Returns what failed; `answer` is the last answer of the authorization server."""
     match error:
         case BaseExceptionGroup():
-            return _reason(error.exceptions[0], answer)
+            return _describe(error.exceptions[0], answer)
         case OAuthRegistrationError():
             advice = "if it wants clients that were registered by hand, set client_id under [servers.NAME.login]"
             return f"its authorization server does not register planwarden: {answer}; {advice}"
         case OAuthTokenError():
-            return f"its authorization server gave no token that can be used: {answer}; try again"
+            return f"its authorization server returned no usable token: {answer}; try again"
         case ToolError():
             return error.message
         case ValidationError():
-            return "what it sent is not what OAuth says"
+            return "what it sent is not valid OAuth"
         case OAuthFlowError() | MCPError() | httpx2.HTTPError() | httpx2.StreamError():
             return one_line(str(error), 300) or type(error).__name__
         case TimeoutError():
-            return "another process holds the file of the login; end it, or try again"
+            return "another process has locked the login; end it, or try again"
         case OSError():
-            return (
-                f"it cannot be kept: {error.strerror or type(error).__name__}; make room or set the rights of the home"
-            )
+            why = error.strerror or type(error).__name__
+            return f"it cannot be kept: {why}; make room, or check the permissions of the home"
         case _:
             return type(error).__name__

@@ -1,11 +1,11 @@
-"""Requests to the authorization server behind a downstream server: where they may go, in bounded time, answered briefly.
+"""Requests to the authorization server of a downstream server: checked addresses, bounded time and size.
 
-Where it is, the downstream server says, so it may point at whatever this machine can reach (server-side request forgery,
-https://modelcontextprotocol.io/specification/2026-07-28/basic/security_best_practices). A server of the net sends nobody
-to addresses of this machine or of its network: names are resolved once, every address is checked, and the connection goes
-to one that was checked. A server that is itself inside may have its authorization server inside. Not promised: that a
-server of the net cannot pass for one inside, by what its own name resolves to; then it reaches what has a certificate for
-the name that it gives, and hears nothing of the answer.
+The downstream server names its authorization server, so it may point at anything that this machine can reach
+(server-side request forgery, https://modelcontextprotocol.io/specification/2026-07-28/basic/security_best_practices). A
+public server cannot send requests to addresses of this machine or its network: each name is resolved once, every
+address is checked, and the connection goes to a checked one. A server in a private network may have its authorization
+server there too. Not promised: that a public server cannot pass for a private one through what its own name resolves
+to. It then reaches only hosts with a certificate for the name that it gives, and sees nothing of the answer.
 """
 
 import ipaddress
@@ -21,36 +21,36 @@ import anyio.to_thread
 import httpx2
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound
+from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebAccess, resolve_host, special_range
 from planwarden.tools.web.fetch import GuardedTransport
 
 MAX_ANSWER_BYTES = 100 * 1024
-"""A few answers make up a stored login."""
+"""A stored login holds a few of these answers."""
 TIMEOUT_S = 20.0
-"""For one answer, whole."""
-_INSIDE = tuple(
+"""For one whole answer."""
+_PRIVATE_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
         *("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
-        # What translators and proxies give out instead of every address of the net.
+        # Address translators and proxies give out these for any public address.
         *("198.18.0.0/15", "64:ff9b::/96"),
     )
 )
-"""Networks of a house or a company; what gives out keys of machines (169.254.169.254) is in none of them."""
+"""Private networks. None of them contains 169.254.169.254, where cloud machines get their keys."""
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
 class AccessError(httpx2.TransportError):
-    """The request was not sent, or refused unread, for want of a login; the message says what to do."""
+    """The request was not sent, or refused unread, because a login is missing; the message says what to do."""
 
 
 class IssuerRequests(httpx2.AsyncBaseTransport):
-    """Requests to an authorization server. Raises `AccessError` with the reason for whatever is not as it should be."""
+    """Sends requests to an authorization server. Raises `AccessError` with the reason for every failure."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, server_url: str, *, resolve: Resolver = resolve_host) -> None:
-        """`server_url` is the address of the server that says where its authorization server is."""
+        """`server_url` is the address of the downstream server, which names the authorization server."""
         self._inner = inner
         self._server_url = server_url
         self._resolve = resolve
@@ -60,48 +60,50 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
         check_address(str(request.url), self._server_url)
         request.headers["accept-encoding"] = ENCODINGS
         try:
-            # A limit per read would begin anew with every byte of a slow drip.
+            # A limit per read would restart with every byte of a slow drip.
             with anyio.fail_after(TIMEOUT_S):
-                return await self._answered(request)
+                return await self._send(request)
         except TimeoutError:
             raise AccessError(f"its authorization server did not answer within {TIMEOUT_S:g} s") from None
         except httpx2.StreamError as error:
-            raise AccessError(f"its authorization server is not understood: {error}") from None
+            raise AccessError(f"the answer of its authorization server cannot be read: {error}") from None
         except ToolError as error:
-            raise AccessError(f"its authorization server is not asked: {error.message}") from None
+            raise AccessError(f"its authorization server was not asked: {error.message}") from None
         except OSError:
-            raise AccessError("the server's own address is not found") from None
+            raise AccessError("the server's own address was not found") from None
 
     def client(self) -> httpx2.AsyncClient:
-        """For the requests that an OAuth flow makes."""
+        """Returns a client for the requests of an OAuth flow."""
         return httpx2.AsyncClient(transport=self, timeout=TIMEOUT_S)
 
-    async def _answered(self, request: httpx2.Request) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
         if is_local(self._server_url):
             return await _read(await self._inner.handle_async_request(request), request)
         if self._tls is None:
             self._tls = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-        async with GuardedTransport(await self.reach(request.url), self._tls) as guarded:
+        async with GuardedTransport(await self.build_access(request.url), self._tls) as guarded:
             return await _read(await guarded.handle_async_request(request), request)
 
-    async def reach(self, url: httpx2.URL) -> WebAccess:
-        """Every port, and of the networks that are not the net's those that the server itself is in."""
+    async def build_access(self, url: httpx2.URL) -> WebAccess:
+        """Allows the URL's port, and private networks only if the downstream server is in one itself."""
         server = urlsplit(self._server_url)
-        addresses = await self._addresses(server.hostname or "", server.port or 443)
-        is_inside = any(special_range(ipaddress.ip_address(address)) for address in addresses)
-        networks = (*_INSIDE, *(ipaddress.ip_network(address) for address in addresses)) if is_inside else ()
+        addresses = await self._resolve_host(server.hostname or "", server.port or 443)
+        is_private_server = any(special_range(ipaddress.ip_address(address)) for address in addresses)
+        networks = (
+            (*_PRIVATE_NETWORKS, *(ipaddress.ip_network(address) for address in addresses)) if is_private_server else ()
+        )
         ports = frozenset({url.port or 443})
         return WebAccess(policy=AddressPolicy(allowed_networks=networks, ports=ports), resolve=self._resolve)
 
-    async def _addresses(self, host: str, port: int) -> Sequence[str]:
-        literal = _literal(host)
+    async def _resolve_host(self, host: str, port: int) -> Sequence[str]:
+        literal = _parse_address(host)
         return [str(literal)] if literal is not None else await self._resolve(host, port)
 
 
 async def _read(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
-    """The answer with its body read."""
+    """Returns the answer with its body read."""
     try:
-        bound(response, MAX_ANSWER_BYTES)
+        bound_body(response, MAX_ANSWER_BYTES)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         data = b"".join([chunk async for chunk in response.stream])
     finally:
@@ -111,29 +113,29 @@ async def _read(response: httpx2.Response, request: httpx2.Request) -> httpx2.Re
 
 
 def check_address(url: str, server_url: str) -> None:
-    """Raises `AccessError` when secrets would go to that address in the clear, or it is written as one of this machine's.
+    """Raises `AccessError` unless `url` may be an authorization server of the server at `server_url`.
 
-    Only a server on this machine can have its authorization server here: nobody else sends us to what listens here.
+    Secrets never travel unencrypted, and only a server on this machine can have its authorization server here.
     """
     is_allowed = is_local(server_url) if is_local(url) else is_private(url)
     if is_allowed and not is_local(server_url):
-        # A person's browser cannot be kept from what a name resolves to; an address as such can be refused.
-        written = _literal(urlsplit(url).hostname or "")
-        is_inside = _literal(urlsplit(server_url).hostname or "") is not None
-        is_allowed = written is None or special_range(written) is None or is_inside
+        # A browser resolves names by itself, so only a literal address can be refused here.
+        written = _parse_address(urlsplit(url).hostname or "")
+        is_private_server = _parse_address(urlsplit(server_url).hostname or "") is not None
+        is_allowed = written is None or special_range(written) is None or is_private_server
     if not is_allowed:
-        raise AccessError(f"its authorization server is not at an https address of the net: {one_line(url, 200)}")
+        raise AccessError(f"its authorization server is not at a public https address: {one_line(url, 200)}")
 
 
 def is_private(url: str) -> bool:
-    """What is sent there nobody else can read."""
+    """True when nobody else can read what is sent to the address."""
     return urlsplit(url).scheme == "https" or is_local(url)
 
 
 def is_local(url: str) -> bool:
-    """It is written as an address of this machine."""
+    """True when the URL names this machine."""
     host = (urlsplit(url).hostname or "").rstrip(".").lower()
-    literal = _literal(host)
+    literal = _parse_address(host)
     if literal is None:
         # https://www.rfc-editor.org/rfc/rfc6761#section-6.3
         return host == "localhost" or host.endswith(".localhost")
@@ -141,23 +143,23 @@ def is_local(url: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _literal(host: str) -> IPAddress | None:
-    """The address that a host is written as; None when it is a name."""
+def _parse_address(host: str) -> IPAddress | None:
+    """Returns the address if the host is one, None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
 
 
-def refusal(response: httpx2.Response) -> str:
-    """Status and error code of an answer that was read; nothing else of it, which may repeat a secret.
+def describe_refusal(response: httpx2.Response) -> str:
+    """Returns status and error code of an answer, and nothing else of it, because it may repeat a secret.
 
     https://www.rfc-editor.org/rfc/rfc6749#section-5.2, https://www.rfc-editor.org/rfc/rfc7591#section-3.2.2
     """
     try:
-        told: Any = json.loads(response.content)
+        body: Any = json.loads(response.content)
     except ValueError:
-        told = None
-    code = cast("dict[str, object]", told).get("error") if isinstance(told, dict) else None
+        body = None
+    code = cast("dict[str, object]", body).get("error") if isinstance(body, dict) else None
     known = f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
     return f"HTTP status {response.status_code}{known}"

@@ -1,8 +1,8 @@
-"""What a person's login to a downstream server left behind: one file per server in the home, mode 0600.
+"""The stored login of a person to a downstream server: one file per server in the home, mode 0600.
 
-It holds tokens, so it is read by nothing but the connection to the very address that it was made for, and stands in no
-message, log or record. Every process of the home reads it anew when it changes: a refreshed token replaces the old one
-for all of them. Whoever replaces it has the turn at it, because a refresh token that is used twice may end the login
+The file holds tokens. Only the connection to the address that it was made for reads it; no message, log or record shows
+it. Every process of the home reads it again when it changes, so a refreshed token replaces the old one for all of them.
+A process locks the login before it replaces the file, because a refresh token that is used twice may end the login
 (https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2).
 """
 
@@ -22,15 +22,15 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.config import LoginLocation, ServerConfig, Stamp
+from planwarden.tools.downstream.config import FileStamp, LoginLocation, ServerConfig
 from planwarden.tools.downstream.tools import one_line
 
 HOST, PATH = "127.0.0.1", "/callback"
-"""Where the browser comes back to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""
+"""Where the browser returns to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""
 MAX_FILE_BYTES = 512 * 1024
 LOCK_TIMEOUT_S = 45.0
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
-"""What a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
+"""Tokens that a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
 
 
 class StoredLogin(BaseModel):
@@ -39,36 +39,36 @@ class StoredLogin(BaseModel):
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
     form: Literal[1] = 1
     server_url: str
-    """The only address that the tokens go to."""
+    """The only address that the tokens are sent to."""
     client: OAuthClientInformationFull | None = None
-    """As which client of the authorization server; registered by us."""
+    """The client that we registered at the authorization server."""
     tokens: OAuthToken | None = None
     expires_at: float | None = None
-    """Seconds since 1970; None when the server did not say."""
+    """Seconds since 1970; None when the server did not say when the token expires."""
     authorization_server: str | None = None
     metadata: OAuthMetadata | None = None
-    """Of the authorization server; a later process refreshes there without asking anybody where that is."""
+    """Of the authorization server, so that a later process can refresh without looking it up."""
     resource: ProtectedResourceMetadata | None = None
     challenge: str | None = None
-    """`WWW-Authenticate` of an answer that wanted further rights; the next login asks for them."""
+    """`WWW-Authenticate` of an answer that asked for further rights; the next login requests them."""
 
 
 class LoginFile:
-    """Where the login to one server is kept."""
+    """The file that keeps the login to one server."""
 
-    def __init__(self, place: LoginLocation, config: ServerConfig) -> None:
-        self._place = place
-        self._path = place.path
+    def __init__(self, location: LoginLocation, config: ServerConfig) -> None:
+        self._location = location
+        self._path = location.path
         self._url = config.url or ""
 
     @property
     def command(self) -> str:
-        """What a person runs to log in."""
-        return self._place.command
+        """The command that a person runs to log in."""
+        return self._location.command
 
-    def stamp(self) -> Stamp | None:
-        """Another one after every change; None when there is no file."""
-        return self._place.stamp()
+    def stamp(self) -> FileStamp | None:
+        """A value that differs after every change; None when there is no file."""
+        return self._location.stamp()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
         """Locks the login among all processes, for reading the file and replacing it. Not reentrant.
@@ -88,15 +88,15 @@ class LoginFile:
         )
 
     def load(self) -> StoredLogin:
-        """An empty one when there is none, or none for this address."""
-        nothing = StoredLogin(server_url=self._url)
+        """Returns the stored login, or an empty one when there is none for this address."""
+        empty = StoredLogin(server_url=self._url)
         try:
             with self._path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
-            found = StoredLogin.model_validate_json(data) if len(data) <= MAX_FILE_BYTES else nothing
+            found = StoredLogin.model_validate_json(data) if len(data) <= MAX_FILE_BYTES else empty
         except (OSError, ValidationError):
-            return nothing
-        return found if found.server_url == self._url else nothing
+            return empty
+        return found if found.server_url == self._url else empty
 
     def save(self, login: StoredLogin) -> None:
         """Replace the file as a whole. Raises `OSError`."""
@@ -104,7 +104,7 @@ class LoginFile:
         if len(data) > MAX_FILE_BYTES:
             raise OSError(errno.EFBIG, f"a login is larger than {MAX_FILE_BYTES} bytes")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made with mode 0600.
+        # mkstemp creates the file with mode 0600.
         descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._prefix, suffix=".tmp")
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -118,7 +118,11 @@ class LoginFile:
             raise
 
     async def forget(self) -> bool:
-        """Delete it, and what a process left that died while it wrote; False when there was none. Raises `OSError`."""
+        """Delete the login, and files of processes that died while writing it. Returns False if there were none.
+
+        Raises:
+            OSError: a file cannot be deleted, or another process holds the lock.
+        """
         if not self._path.parent.is_dir():
             return False
         async with self.lock():
@@ -133,26 +137,26 @@ class LoginFile:
 
 
 class LoginTokenStorage:
-    """The SDK's token storage over one file, in which a provider finds itself again after a restart."""
+    """The SDK's token storage over one file, from which a provider continues after a restart."""
 
     def __init__(
-        self, file: LoginFile, config: ServerConfig, *, anew: bool = False, redirect_uri: str | None = None
+        self, file: LoginFile, config: ServerConfig, *, ignore_tokens: bool = False, redirect_uri: str | None = None
     ) -> None:
-        """With `anew` the stored tokens are not used; they stay where they are until there are others.
+        """With `ignore_tokens` the stored tokens are not used; they stay stored until new ones replace them.
 
         A client that was registered with another `redirect_uri` is not used again.
         """
         self._file = file
         self._config = config
-        self._anew = anew
+        self._ignore_tokens = ignore_tokens
         self._redirect_uri = redirect_uri
         self.login = file.load()
         self._provider: OAuthClientProvider | None = None
 
-    def serve(self, provider: OAuthClientProvider) -> None:
-        """Tell the provider what the SDK does not store: when the token ends, and who gives a new one."""
+    def configure(self, provider: OAuthClientProvider) -> None:
+        """Set what the SDK does not store: when the token expires, and where to get a new one."""
         self._provider = provider
-        if self._anew:
+        if self._ignore_tokens:
             return
         context, login = provider.context, self.login
         context.token_expiry_time = login.expires_at
@@ -161,31 +165,32 @@ class LoginTokenStorage:
         context.protected_resource_metadata = login.resource
 
     def check_issuer(self) -> None:
-        """Raises `ToolError` when the operator's client would be shown to another authorization server than its own.
+        """Raises `ToolError` when the operator's client would be sent to another authorization server than its own.
 
-        A server that is taken over could otherwise send a person and the client's secret anywhere.
+        A compromised server could otherwise send a person and the client's secret anywhere.
         """
         settings = self._config.settings.login
         if settings.client_id is None or self._provider is None:
             return
         expected = settings.issuer or self._stored_issuer
         context = self._provider.context
-        named = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else context.auth_server_url
-        found = named or context.get_authorization_base_url(context.server_url)
+        issuer = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else context.auth_server_url
+        found = issuer or context.get_authorization_base_url(context.server_url)
         if expected is not None and not issuers_match(expected, found):
             raise ToolError(
-                f"its authorization server is {one_line(found, 200)}, but the client under [servers.NAME.login] belongs "
-                f"to {one_line(expected, 200)}; if that has changed, set issuer there, or run `{self._file.command} --forget`"
+                f"its authorization server is {one_line(found, 200)}, but the client under [servers.NAME.login] "
+                f"belongs to {one_line(expected, 200)}; if that has changed, set issuer there, "
+                f"or run `{self._file.command} --forget`"
             )
 
     async def get_tokens(self) -> OAuthToken | None:
-        return None if self._anew else self.login.tokens
+        return None if self._ignore_tokens else self.login.tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         settings = self._config.settings.login
         if settings.client_id is None:
-            return self._registered()
-        if settings.issuer is not None and self._redirect_uri is None and not self._is_of(settings.issuer):
+            return self._registered_client()
+        if settings.issuer is not None and self._redirect_uri is None and not self._is_issued_by(settings.issuer):
             return None
         secret = self._config.client_secret
         return OAuthClientInformationFull(
@@ -195,8 +200,8 @@ class LoginTokenStorage:
             token_endpoint_auth_method="none" if secret is None else settings.client_auth,
         )
 
-    def _is_of(self, issuer: str) -> bool:
-        """What is stored came from that authorization server."""
+    def _is_issued_by(self, issuer: str) -> bool:
+        """True when the stored login came from that authorization server."""
         stored = self._stored_issuer
         return stored is not None and issuers_match(issuer, stored)
 
@@ -205,41 +210,41 @@ class LoginTokenStorage:
         login = self.login
         return str(login.metadata.issuer) if login.metadata is not None else login.authorization_server
 
-    def _registered(self) -> OAuthClientInformationFull | None:
-        """The client that was registered by us, if it can be used for what is done now."""
+    def _registered_client(self) -> OAuthClientInformationFull | None:
+        """Returns the client that we registered, if it has not expired and fits the redirect address."""
         known = self.login.client
         if known is None or self._redirect_uri is None:
             return known
-        # https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1: 0 is never.
-        is_over = bool(known.client_secret_expires_at) and time.time() > (known.client_secret_expires_at or 0)
+        # https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1: 0 means never.
+        has_expired = bool(known.client_secret_expires_at) and time.time() > (known.client_secret_expires_at or 0)
         is_ours = self._redirect_uri in [str(uri) for uri in known.redirect_uris or []]
-        return known if is_ours and not is_over else None
+        return known if is_ours and not has_expired else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep them. A login of a person takes the turn at the file; whoever refreshes has it already."""
+        """Store the tokens. A login takes the lock; a refresh already holds it."""
         if not _TOKEN.fullmatch(tokens.access_token):
             raise OAuthTokenError("the access token cannot be sent in a header")
-        self._anew = False
-        # A token that ends when it begins would be refreshed before every request.
-        lasts_s = tokens.expires_in or 0
-        expires_at = time.time() + lasts_s if lasts_s > 0 else None
-        found: dict[str, object] = {"tokens": tokens, "challenge": None, "expires_at": expires_at}
+        self._ignore_tokens = False
+        # A token without a lifetime would be refreshed before every request.
+        lifetime_s = tokens.expires_in or 0
+        expires_at = time.time() + lifetime_s if lifetime_s > 0 else None
+        update: dict[str, object] = {"tokens": tokens, "challenge": None, "expires_at": expires_at}
         if self._provider is not None:
             context = self._provider.context
             context.token_expiry_time = expires_at
-            found["authorization_server"] = context.auth_server_url
-            found["metadata"] = context.oauth_metadata
-            found["resource"] = context.protected_resource_metadata
-        self.login = self.login.model_copy(update=found)
+            update["authorization_server"] = context.auth_server_url
+            update["metadata"] = context.oauth_metadata
+            update["resource"] = context.protected_resource_metadata
+        self.login = self.login.model_copy(update=update)
         async with self._file.lock() if self._redirect_uri is not None else nullcontext():
             self._file.save(self.login)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        # Kept with the tokens that it will be given; until then the login that there was is the one that counts.
+        # Stored together with its tokens; until then the old login stays valid.
         self.login = self.login.model_copy(update={"client": client_info})
 
-    async def wants(self, challenge: str) -> None:
-        """Remember what further rights the server wants, if there still is a login. Raises `OSError`."""
+    async def save_challenge(self, challenge: str) -> None:
+        """Store which further rights the server asks for, if there still is a login. Raises `OSError`."""
         async with self._file.lock():
             # Another process may have refreshed or forgotten what was loaded here.
             self.login = self._file.load()
@@ -249,9 +254,9 @@ class LoginTokenStorage:
 
 
 def redirect_port(login: StoredLogin) -> int | None:
-    """The port that the registered client is sent back to; a server may insist on it.
+    """Returns the port in the redirect address of the registered client, on which a server may insist.
 
-    What the server said about it is not believed further than that: elsewhere than at home nobody listens.
+    Only addresses of this machine count, because planwarden listens nowhere else.
     """
     uris = [] if login.client is None else [urlsplit(str(uri)) for uri in login.client.redirect_uris or []]
     return next((uri.port for uri in uris if (uri.scheme, uri.hostname, uri.path) == ("http", HOST, PATH)), None)

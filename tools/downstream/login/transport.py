@@ -1,9 +1,9 @@
-"""Requests to a server that wants a login: each gets the stored token, which is refreshed in time.
+"""Sends requests to a server that wants a login with the stored token, and refreshes the token in time.
 
-Whoever runs plans never starts a login: no address is opened, no client is registered, nothing is looked up when a server
-refuses a token; the request fails and says which command a person has to run. The steps of OAuth themselves are the SDK's
-(https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization). Its provider holds a lock for as long as a
-request is answered; here it is asked for the token only, so that calls go on beside each other.
+A process that runs plans never starts a login. When a server refuses a token, it opens no address, registers no client
+and looks nothing up; the request fails with the command that a person must run. The SDK implements the steps of OAuth
+(https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization). Its provider holds a lock until a
+request is answered, so only the token comes from it; requests run concurrently.
 """
 
 import logging
@@ -16,9 +16,9 @@ import httpx2
 from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
-from planwarden.tools.downstream.config import ServerConfig, Stamp
-from planwarden.tools.downstream.login.authorization import provider_of
-from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, refusal
+from planwarden.tools.downstream.config import FileStamp, ServerConfig
+from planwarden.tools.downstream.login.authorization import build_provider
+from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, describe_refusal
 from planwarden.tools.downstream.login.tokens import LoginFile, LoginTokenStorage
 
 logger = logging.getLogger(__name__)
@@ -32,28 +32,28 @@ class LoginTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, config: ServerConfig, file: LoginFile) -> None:
         self._inner = inner
-        self._own = IssuerRequests(inner, config.url or "").client()
+        self._issuer = IssuerRequests(inner, config.url or "").client()
         self._config = config
         self._file = file
-        self._stamp: Stamp | None = None
+        self._stamp: FileStamp | None = None
         self._load()
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
         self._is_known = False
-        """The server has answered something other than that it wants a login."""
+        """The server has answered a request without asking for a login."""
         self._refusal: str | None = None
-        """Why it is not asked anything on this connection."""
+        """Why no more requests are sent on this connection."""
 
     def _load(self) -> None:
         self._stamp = self._file.stamp()
-        self._keeper = LoginTokenStorage(self._file, self._config)
-        self._provider = provider_of(self._config, self._keeper)
+        self._storage = LoginTokenStorage(self._file, self._config)
+        self._provider = build_provider(self._config, self._storage)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `AccessError` when the server wants a login that there is not."""
+        """Raises `AccessError` when the server wants a login and there is none."""
         if self._refusal is not None:
             raise AccessError(self._refusal)
         if _origin(str(request.url)) != _origin(self._config.url or ""):
-            # A redirect, which is nobody that a person has logged in to.
+            # A redirect to an address that no person has logged in to.
             return await self._inner.handle_async_request(request)
         sent_with = await self._authorize(request)
         response = await self._inner.handle_async_request(request)
@@ -65,23 +65,23 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        await self._own.aclose()
+        await self._issuer.aclose()
 
     async def _authorize(self, request: httpx2.Request, refused: str | None = None) -> str | None:
-        """Put the token on the request; a `refused` one is refreshed first, unless somebody else did already."""
-        async with self._turn:
-            self._look()
-            if self._has_to_refresh(refused):
+        """Add the token to the request and return it. Refreshes a `refused` token, unless another task already did."""
+        async with self._lock:
+            self._reload_if_changed()
+            if self._needs_refresh(refused):
                 try:
                     async with self._file.lock():
-                        self._look()
-                        if self._has_to_refresh(refused):
+                        self._reload_if_changed()
+                        if self._needs_refresh(refused):
                             await self._refresh(request)
                 except OSError:
                     raise AccessError(
-                        "its login cannot be written, or another process holds it; nothing was sent"
+                        "its login cannot be written, or another process has locked it; nothing was sent"
                     ) from None
-            stored = self._keeper.login.tokens
+            stored = self._storage.login.tokens
             if stored is None:
                 return None
             if stored.access_token == refused:
@@ -89,33 +89,33 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             request.headers["authorization"] = f"Bearer {stored.access_token}"
             return stored.access_token
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         if self._file.stamp() != self._stamp:
             self._load()
 
-    def _has_to_refresh(self, refused: str | None) -> bool:
-        """It can, and the token was refused or has ended by this machine's clock."""
-        login = self._keeper.login
+    def _needs_refresh(self, refused: str | None) -> bool:
+        """True when the token can be refreshed and was refused or has expired by this machine's clock."""
+        login = self._storage.login
         if login.tokens is None or login.tokens.refresh_token is None:
             return False
-        has_ended = login.expires_at is not None and time.time() > login.expires_at
-        return has_ended or login.tokens.access_token == refused
+        has_expired = login.expires_at is not None and time.time() > login.expires_at
+        return has_expired or login.tokens.access_token == refused
 
     async def _refresh(self, request: httpx2.Request) -> None:
-        """New tokens, stored. Raises `AccessError` when there are none; the old ones stay then."""
+        """Get and store new tokens. Raises `AccessError` when that fails; the old tokens stay."""
         self._provider.context.token_expiry_time = 1.0
         why: str | None = None
         try:
-            # A new token that is not heard of is lost, and the old one with it.
+            # If the answer were not read, the new token would be lost and the old one no longer valid.
             with anyio.fail_after(REFRESH_S, shield=True):
-                await self._ask(request)
+                await self._request_token(request)
         except AccessError as error:
             why = str(error)
         except TimeoutError:
-            why = "its authorization server takes too long"
+            why = "its authorization server did not answer in time"
         except OSError as error:
-            # The new token is in memory, and good for as long as this process lives.
-            logger.warning("the login to server %r cannot be kept: %s", self._config.name, error.strerror)
+            # The new token is in memory, so this process can use it until it ends.
+            logger.warning("the login to server %r cannot be stored: %s", self._config.name, error.strerror)
         except (OAuthFlowError, httpx2.HTTPError, ValidationError, ArithmeticError) as error:
             why = type(error).__name__
         self._stamp = self._file.stamp()
@@ -124,17 +124,17 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             raise AccessError(f"its token could not be refreshed ({why}); nothing was sent, try again later")
         if self._provider.context.current_tokens is None:
             self._load()
-            raise AccessError(self._advice("its login has ended"))
+            raise AccessError(self._advice("its login has expired"))
 
-    async def _ask(self, request: httpx2.Request) -> None:
-        """The provider's steps up to the point at which the request itself would be sent."""
+    async def _request_token(self, request: httpx2.Request) -> None:
+        """Run the provider's steps up to the point at which it would send the request itself."""
         async with aclosing(self._provider.async_auth_flow(request)) as flow:
             outgoing = await anext(flow)
             while outgoing is not request:
-                response = await self._own.send(outgoing)
+                response = await self._issuer.send(outgoing)
                 if response.status_code == 429 or response.status_code >= 500:
-                    # The SDK would take it for the end of the login.
-                    raise AccessError(f"its authorization server answered with {refusal(response)}")
+                    # The SDK would treat this as the end of the login.
+                    raise AccessError(f"its authorization server answered with {describe_refusal(response)}")
                 outgoing = await flow.asend(response)
 
     async def _check(self, response: httpx2.Response, *, has_token: bool) -> None:
@@ -144,14 +144,14 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             why = "it refuses the stored login" if has_token else "it wants a login"
             text = self._advice(why) + ("" if has_token else ", or give it an Authorization header under headers")
             if not self._is_known:
-                # What is tried next, in another version of the protocol, would fail for other reasons.
+                # The next attempts, in other versions of the protocol, would fail for other reasons.
                 self._refusal = text
             raise AccessError(text)
         self._is_known = True
         if response.status_code == 403 and has_token and "insufficient_scope" in challenge:
             await response.aclose()
             with suppress(OSError):
-                await self._keeper.wants(challenge)
+                await self._storage.save_challenge(challenge)
             self._stamp = self._file.stamp()
             raise AccessError(self._advice("it wants further rights"))
 

@@ -1,8 +1,8 @@
-"""A downstream server behind an address: Streamable HTTP, with every answer bounded and every failure told apart.
+"""A downstream server behind an address: Streamable HTTP, with bounded answers and an error for each failed request.
 
-The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without a word about the
-request. Here an answer has a limit, and what went wrong becomes an error of its own request that says whether the request
-can have been carried out. Redirects are followed by the SDK within the same origin only.
+The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without an error for the
+request. Here an answer has a limit, and a failure becomes an error of its own request that says whether the server may
+have carried out the request. The SDK follows redirects within the same origin only.
 """
 
 import json
@@ -15,7 +15,7 @@ import httpx2
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound
+from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import LoginFile
@@ -25,14 +25,14 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 NOT_SENT = -32096
 """Our code for a request that did not reach the server, or that it refused unread."""
 LOST = -32095
-"""Our code for a request that was sent and whose answer did not come."""
+"""Our code for a request that was sent and not answered."""
 CONNECT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 _EVENTS = "text/event-stream"
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Bounds answers, and turns failures of a request into answers that say what they mean."""
+    """Limits the size of answers, and turns failures into JSON-RPC errors of their requests."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -41,7 +41,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         is_post = request.method == "POST"
         request.headers["accept-encoding"] = ENCODINGS
         if request.method == "DELETE":
-            # The end of a session is a courtesy; a server that does not answer must not hold up ours.
+            # Ending a session is a courtesy; a server that does not answer must not delay our own end.
             with anyio.fail_after(CLOSE_TIMEOUT_S):
                 return await self._inner.handle_async_request(request)
         try:
@@ -49,56 +49,56 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         except AccessError as error:
             if not is_post:
                 raise
-            return _told(NOT_SENT, str(error))
+            return _error_response(NOT_SENT, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
             if not is_post:
                 raise
-            return _told(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
+            return _error_response(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
         except httpx2.TransportError as error:
             if not is_post:
                 raise
-            return _told(LOST, f"the connection broke off ({type(error).__name__})")
+            return _error_response(LOST, f"the connection broke ({type(error).__name__})")
         kind = response.headers.get("content-type", "").lower()
         status = response.status_code
         is_protocol = kind.startswith("application/json") and status != 401
         if is_post and status >= 400 and status not in (404, 405) and not is_protocol:
             await response.aclose()
             code = LOST if status >= 500 else NOT_SENT
-            return _told(code, f"it answered with HTTP status {status}{_advice(status)}")
-        return response if kind.startswith(_EVENTS) else await _bounded(response)
+            return _error_response(code, f"it answered with HTTP status {status}{_advice(status)}")
+        return response if kind.startswith(_EVENTS) else await _limit_body(response)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-async def _bounded(response: httpx2.Response) -> httpx2.Response:
+async def _limit_body(response: httpx2.Response) -> httpx2.Response:
     try:
-        bound(response, MAX_BODY_BYTES)
+        bound_body(response, MAX_BODY_BYTES)
     except httpx2.StreamError as error:
         await response.aclose()
-        return _told(LOST, str(error))
+        return _error_response(LOST, str(error))
     return response
 
 
 def _advice(status: int) -> str:
-    return "; it refuses the Authorization header under headers, or wants one" if status == 401 else ""
+    return "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
 
 
-def _told(code: int, message: str) -> httpx2.Response:
+def _error_response(code: int, message: str) -> httpx2.Response:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     return httpx2.Response(503, headers={"content-type": "application/json"}, content=json.dumps(body).encode())
 
 
 @asynccontextmanager
-# The pair is the SDK's own type, which has no public name.
-async def _connected(config: ServerConfig, login: LoginLocation | None) -> AsyncGenerator[Any]:
+# The SDK's type of the pair has no public name.
+async def _connect(config: ServerConfig, login: LoginLocation | None) -> AsyncGenerator[Any]:
     assert config.url is not None
-    # Reading has no limit of its own: calls have theirs, and the stream for news is silent most of the time.
+    # Reading has no limit of its own: calls have theirs, and the message stream is silent most of the time.
     timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=None, write=30.0, pool=CONNECT_TIMEOUT_S)
     inner = httpx2.AsyncHTTPTransport()
-    # A header that the operator wrote is the operator's choice; no login takes its place.
-    is_given = any(name.lower() == "authorization" for name in config.headers)
-    outer = inner if login is None or is_given else LoginTransport(inner, config, LoginFile(login, config))
+    # An Authorization header of the operator takes precedence over a login.
+    has_header = any(name.lower() == "authorization" for name in config.headers)
+    outer = inner if login is None or has_header else LoginTransport(inner, config, LoginFile(login, config))
     transport = BoundedTransport(outer)
     async with (
         inner,
@@ -109,5 +109,5 @@ async def _connected(config: ServerConfig, login: LoginLocation | None) -> Async
 
 
 def http_transport(config: ServerConfig, login: LoginLocation | None) -> Transport:
-    """The streams to the server's address; `login` is where a person's login to it is kept."""
-    return _connected(config, login)
+    """Returns the streams to the server's address; `login` is where a person's login to it is kept."""
+    return _connect(config, login)

@@ -1,6 +1,7 @@
-"""What downstream servers write to their standard error: kept in a bounded file each, escaped, never on our own output.
+"""Keeps what a downstream server writes to its standard error: in a bounded file, escaped, never on our own output.
 
-The two newest halves are kept. Messages of ours name the file and quote nothing from it: it may hold anything.
+The file and its predecessor (`.old.log`) are kept. Our messages name the file and quote nothing from it, because it may
+contain anything.
 """
 
 import os
@@ -8,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_LOG_BYTES = 512 * 1024
-"""Of each half."""
+"""Of each of the two files."""
 MAX_LINE_CHARS = 2_000
 
 
 class ServerLog:
-    """The log of one server; without a folder what is written is dropped."""
+    """The log of one server; without a path, lines are dropped."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -25,10 +26,10 @@ class ServerLog:
         return self._path
 
     def write(self, line: bytes) -> None:
-        """One line, without its end. A disk that does not take it is no reason to fail."""
+        """Append one line, given without its end. Stops logging when the disk cannot be written to."""
         if self._path is None:
             return
-        data = f"{_escaped(line[: MAX_LINE_CHARS * 4])}\n".encode()
+        data = f"{_escape(line[: MAX_LINE_CHARS * 4])}\n".encode()
         try:
             if self._descriptor is None or self._size + len(data) > MAX_LOG_BYTES:
                 self._open(self._path)
@@ -54,6 +55,6 @@ class ServerLog:
         self._size = os.fstat(self._descriptor).st_size
 
 
-def _escaped(line: bytes) -> str:
+def _escape(line: bytes) -> str:
     text = line.decode("utf-8", "replace")[:MAX_LINE_CHARS]
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)

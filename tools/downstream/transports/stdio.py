@@ -1,9 +1,9 @@
 """A downstream server as a child process: MCP over its standard input and output, with every line bounded.
 
-The SDK's own transport takes lines of any length and hands on every notification; a server could fill our memory with
-either. Here a line has a limit, what is no message is counted and dropped, and a flood is slowed down to what the loop can
-bear. The child gets the SDK's few safe variables and the configured ones, never ours. Shutting down follows
-https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown: close its input, wait, end the process group.
+The SDK's own transport accepts lines of any length and passes on every notification; a server could fill our memory
+with either. Here a line has a limit, lines that are no messages are counted and dropped, and a flood is slowed down.
+The child gets the SDK's few safe variables and the configured ones, never ours. Shutting down closes its input, waits,
+and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
 
 import logging
@@ -41,33 +41,34 @@ logger = logging.getLogger(__name__)
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 TOO_LARGE = -32097
-"""Our code for an answer that came but was too large to be read."""
+"""Our code for an answer that was too large to be read."""
 BURST, PAUSE_S = 100, 0.01
-"""After so many messages that nobody asked for the loop has a rest."""
-MAX_ASKING = 16
-"""Requests of the server that may wait for our answer."""
+"""The reader pauses after this many unsolicited messages, so that the event loop can do other work."""
+MAX_SERVER_REQUESTS = 16
+"""Requests of the server that may wait for our answer at the same time."""
 GRACE_S = 1.0
 WATCH_S = 0.25
 _EDGE_BYTES = 512
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
-_CHANGED = "notifications/tools/list_changed"
+_TOOLS_CHANGED = "notifications/tools/list_changed"
 
 Item = SessionMessage | Exception
-Lost = Callable[[str], None]
+OnLost = Callable[[str], None]
+"""Takes why the connection cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class OversizedLine:
-    """A line beyond the limit: only its two ends are known."""
+    """A line beyond the limit, of which only the two ends are kept."""
 
     head: bytes
     tail: bytes
 
     @property
     def request_id(self) -> int | None:
-        """The request that it answers, if one of its ends says so."""
+        """The id of the request that it answers, if one of its ends contains it."""
         result = _RESULT.search(self.head)
         found = _ID.search(self.head[: result.start()] if result else b"")
         if found is None:
@@ -76,33 +77,33 @@ class OversizedLine:
 
 
 class LineReader:
-    """Cuts a stream of bytes into lines; holds at most `limit` bytes."""
+    """Splits a stream of bytes into lines; buffers at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._head: bytes | None = None
-        """Of the line that is too long already."""
+        """The head of the current line, if the line is too long already."""
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes | OversizedLine] = []
         for part in ended:
-            self._take(part)
-            lines.append(self._end())
-        self._take(rest)
+            self._append(part)
+            lines.append(self._end_line())
+        self._append(rest)
         return lines
 
-    def _take(self, part: bytes) -> None:
-        self._held += part
-        if self._head is None and len(self._held) > self._limit:
-            self._head = bytes(self._held[:_EDGE_BYTES])
+    def _append(self, part: bytes) -> None:
+        self._buffer += part
+        if self._head is None and len(self._buffer) > self._limit:
+            self._head = bytes(self._buffer[:_EDGE_BYTES])
         if self._head is not None:
-            del self._held[:-_EDGE_BYTES]
+            del self._buffer[:-_EDGE_BYTES]
 
-    def _end(self) -> bytes | OversizedLine:
-        line = bytes(self._held) if self._head is None else OversizedLine(self._head, bytes(self._held))
-        self._held.clear()
+    def _end_line(self) -> bytes | OversizedLine:
+        line = bytes(self._buffer) if self._head is None else OversizedLine(self._head, bytes(self._buffer))
+        self._buffer.clear()
         self._head = None
         return line
 
@@ -114,79 +115,81 @@ class _Child:
     config: ServerConfig
     process: Process
     log: ServerLog
-    lost: Lost
-    listed_again: Callable[[], None]
+    on_lost: OnLost
+    on_tools_changed: Callable[[], None]
     inbox: MemoryObjectSendStream[Item]
     outbox: MemoryObjectReceiveStream[SessionMessage]
-    unasked: int = 0
-    garbage: int = 0
-    asking: set[int | str] = field(default_factory=set[int | str])
-    """Its requests that wait for our answer."""
-    awaited: set[int | str] = field(default_factory=set[int | str])
-    """Our requests that wait for its answer."""
+    unsolicited: int = 0
+    malformed: int = 0
+    server_requests: set[int | str] = field(default_factory=set[int | str])
+    """Ids of its requests that wait for our answer."""
+    our_requests: set[int | str] = field(default_factory=set[int | str])
+    """Ids of our requests that wait for its answer."""
 
     async def read(self) -> None:
-        """Hand on what the server says until it stops, or says something that cannot be handed on."""
+        """Pass the server's messages on until its output ends or contains an oversized line that answers no request."""
         assert self.process.stdout is not None
         lines = LineReader(MAX_LINE_BYTES)
         async with self.inbox:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
                 async for chunk in self.process.stdout:
                     for line in lines.feed(chunk):
-                        if not await self._line(line):
+                        if not await self._handle_line(line):
                             return
-            # The end of its output is most often its own end, which says more. Told before the session sees the end.
+            # Usually the process has ended too, which explains more. The session must not see the end first.
             is_over = await self._ends_within(WATCH_S)
-            self.lost(
+            self.on_lost(
                 f"its process ended with exit code {self.process.returncode}" if is_over else "it closed its output"
             )
 
-    async def _line(self, line: bytes | OversizedLine) -> bool:
+    async def _handle_line(self, line: bytes | OversizedLine) -> bool:
         if isinstance(line, OversizedLine):
-            return await self._oversized(line)
+            return await self._handle_oversized(line)
         if not line.strip():
             return True
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            if not self.garbage:
-                logger.warning("server %r writes to its output what is not MCP; it is dropped", self.config.name)
-            self.garbage += 1
+            if not self.malformed:
+                logger.warning(
+                    "server %r wrote a line to its output that is not MCP; such lines are dropped", self.config.name
+                )
+            self.malformed += 1
             message = None
         if not self._is_awaited(message):
-            self.unasked += 1
-            if self.unasked % BURST == 0:
+            self.unsolicited += 1
+            if self.unsolicited % BURST == 0:
                 await anyio.sleep(PAUSE_S)
         if message is not None and self._is_wanted(message):
             await self.inbox.send(SessionMessage(message))
         return True
 
     def _is_awaited(self, message: JSONRPCMessage | None) -> bool:
-        """True once for each request of ours."""
-        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in self.awaited:
+        """True for the first answer to each of our requests."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in self.our_requests:
             return False
-        self.awaited.discard(message.id)
+        self.our_requests.discard(message.id)
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Answers always; of what nobody asked for only what means something to us, and not too much of that."""
+        """True for answers, for notifications that we use, and for a limited number of requests."""
         match message:
             case JSONRPCNotification(method=method):
-                if method == _CHANGED:
-                    self.listed_again()
+                if method == _TOOLS_CHANGED:
+                    self.on_tools_changed()
                 return method in _WANTED
             case JSONRPCRequest(id=request_id):
-                if len(self.asking) >= MAX_ASKING:
+                if len(self.server_requests) >= MAX_SERVER_REQUESTS:
                     return False
-                self.asking.add(request_id)
+                self.server_requests.add(request_id)
                 return True
             case _:
                 return True
 
-    async def _oversized(self, line: OversizedLine) -> bool:
+    async def _handle_oversized(self, line: OversizedLine) -> bool:
         request_id = line.request_id
         if request_id is None:
-            self.lost(f"it wrote a line of more than {MAX_LINE_BYTES} bytes")
+            self.on_lost(f"it wrote a line of more than {MAX_LINE_BYTES} bytes")
             return False
         error = ErrorData(code=TOO_LARGE, message=f"the answer is larger than {MAX_LINE_BYTES} bytes")
         await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
@@ -199,13 +202,13 @@ class _Child:
                 async for entry in self.outbox:
                     message = entry.message
                     if isinstance(message, JSONRPCRequest):
-                        self.awaited.add(message.id)
+                        self.our_requests.add(message.id)
                     elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-                        self.asking.discard(message.id)
+                        self.server_requests.discard(message.id)
                     data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     await self.process.stdin.send(data)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            self.lost("it closed its input")
+            self.on_lost("it closed its input")
             await self.inbox.aclose()
 
     async def keep_log(self) -> None:
@@ -216,36 +219,36 @@ class _Child:
             async for chunk in stream:
                 for line in lines.feed(chunk):
                     self.log.write(line if isinstance(line, bytes) else line.head + b"...")
-                # A child that only complains must not keep the loop busy.
+                # A child that writes nothing but errors must not keep the event loop busy.
                 await anyio.sleep(PAUSE_S)
 
     async def watch(self) -> None:
-        """Notice its end also when a process of its own keeps the pipes open."""
+        """Notice the end of the child even when its own child keeps the pipes open."""
         await self._ends_within(math.inf, WATCH_S)
-        # What it wrote before is still in the pipe.
+        # Its last output is still in the pipe.
         await anyio.sleep(WATCH_S)
-        self.lost(f"its process ended with exit code {self.process.returncode}")
+        self.on_lost(f"its process ended with exit code {self.process.returncode}")
         await self.inbox.aclose()
 
     async def stop(self) -> None:
-        """Close its input, wait, end its process group. Bounded."""
+        """Close its input, wait, and end its process group, in bounded time."""
         assert self.process.stdin is not None
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.process.stdin.aclose()
         if not await self._ends_within(GRACE_S):
             self._signal(signal.SIGTERM)
             await self._ends_within(GRACE_S)
-        # Also children of a server that has ended itself.
+        # Also ends children of a server that has ended.
         self._signal(signal.SIGKILL)
         await self._ends_within(GRACE_S)
-        # Nothing public closes the pipes of a child whose own children hold them open; the SDK does the same.
+        # No public API closes the pipes of a child whose own children hold them open; the SDK does the same.
         transport = getattr(getattr(self.process, "_process", None), "_transport", None)
         if transport is not None:
             with suppress(PermissionError):
                 transport.close()
 
     async def _ends_within(self, seconds: float, every_s: float = 0.01) -> bool:
-        """Asks again and again; `wait()` also waits for pipes, which a grandchild may hold open."""
+        """Polls, because `wait()` also waits for the pipes, which a grandchild may hold open."""
         deadline = anyio.current_time() + seconds
         while True:
             if self.process.returncode is not None:
@@ -260,14 +263,14 @@ class _Child:
 
 
 @asynccontextmanager
-async def _connected(
-    config: ServerConfig, log: ServerLog, lost: Lost, listed_again: Callable[[], None]
+async def _connect(
+    config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Item], MemoryObjectSendStream[SessionMessage]]]:
-    process = await _spawned(config)
-    # Nothing is awaited between here and the task group, or a cancellation would leave the child behind.
+    process = await _spawn(config)
+    # No await between here and the task group: a cancellation would leave the child behind.
     inbox, received = anyio.create_memory_object_stream[Item](0)
     sent, outbox = anyio.create_memory_object_stream[SessionMessage](0)
-    child = _Child(config, process, log, lost, listed_again, inbox, outbox)
+    child = _Child(config, process, log, on_lost, on_tools_changed, inbox, outbox)
     async with anyio.create_task_group() as tasks:
         for task in (child.read, child.write, child.keep_log, child.watch):
             tasks.start_soon(task)
@@ -284,12 +287,14 @@ async def _connected(
         stream.close()
 
 
-def stdio_transport(config: ServerConfig, log: ServerLog, lost: Lost, listed_again: Callable[[], None]) -> Transport:
-    """The child's streams. `lost` is told why the connection cannot go on, `listed_again` that its tools changed."""
-    return _connected(config, log, lost, listed_again)
+def stdio_transport(
+    config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
+) -> Transport:
+    """Returns the child's streams. `on_lost` and `on_tools_changed` are called from its tasks."""
+    return _connect(config, log, on_lost, on_tools_changed)
 
 
-async def _spawned(config: ServerConfig) -> Process:
+async def _spawn(config: ServerConfig) -> Process:
     assert config.command is not None
     environment = {**get_default_environment(), **config.env}
     try:

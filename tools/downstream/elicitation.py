@@ -1,9 +1,9 @@
-"""What a downstream server asks, as a question to a person: read, bounded, escaped; and the answer in the server's words.
+"""Turns a downstream server's question into a question to a person, and the decision into the server's answer.
 
 A server may ask with a form or with an address to open
-(https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation). Of a form only the keywords that the
-specification has are kept, so that no pattern and no reference of a server is ever followed. Sampling and roots are not
-offered, so asking for them is a mistake of the server.
+(https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation). A form keeps only the keywords that the
+specification allows, so that no pattern and no reference of a server is ever followed. Servers are offered neither
+sampling nor roots, so asking for them is an error of the server.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MAX_FORM_BYTES = 32 * 1024
 MAX_MESSAGE_CHARS = 1_000
 MAX_URL_CHARS = 1_500
 MAX_LABEL_CHARS = 200
-_KEPT: dict[str, tuple[str, ...]] = {
+_ALLOWED: dict[str, tuple[str, ...]] = {
     "string": ("default", "enum", "enumNames", "oneOf", "format", "minLength", "maxLength"),
     "number": ("default", "minimum", "maximum"),
     "integer": ("default", "minimum", "maximum"),
@@ -36,8 +36,8 @@ _KEPT: dict[str, tuple[str, ...]] = {
 _FORMATS = ("email", "uri", "date", "date-time")
 
 
-class BadQuestion(ValueError):
-    """What the server asks cannot be put to a person; the message says why."""
+class BadElicitation(ValueError):
+    """The server's question cannot be put to a person; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class ServerElicitation:
     message: str
     """On one line, bounded, escaped."""
     form: dict[str, JsonValue] | None = None
-    """None when there is nothing to fill in."""
+    """None when the person has nothing to fill in."""
     url: str | None = None
-    """To be opened, in URL mode."""
+    """The address to open, in URL mode."""
 
     def suspend(self, server: str, payload: JsonValue) -> Suspend:
-        """The question as ours, in the name of the server."""
+        """Returns the question as a suspension in the name of the server."""
         asker = f"server {one_line(server, 64)!r}"
         if self.url is None:
             return Suspend(message=f"{asker} asks: {self.message}", form=self.form, resume_payload=payload, asker=asker)
@@ -60,7 +60,7 @@ class ServerElicitation:
         return Suspend(message=text, resume_payload=payload, asker=asker)
 
     def answer(self, decision: JsonValue) -> dict[str, JsonValue]:
-        """The `ElicitResult` for a decision as the engine hands it over; whatever does not approve declines."""
+        """Returns the `ElicitResult` for the engine's decision. Anything but an approval declines."""
         if not isinstance(decision, dict) or decision.get("approved") is not True:
             return {"action": "decline"}
         if self.url is not None:
@@ -68,7 +68,7 @@ class ServerElicitation:
         return {"action": "accept", "content": decision.get("content") or {}}
 
 
-def read_question(params: "ElicitRequestParams") -> ServerElicitation:
+def read_elicitation(params: "ElicitRequestParams") -> ServerElicitation:
     """The question that the server asks.
 
     Raises:
@@ -76,67 +76,67 @@ def read_question(params: "ElicitRequestParams") -> ServerElicitation:
     """
     message = one_line(params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
-        return ServerElicitation(message, url=_url(params.url))
+        return ServerElicitation(message, url=_check_url(params.url))
     return ServerElicitation(message, form=read_form(params.requested_schema))
 
 
-def _url(url: str) -> str:
+def _check_url(url: str) -> str:
     if len(url) > MAX_URL_CHARS or not url.isascii() or not url.isprintable() or any(mark in url for mark in ' <>"\\`'):
-        raise BadQuestion("it asks to open an address that cannot be shown whole")
+        raise BadElicitation("it asks to open an address that cannot be shown whole")
     try:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
-        raise BadQuestion("it asks to open what is not an address") from None
+        raise BadElicitation("it asks to open what is not an address") from None
     if parts.scheme != "https" or not host or parts.username is not None or parts.password is not None:
-        raise BadQuestion("it asks to open an address that is not plain https")
+        raise BadElicitation("it asks to open an address that is not plain https")
     return url
 
 
 def read_form(schema: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
-    """The form with what the specification allows in it; None when it has no fields."""
+    """Returns the form with the keywords that the specification allows; None when it has no fields."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
-        raise BadQuestion("its form is not a flat object")
+        raise BadElicitation("its form is not a flat object")
     if len(properties) > MAX_FIELDS or is_larger(schema, MAX_FORM_BYTES):
-        raise BadQuestion(f"its form has more than {MAX_FIELDS} fields or {MAX_FORM_BYTES} bytes")
+        raise BadElicitation(f"its form has more than {MAX_FIELDS} fields or {MAX_FORM_BYTES} bytes")
     if any(not isinstance(name, str) or name not in properties for name in required):
-        raise BadQuestion("its form requires a field that it does not have")
+        raise BadElicitation("its form requires a field that it does not have")
     if not properties:
         return None
     form: dict[str, JsonValue] = {
         "type": "object",
-        "properties": {_name(name): _field(name, entry) for name, entry in properties.items()},
+        "properties": {_check_name(name): _read_field(name, entry) for name, entry in properties.items()},
         "required": required,
         "additionalProperties": False,
     }
     try:
         Schema(form)
     except ValueError as error:
-        raise BadQuestion(f"its form is not usable: {one_line(str(error), MAX_LABEL_CHARS)}") from None
+        raise BadElicitation(f"its form is not usable: {one_line(str(error), MAX_LABEL_CHARS)}") from None
     return form
 
 
-def _name(name: str) -> str:
+def _check_name(name: str) -> str:
     if not 0 < len(name) <= 64 or one_line(name, 64) != name:
-        raise BadQuestion("its form has a field with a name that cannot be shown")
+        raise BadElicitation("its form has a field with a name that cannot be shown")
     return name
 
 
-def _field(name: str, entry: JsonValue) -> JsonValue:
+def _read_field(name: str, entry: JsonValue) -> JsonValue:
     kind = entry.get("type") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in _KEPT:
-        raise BadQuestion(f"its form has a field {name!r} that is neither a text, a number, yes or no, nor a choice")
-    field: dict[str, JsonValue] = {key: entry[key] for key in _KEPT[kind] if key in entry}
+    if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in _ALLOWED:
+        raise BadElicitation(f"its form has a field {name!r} that is neither a text, a number, yes or no, nor a choice")
+    field: dict[str, JsonValue] = {key: entry[key] for key in _ALLOWED[kind] if key in entry}
     if field.get("format") not in _FORMATS:
         field.pop("format", None)
     if kind == "array":
         items = field.get("items")
         if not isinstance(items, dict) or not any(key in items for key in ("enum", "anyOf", "oneOf")):
-            raise BadQuestion(f"its form has a list {name!r} that is not a choice")
-        field["items"] = {"type": "string", "enum": _choices(name, items)}
+            raise BadElicitation(f"its form has a list {name!r} that is not a choice")
+        field["items"] = {"type": "string", "enum": _read_choices(name, items)}
     elif "enum" in field or "oneOf" in field:
-        field["enum"] = _choices(name, field)
+        field["enum"] = _read_choices(name, field)
         field.pop("oneOf", None)
         field.pop("enumNames", None)
     for key in ("title", "description"):
@@ -145,15 +145,15 @@ def _field(name: str, entry: JsonValue) -> JsonValue:
     return {"type": kind, **field}
 
 
-def _choices(name: str, field: dict[str, JsonValue]) -> list[JsonValue]:
+def _read_choices(name: str, field: dict[str, JsonValue]) -> list[JsonValue]:
     """The values that can be chosen; raises `BadQuestion` for anything but a few texts that can be shown."""
-    listed = field.get("enum", field.get("oneOf", field.get("anyOf")))
+    entries = field.get("enum", field.get("oneOf", field.get("anyOf")))
     found = (
-        [entry.get("const") if isinstance(entry, dict) else entry for entry in listed]
-        if isinstance(listed, list)
+        [entry.get("const") if isinstance(entry, dict) else entry for entry in entries]
+        if isinstance(entries, list)
         else []
     )
     choices: list[JsonValue] = [value for value in found if isinstance(value, str) and one_line(value, 200) == value]
     if not choices or len(choices) != len(found) or len(choices) > MAX_CHOICES:
-        raise BadQuestion(f"its form has choices in {name!r} that cannot be shown")
+        raise BadElicitation(f"its form has choices in {name!r} that cannot be shown")
     return choices

@@ -1,6 +1,6 @@
-"""Notices that a question of another agent was settled at that agent, and closes ours.
+"""Closes our suspension when the agent that asked it no longer does, because somebody decided at the agent.
 
-It looks at the open questions in the store, so it needs no memory; several processes that do so close a question once.
+It looks at the open suspensions in the store, so it keeps no state. Several processes close a suspension only once.
 """
 
 import logging
@@ -10,7 +10,7 @@ import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.delegate.child import ChildView, DelegatedGoal
-from planwarden.tools.downstream.agents import DelegatingEngine
+from planwarden.tools.downstream.ports import DelegatingEngine
 
 logger = logging.getLogger(__name__)
 
@@ -18,27 +18,27 @@ WATCH_S = 2.0
 MAX_PAGES = 10
 
 
-class Looks(Protocol):
-    """The part of the delegation tool that is needed here."""
+class ChildViewer(Protocol):
+    """The part of the delegation tool that the watch needs."""
 
     async def view(self, child: DelegatedGoal, execution_id: str) -> ChildView: ...
 
 
-async def watch(executions: DelegatingEngine, agents: Looks) -> None:
-    """Runs until it is cancelled."""
+async def watch(executions: DelegatingEngine, agents: ChildViewer) -> None:
+    """Check every `WATCH_S` seconds, until cancelled."""
     while True:
         await anyio.sleep(WATCH_S)
         try:
-            await look(executions, agents)
+            await close_settled_questions(executions, agents)
         except PlanwardenError as error:
             logger.debug("%s", error.message)
-        # As the engine's clockwork: one bad row, or an engine that just closed, must not end the process.
+        # As in the engine's scheduler: one bad row, or an engine that just closed, must not end the process.
         except Exception:
-            logger.exception("looking after delegated questions stumbled")
+            logger.exception("watching delegated suspensions failed")
 
 
-async def look(executions: DelegatingEngine, agents: Looks) -> None:
-    """Close each open question that its agent does not ask any more."""
+async def close_settled_questions(executions: DelegatingEngine, agents: ChildViewer) -> None:
+    """Close each open suspension whose agent no longer asks it."""
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         page = await executions.store.suspensions(

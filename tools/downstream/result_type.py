@@ -1,8 +1,8 @@
-"""What a server's answers lack and the protocol fills in, before the SDK judges them.
+"""Adds the `resultType` that a server's result lacks, before the SDK validates the result.
 
-On 2026-07-28 every result has a `resultType`. Servers leave it out, and "clients MUST treat an absent `resultType` as
-`complete`" (https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses such a result
-when it checks it against the revision's schema, and a call that was carried out would be an unknown outcome.
+Since 2026-07-28 every result has a `resultType`. Servers leave it out, and "clients MUST treat an absent `resultType`
+as `complete`" (https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses such a
+result when it checks it against the revision's schema, which would give a successful call an unknown outcome.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,19 +18,19 @@ from mcp.types import JSONRPCResponse
 Item = SessionMessage | Exception
 
 
-class _Completed:
-    """A stream of messages whose results all say what they are."""
+class _TypedResults:
+    """A stream of messages in which every result has a `resultType`."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     @property
     def last_context(self) -> Context | None:
-        """Of whoever sent the last message; the SDK asks for it."""
+        """The context of the sender of the last message, which the SDK reads."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> Item:
-        return _completed(await self._inner.receive())
+        return _with_type(await self._inner.receive())
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -39,7 +39,7 @@ class _Completed:
         return self
 
     async def __anext__(self) -> Item:
-        return _completed(await self._inner.__anext__())
+        return _with_type(await self._inner.__anext__())
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
@@ -51,18 +51,18 @@ class _Completed:
         return await self._inner.__aexit__(kind, error, traceback)
 
 
-def _completed(item: Item) -> Item:
+def _with_type(item: Item) -> Item:
     if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
         item.message.result.setdefault("resultType", "complete")
     return item
 
 
-def completing(transport: Transport) -> Transport:
-    """The same transport, with `resultType` in every result."""
-    return _completing(transport)
+def add_result_type(transport: Transport) -> Transport:
+    """Returns the transport with `resultType` in every result."""
+    return _wrap(transport)
 
 
 @asynccontextmanager
-async def _completing(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any]:
+async def _wrap(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any]:
     async with transport as (read, write):
-        yield _Completed(read), write
+        yield _TypedResults(read), write

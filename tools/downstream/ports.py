@@ -1,4 +1,4 @@
-"""What the servers need of the tool that hands goals to those of them that are agents; `tools/delegate` implements it."""
+"""The parts of the delegation tool (`tools/delegate`) and of the engine that `DownstreamServers` needs."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -11,7 +11,7 @@ from planwarden.tools.downstream.connection import ServerConnection
 
 
 class DelegatingEngine(Protocol):
-    """The part of the engine that closing questions of agents needs."""
+    """The part of the engine that closing agents' suspensions needs."""
 
     store: Store
 
@@ -21,14 +21,18 @@ class DelegatingEngine(Protocol):
 
 
 class Agents(Protocol):
-    def over(
-        self, link: Callable[[str], ServerConnection], schema: Callable[[str, str], dict[str, JsonValue] | None]
+    """The tool that hands goals to the servers that are agents."""
+
+    def connect(
+        self,
+        connection: Callable[[str], ServerConnection],
+        input_schema: Callable[[str, str], dict[str, JsonValue] | None],
     ) -> None:
-        """Where the agents are reached, and the input schema of a server's tool."""
+        """Set how to find a server's connection by its name, and a tool's input schema by server and tool."""
         ...
 
     def has_children(self, execution: ExecutionState) -> bool:
-        """True when an agent was given a goal of this execution."""
+        """True when an agent may still be working on a goal of this execution."""
         ...
 
     async def cancel(self, execution: ExecutionState) -> None:
@@ -36,5 +40,5 @@ class Agents(Protocol):
         ...
 
     async def watch(self, executions: DelegatingEngine) -> None:
-        """Close each open question that its agent does not ask any more. Runs until it is cancelled."""
+        """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
         ...

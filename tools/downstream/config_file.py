@@ -1,0 +1,236 @@
+"""Reads `planwarden.json`: an `mcpServers` object, as every MCP host writes it.
+
+Hosts put different keys into an entry, so an unknown key becomes a note. A wrong value of a known key is refused with
+the server and the key. `${NAME}` and `${NAME:-default}` take their values from the environment; a variable that is not
+set makes its own server unavailable and no other. Reading starts no server.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planwarden.agent.common.canonical import digest, read_json
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
+
+MAX_SERVERS = 64
+MAX_FILE_BYTES = 1024 * 1024
+RESERVED_SOURCES = frozenset({"builtin", "python"})
+"""Sources of our own tools, which no server may take as its name."""
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_REFERENCE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_HTTP_TYPES = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
+_NOTES = {
+    "timeout": "some hosts mean seconds and some milliseconds; set timeout_s under [servers.NAME] in planwarden.toml",
+    "trust": "trust is the operator's: set trusted = true under [servers.NAME] in planwarden.toml",
+    "autoApprove": 'approval is the operator\'s: set risk under [tools."NAME"] in planwarden.toml',
+    "alwaysAllow": 'approval is the operator\'s: set risk under [tools."NAME"] in planwarden.toml',
+}
+
+
+class ServerEntry(BaseModel):
+    """One server, as hosts write it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
+    command: str | None = Field(default=None, min_length=1)
+    """Program of a local server, which speaks MCP over its standard input and output; either this or `url`."""
+    args: list[str] = Field(default_factory=list[str])
+    """Its arguments."""
+    env: dict[str, str] = Field(default_factory=dict[str, str])
+    """Its environment variables, besides the few that every local server gets."""
+    cwd: str | None = None
+    """Folder in which it runs, relative to this file."""
+    url: str | None = None
+    """Address of a server that speaks Streamable HTTP."""
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Sent with every request to `url`, such as `Authorization`."""
+    type: str | None = None
+    """`stdio` with a command, `http` with a url; may be left out."""
+    transport: str | None = None
+    """The same as `type`, as some hosts write it."""
+    disabled: bool = False
+    """Leave the server out."""
+    enabled: bool = True
+    """The opposite of `disabled`, as some hosts write it."""
+
+
+class _UnsetVariable(Exception):
+    """The environment has no value for a reference; the message starts with the key that has it."""
+
+
+def read_servers(
+    path: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
+) -> ServerList:
+    """Returns the servers of the file, or none when there is no file and `must_exist` is False.
+
+    Raises:
+        InvalidArguments: the file cannot be read, is not an `mcpServers` object, or an entry has a wrong value.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        if must_exist:
+            raise InvalidArguments(f"there is no file {str(path)!r} (--mcp-config)") from None
+        return ServerList(notes=_note_unused_settings(settings, ()))
+    except OSError as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidArguments(f"{str(path)!r} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        document = read_json(data)
+    except PlanwardenError as error:
+        raise InvalidArguments(f"{str(path)!r} is {error.message}") from None
+    try:
+        return _read_document(document, path.parent, environment, settings)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"{str(path)!r}: {error.message}") from None
+
+
+def build_slug(name: str) -> str:
+    """Returns the name in letters, digits, `_` and `-`, starting with a letter."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return plain if plain[:1].isalpha() else f"s{plain}"
+
+
+def _read_document(
+    document: JsonValue, folder: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings]
+) -> ServerList:
+    entries = document.get("mcpServers") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(entries, dict):
+        raise InvalidArguments('expected {"mcpServers": {"NAME": {"command": "...", "args": []}}}')
+    if len(entries) > MAX_SERVERS:
+        raise InvalidArguments(f"{len(entries)} servers are configured, the limit is {MAX_SERVERS}")
+    notes = [f"{key!r} beside mcpServers is not read" for key in document if key != "mcpServers"]
+    configs: dict[str, ServerConfig] = {}
+    for name, entry in entries.items():
+        config, entry_notes = _read_entry(name, entry, folder, environment, settings.get(name, ServerSettings()))
+        notes.extend(entry_notes)
+        other = configs.setdefault(config.slug.casefold(), config)
+        if other is not config:
+            raise InvalidArguments(
+                f"the tools of servers {other.name!r} and {name!r} would have the same names; rename one"
+            )
+    return ServerList(tuple(configs.values()), (*notes, *_note_unused_settings(settings, entries.keys())))
+
+
+def _note_unused_settings(settings: Mapping[str, ServerSettings], names: Collection[str]) -> tuple[str, ...]:
+    return tuple(
+        f"planwarden.toml has settings for a server {name!r} that is not configured"
+        for name in settings
+        if name not in names
+    )
+
+
+def _read_entry(
+    name: str, raw: JsonValue, folder: Path, environment: Mapping[str, str], settings: ServerSettings
+) -> tuple[ServerConfig, list[str]]:
+    """Returns the server, and a note for each key that is not read."""
+    where = f"mcpServers.{name[:64]}"
+    if not name.strip() or len(name) > 48:
+        raise InvalidArguments(f"{where}: a server's name has 1 to 48 characters")
+    if name in RESERVED_SOURCES:
+        raise InvalidArguments(f"{where}: {name!r} is the source of planwarden's own tools; rename the server")
+    try:
+        entry = ServerEntry.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise InvalidArguments(f"{where}{'.' if key else ''}{key}: {first['msg']}") from None
+    _check_kind(entry, where)
+    notes = [
+        f"{where}.{key} is not read" + (f": {_NOTES[key]}" if key in _NOTES else "")
+        for key in sorted(entry.model_extra or {})
+    ]
+    plain = ServerConfig(
+        name=name,
+        slug=build_slug(name),
+        is_disabled=entry.disabled or not entry.enabled,
+        fingerprint=_compute_fingerprint(name, entry),
+        settings=settings,
+    )
+    try:
+        return _expand(plain, entry, folder, environment), notes
+    except _UnsetVariable as error:
+        return replace(plain, command=entry.command, url=entry.url, problem=f"{where}.{error}"), notes
+
+
+def _check_kind(entry: ServerEntry, where: str) -> None:
+    kind = entry.type or entry.transport
+    if (entry.command is None) == (entry.url is None):
+        raise InvalidArguments(f"{where} needs either a 'command' or a 'url'")
+    if kind == "sse":
+        raise InvalidArguments(
+            f"{where}: the HTTP+SSE transport of 2024 is not supported; use the server's Streamable HTTP address"
+        )
+    if kind is not None and kind not in ({"stdio"} if entry.command is not None else _HTTP_TYPES):
+        raise InvalidArguments(f"{where}.type is {kind[:64]!r}; it can be 'stdio' with a command, or 'http' with a url")
+    if entry.url is not None and not entry.url.startswith(("http://", "https://", "${")):
+        raise InvalidArguments(f"{where}.url does not begin with http:// or https://")
+
+
+def _compute_fingerprint(name: str, entry: ServerEntry) -> str:
+    facts: JsonValue = {
+        "name": name,
+        "command": entry.command,
+        "args": list[JsonValue](entry.args),
+        "cwd": entry.cwd,
+        "url": entry.url,
+        "env": list[JsonValue](sorted(entry.env)),
+        "headers": list[JsonValue](sorted(entry.headers)),
+    }
+    return digest(facts, context="server/v1")
+
+
+def _expand(plain: ServerConfig, entry: ServerEntry, folder: Path, environment: Mapping[str, str]) -> ServerConfig:
+    """Returns `plain` with the values of the entry, references replaced by their values."""
+
+    def expand(key: str, text: str) -> str:
+        return _expand_references(key, text, environment)
+
+    secret = plain.settings.login.client_secret_env
+    config = replace(
+        plain,
+        command=None if entry.command is None else expand("command", entry.command),
+        args=tuple(expand(f"args.{place}", text) for place, text in enumerate(entry.args)),
+        env={key: expand(f"env.{key}", text) for key, text in entry.env.items()},
+        cwd=None if entry.cwd is None else folder / Path(expand("cwd", entry.cwd)).expanduser(),
+        url=None if entry.url is None else expand("url", entry.url),
+        headers={key: expand(f"headers.{key}", text) for key, text in entry.headers.items()},
+        client_secret=None if secret is None else expand("login.client_secret_env", f"${{{secret}}}"),
+    )
+    problem = _find_self_reference(config)
+    return replace(config, problem=problem, is_disabled=config.is_disabled or problem is not None)
+
+
+def _expand_references(key: str, text: str, environment: Mapping[str, str]) -> str:
+    def find_value(found: re.Match[str]) -> str:
+        reference = _REFERENCE.fullmatch(found[1])
+        if reference is None:
+            raise _UnsetVariable(
+                f"{key}: {found[0][:80]!r} cannot be filled in; only ${{NAME}} and ${{NAME:-default}} can"
+            )
+        known, default = environment.get(reference[1]), reference[2]
+        if known or (known is not None and default is None):
+            return known
+        if default is None:
+            raise _UnsetVariable(f"{key}: the environment variable {reference[1]!r} is not set")
+        return default
+
+    return _VARIABLE.sub(find_value, text)
+
+
+def _find_self_reference(config: ServerConfig) -> str | None:
+    """A block pasted from a host names planwarden too; planwarden would start itself without end."""
+    words = [config.command or "", *config.args]
+    is_named = any(Path(word).name in ("planwarden", "planwarden.exe", "planwarden.server.main") for word in words)
+    if not is_named or "PLANWARDEN_HOME" in config.env or "--home" in words:
+        return None
+    return (
+        f"mcpServers.{config.name} is planwarden itself and is left out; "
+        "another one needs a home of its own (PLANWARDEN_HOME in env)"
+    )
