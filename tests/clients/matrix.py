@@ -32,7 +32,8 @@ record says who decided and with what assurance. `make pictures` draws these pic
 such runs; the windows around them and the sixteen basic colours are ours.
 
 **Claude Code** runs the plan as a task and keeps talking; the form appears by itself. It shows four lines of a
-question: the facts take at most three of them, then the agent's words begin. The arguments that a person can edit are below.
+question: the facts take at most three of them, then the agent's words begin. The arguments that a person can edit are
+below.
 
 ![The form in Claude Code](images/host-claude-code-form.png)
 ![The plan continued](images/host-claude-code-approved.png)
