@@ -21,7 +21,7 @@ import planwarden
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.mcp.lazy_service import opening
+from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.sqlite.store import SqliteStore
@@ -88,7 +88,7 @@ async def walk(home: Path) -> Walk:
         return "gone"
 
     warden = planwarden.Warden(settings=Settings(home=home), tools=[erase])
-    server = build_server(opening(warden), home)
+    server = build_server(build_service_opener(warden), home)
     async with Client(server, elicitation_callback=says_yes) as client:
         asked = await called(client, "execute_plan", plan=PLAN)
         [question] = asked["suspensions"]

@@ -14,7 +14,7 @@ from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import CallInput, StepInput
-from planwarden.server.mcp.results import INTERNAL
+from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
 from planwarden.server.views.calls import Error, ToolCall
 from planwarden.server.views.encoding import OPTIONAL_FIELDS
@@ -60,7 +60,7 @@ def error_codes() -> dict[str, str]:
     """Returns every code that an MCP result can have; internal codes become `internal_error`."""
     found: dict[str, str] = {}
     for _, kind in inspect.getmembers(errors, inspect.isclass):
-        if issubclass(kind, errors.PlanwardenError) and kind.code not in INTERNAL and "code" in vars(kind):
+        if issubclass(kind, errors.PlanwardenError) and kind.code not in INTERNAL_CODES and "code" in vars(kind):
             text = sentence(summary(kind).split(";")[0])
             # UsageError is the family of the others, which say what it is about.
             if kind is not errors.UsageError:

@@ -21,7 +21,7 @@ from planwarden.server.mcp.resources import TEMPLATES
 
 MAX_VALUES = 100
 """The protocol's limit."""
-LOOKED_AT = 1_000
+MAX_EXECUTIONS = 1_000
 """Newest executions whose threads are offered."""
 
 Source = Callable[[Service, str], Awaitable[Iterable[str]]]
@@ -29,7 +29,7 @@ Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 
 async def complete(context: ServerRequestContext[LazyService, Any], params: CompleteRequestParams) -> CompleteResult:
     """Serves `completion/complete`."""
-    source = _source(params)
+    source = _find_source(params)
     if source is None:
         return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
     desk = context.lifespan_context
@@ -43,7 +43,7 @@ async def complete(context: ServerRequestContext[LazyService, Any], params: Comp
     )
 
 
-def _source(params: CompleteRequestParams) -> Source | None:
+def _find_source(params: CompleteRequestParams) -> Source | None:
     """What completes the argument; None when it is not an argument of ours."""
     if isinstance(params.ref, PromptReference):
         arguments = _PROMPTS.get(params.ref.name, frozenset[str]())
@@ -52,21 +52,25 @@ def _source(params: CompleteRequestParams) -> Source | None:
     return _SOURCES.get(params.argument.name) if params.argument.name in arguments else None
 
 
-async def _threads(service: Service, principal: str) -> Iterable[str]:
-    return [header.thread_id for header in await service.engine.store.executions(principal, LOOKED_AT)]
+async def _list_thread_ids(service: Service, principal: str) -> Iterable[str]:
+    return [header.thread_id for header in await service.engine.store.executions(principal, MAX_EXECUTIONS)]
 
 
-async def _suspensions(service: Service, principal: str) -> Iterable[str]:
+async def _list_suspension_ids(service: Service, principal: str) -> Iterable[str]:
     """Of the open questions; answered ones are read with their execution."""
     page = await service.engine.store.suspensions(principal=principal, limit=MAX_PAGE)
     return [row.suspension_id for row in sorted(page.rows, key=lambda row: row.created_at, reverse=True)]
 
 
-async def _tools(service: Service, principal: str) -> Iterable[str]:
+async def _list_tool_names(service: Service, principal: str) -> Iterable[str]:
     return sorted(definition.name for definition in service.engine.tools.definitions())
 
 
-_SOURCES: Mapping[str, Source] = {"thread_id": _threads, "suspension_id": _suspensions, "name": _tools}
+_SOURCES: Mapping[str, Source] = {
+    "thread_id": _list_thread_ids,
+    "suspension_id": _list_suspension_ids,
+    "name": _list_tool_names,
+}
 _PROMPTS = {prompt.name: frozenset(argument.name for argument in prompt.arguments or ()) for prompt in PROMPTS}
 _ADDRESSES = {
     template.uri_template: frozenset(name for name in _SOURCES if f"{{{name}}}" in template.uri_template)

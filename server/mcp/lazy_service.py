@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 HEADSTART_S = 0.25
 """How long opening waits to be asked for: enough for what hosts ask first, too short for anybody to notice."""
 
-Opening = Callable[[], AbstractAsyncContextManager[Service]]
+ServiceOpener = Callable[[], AbstractAsyncContextManager[Service]]
 
 
 class LazyService:
     """The service of one running server, and who asks for it."""
 
-    def __init__(self, opening: Opening, principal: Callable[[], str]) -> None:
+    def __init__(self, opening: ServiceOpener, principal: Callable[[], str]) -> None:
         self._opening = opening
         self.principal = principal
         """On whose behalf the request that is being served acts."""
@@ -46,17 +46,17 @@ class LazyService:
         return self._service
 
     @property
-    def listeners(self) -> TaskGroup:
+    def listener_tasks(self) -> TaskGroup:
         """Where whatever outlives a request runs; it is cancelled when the server stops. A task in it must not raise."""
         if self._listeners is None:
             raise StoreError("the server is not running")
         return self._listeners
 
     @asynccontextmanager
-    async def opened(self) -> AsyncGenerator["LazyService"]:
+    async def run(self) -> AsyncGenerator["LazyService"]:
         """Opens in a task of its own, which also closes: a task group must be left where it was entered."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._hold)
+            tasks.start_soon(self._open_until_closed)
             try:
                 async with anyio.create_task_group() as self._listeners:
                     yield self
@@ -65,7 +65,7 @@ class LazyService:
                 self._closing.set()
                 self._wanted.set()
 
-    async def _hold(self) -> None:
+    async def _open_until_closed(self) -> None:
         """Shielded: a cancelled server still closes its store in order; the engine bounds how long that takes."""
         try:
             with anyio.move_on_after(HEADSTART_S):
@@ -88,7 +88,7 @@ class LazyService:
             self._settled.set()
 
 
-def opening(warden: Warden) -> Opening:
+def build_service_opener(warden: Warden) -> ServiceOpener:
     """Opens the warden's store and engine; for one server at a time."""
 
     @asynccontextmanager

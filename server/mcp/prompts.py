@@ -33,9 +33,9 @@ async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
     """The person's goal, and how it is run."""
     stated = goal.strip()
     if not stated:
-        raise _refused("'goal' is empty; say what is to be done")
+        raise _invalid_params("'goal' is empty; say what is to be done")
     if len(stated) > MAX_GOAL_CHARS:
-        raise _refused(f"'goal' has {len(stated)} characters, the limit is {MAX_GOAL_CHARS}")
+        raise _invalid_params(f"'goal' has {len(stated)} characters, the limit is {MAX_GOAL_CHARS}")
     return (
         "Call planwarden's run_goal with the goal below, word for word, then do what nextAction in each result says "
         "until status is completed. When a question waits for a person, tell me what it asks and where I decide, and "
@@ -57,10 +57,10 @@ async def review_pending(
             principal=desk.principal(),
         )
     except PlanwardenError as error:
-        raise _refused(f"{error.code}: {error.message}") from None
+        raise _invalid_params(f"{error.code}: {error.message}") from None
     if not page.suspensions:
         return "Nothing in planwarden waits for my decision. Tell me so."
-    questions = "\n\n".join(f"{number}. {_question(found)}" for number, found in enumerate(page.suspensions, 1))
+    questions = "\n\n".join(f"{number}. {_format_question(found)}" for number, found in enumerate(page.suspensions, 1))
     more = f"\n\n{page.total - MAX_SHOWN} more: list_suspensions shows them." if page.next_cursor else ""
     return (
         "These questions of planwarden wait for me. Show me each with its facts and where I decide it; do not answer "
@@ -69,7 +69,7 @@ async def review_pending(
     )
 
 
-def _question(found: Suspension) -> str:
+def _format_question(found: Suspension) -> str:
     """Facts from the log, escaped, then where to decide; ids and addresses are our own."""
     facts = cut("\n".join([*facts_lines(found), *agent_lines(found)]), MAX_FACTS)
     how = found.how_to_answer
@@ -79,7 +79,7 @@ def _question(found: Suspension) -> str:
     return "\n   ".join([*facts.splitlines(), ids, f"To decide: {where}"])
 
 
-def _refused(message: str) -> MCPError:
+def _invalid_params(message: str) -> MCPError:
     return MCPError(code=INVALID_PARAMS, message=message)
 
 

@@ -13,7 +13,7 @@ from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, UnknownTool
 from planwarden.server.api.service import MAX_PAGE, Service
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.results import presentable
+from planwarden.server.mcp.results import make_presentable
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
@@ -90,56 +90,56 @@ PIECE_BYTES = 128 * 1024
 Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
 
-def reader(uri: str) -> tuple[Reader, str] | None:
+def find_reader(uri: str) -> tuple[Reader, str] | None:
     """What reads the resource, and what its address names; None when it is not one of ours."""
-    if uri in _WHOLE:
-        return _WHOLE[uri], ""
+    if uri in _READERS_BY_URI:
+        return _READERS_BY_URI[uri], ""
     if uri.startswith(f"{ARTIFACTS}/"):
-        return _artifact, uri.removeprefix(f"{ARTIFACTS}/")
+        return _read_artifact, uri.removeprefix(f"{ARTIFACTS}/")
     prefix, _, name = uri.rpartition("/")
-    return (_NAMED[prefix], unquote(name)) if prefix in _NAMED and name else None
+    return (_READERS_BY_PREFIX[prefix], unquote(name)) if prefix in _READERS_BY_PREFIX and name else None
 
 
-async def read(service: Service, uri: str, principal: str) -> str:
+async def read_resource(service: Service, uri: str, principal: str) -> str:
     """The resource as JSON text.
 
     Raises:
         ResourceNotFoundError: it is not one of ours.
         PlanwardenError: there is no such tool, thread, question or artifact, or the store failed.
     """
-    found = reader(uri)
+    found = find_reader(uri)
     if found is None:
         raise ResourceNotFoundError(f"Unknown resource: {uri[:200]}")
-    return json.dumps(presentable(await found[0](service, found[1], principal)), ensure_ascii=False)
+    return json.dumps(make_presentable(await found[0](service, found[1], principal)), ensure_ascii=False)
 
 
-async def _tools(service: Service, name: str, principal: str) -> JsonValue:
+async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
     lines = tuple(build_tool_line(definition) for definition in service.engine.tools.definitions())
     return to_json(ToolPage(tools=lines, total=len(lines), next_cursor=None))
 
 
-async def _tool(service: Service, name: str, principal: str) -> JsonValue:
+async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
     [*found] = service.get_tool_schemas([name]).tools
     if not found:
         raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
     return to_json(found[0])
 
 
-async def _execution(service: Service, name: str, principal: str) -> JsonValue:
+async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
     return to_json(await service.get_execution(name, observations_after=0, principal=principal))
 
 
-async def _artifact(service: Service, name: str, principal: str) -> JsonValue:
+async def _read_artifact(service: Service, name: str, principal: str) -> JsonValue:
     path, _, query = name.partition("?")
     thread_id, _, artifact_id = map(unquote, path.partition("/"))
     offset = query.removeprefix("offset=") if query else "0"
     if (query and not query.startswith("offset=")) or not (offset.isascii() and offset.isdigit() and len(offset) <= 12):
         raise InvalidArguments(f"{query[:80]!r} is not offset=N, where N is a nextOffset")
     found = await service.artifact(thread_id, artifact_id, principal=principal)
-    return _piece(found, int(offset))
+    return _build_piece(found, int(offset))
 
 
-def _piece(found: Artifact, start: int) -> JsonValue:
+def _build_piece(found: Artifact, start: int) -> JsonValue:
     """At most `PIECE_BYTES` of it: as text where it is text, ASCII then, so that every byte is a character."""
     data = found.data[start : start + PIECE_BYTES]
     end = start + len(data)
@@ -155,24 +155,28 @@ def _piece(found: Artifact, start: int) -> JsonValue:
     }
 
 
-async def _suspensions(service: Service, name: str, principal: str) -> JsonValue:
+async def _read_suspensions(service: Service, name: str, principal: str) -> JsonValue:
     return to_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal))
 
 
-async def _suspension(service: Service, name: str, principal: str) -> JsonValue:
+async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
     """Absent, answered and foreign ones are one error, and each costs one query."""
     row = await service.engine.store.find_suspension(name)
     if row is None or row.principal != principal:
-        raise _no_question(name)
+        raise _unknown_suspension(name)
     view, is_open = await service.question(row.thread_id, name, principal=principal)
     if not is_open:
-        raise _no_question(name)
+        raise _unknown_suspension(name)
     return to_json(view)
 
 
-def _no_question(name: str) -> UnknownSuspension:
+def _unknown_suspension(name: str) -> UnknownSuspension:
     return UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
 
 
-_WHOLE: Mapping[str, Reader] = {TOOLS: _tools, SUSPENSIONS: _suspensions}
-_NAMED: Mapping[str, Reader] = {TOOLS: _tool, EXECUTIONS: _execution, SUSPENSIONS: _suspension}
+_READERS_BY_URI: Mapping[str, Reader] = {TOOLS: _read_tools, SUSPENSIONS: _read_suspensions}
+_READERS_BY_PREFIX: Mapping[str, Reader] = {
+    TOOLS: _read_tool,
+    EXECUTIONS: _read_execution,
+    SUSPENSIONS: _read_suspension,
+}

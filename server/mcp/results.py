@@ -14,40 +14,40 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.mcp.text import MAX_TEXT, cut, error_text
+from planwarden.server.mcp.text import MAX_TEXT, cut, format_error
 from planwarden.server.views.encoding import to_json
 
 MAX_STRUCTURED = 256_000
-KEPT_VALUE = 2_000
+MAX_WHOLE_VALUE = 2_000
 """Values shorter than this stay whole in a result that is too large."""
 _LONG = frozenset({"result", "arguments"})
-INTERNAL = frozenset({"illegal_transition", "conflict"})
+INTERNAL_CODES = frozenset({"illegal_transition", "conflict"})
 """Codes that are the engine's own business; no caller can act on them."""
 
 Document = dict[str, Any]
 
 
-def view_result(view: object, text: Callable[[Document], str]) -> CallToolResult:
+def build_view_result(view: object, text: Callable[[Document], str]) -> CallToolResult:
     """A view as a result; `text` renders the twin from the same document."""
-    document = presentable(to_json(view))
+    document = make_presentable(to_json(view))
     return CallToolResult(
         content=[TextContent(type="text", text=cut(text(document), MAX_TEXT))], structured_content=document
     )
 
 
-def error_result(error: PlanwardenError) -> CallToolResult:
+def build_error_result(error: PlanwardenError) -> CallToolResult:
     """A refusal as a result with `isError`."""
-    code = "internal_error" if error.code in INTERNAL else error.code
+    code = "internal_error" if error.code in INTERNAL_CODES else error.code
     found: JsonValue = {"error": {"code": code, "message": error.message, "details": error.details}}
-    document = presentable(found)
+    document = make_presentable(found)
     return CallToolResult(
-        content=[TextContent(type="text", text=cut(error_text(document["error"]), MAX_TEXT))],
+        content=[TextContent(type="text", text=cut(format_error(document["error"]), MAX_TEXT))],
         structured_content=document,
         is_error=True,
     )
 
 
-def presentable(document: JsonValue) -> Document:
+def make_presentable(document: JsonValue) -> Document:
     """The document as UTF-8 can carry it (half surrogate pairs become "?"), its long values cut when it is too large."""
     whole = json.dumps(document, ensure_ascii=False)
     try:
@@ -55,24 +55,24 @@ def presentable(document: JsonValue) -> Document:
     except UnicodeEncodeError:
         document = json.loads(whole.encode("utf-8", "replace"))
     if len(whole) > MAX_STRUCTURED:
-        document = _shortened(document)
+        document = _shorten(document)
     return cast("Document", document)
 
 
-def _shortened(value: JsonValue) -> JsonValue:
+def _shorten(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
-        return [_shortened(child) for child in value]
+        return [_shorten(child) for child in value]
     if not isinstance(value, dict):
         return value
-    return {key: _preview(child) if key in _LONG else _shortened(child) for key, child in value.items()}
+    return {key: _shorten_value(child) if key in _LONG else _shorten(child) for key, child in value.items()}
 
 
-def _preview(value: JsonValue) -> JsonValue:
+def _shorten_value(value: JsonValue) -> JsonValue:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) <= KEPT_VALUE:
+    if len(text) <= MAX_WHOLE_VALUE:
         return value
     if isinstance(value, list) and any(map(is_stand_in, value)):
-        return list(map(_preview, value))
+        return list(map(_shorten_value, value))
     if isinstance(value, dict) and is_stand_in(value):
-        return {**value, "preview": str(value["preview"])[:KEPT_VALUE]}
-    return {"truncated": True, "sizeBytes": len(text.encode()), "preview": text[:KEPT_VALUE]}
+        return {**value, "preview": str(value["preview"])[:MAX_WHOLE_VALUE]}
+    return {"truncated": True, "sizeBytes": len(text.encode()), "preview": text[:MAX_WHOLE_VALUE]}

@@ -135,7 +135,7 @@ EXECUTION_OUT: JsonSchema = {
 }
 
 
-def arguments_schema(properties: JsonSchema, required: tuple[str, ...]) -> JsonSchema:
+def build_arguments_schema(properties: JsonSchema, required: tuple[str, ...]) -> JsonSchema:
     """The input schema of a tool; keys that are not listed are refused."""
     schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema

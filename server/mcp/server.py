@@ -49,18 +49,18 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.server.auth.caller import Identify, bearer, operator
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.app.view import URI, Nonces, noting_apps, shows_apps, suspension_app
+from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
-from planwarden.server.mcp.handlers import ToolRequest
+from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
-from planwarden.server.mcp.lazy_service import LazyService, Opening
+from planwarden.server.mcp.lazy_service import LazyService, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
-from planwarden.server.mcp.results import error_result
-from planwarden.server.mcp.state_key import request_state_key
+from planwarden.server.mcp.results import build_error_result
+from planwarden.server.mcp.state_key import load_request_state_key
 from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
-from planwarden.server.mcp.tasks.extension import TASKED, Tasks, wants_tasks
-from planwarden.server.mcp.tools import APP_VERBS, BY_NAME, VERBS, McpTool
+from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
+from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
 from planwarden.server.telemetry.trace_context import bounding
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ QUESTION_TTL_S = 30 * 24 * 3600.0
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
 _BY_CLIENT = CacheHint(ttl_ms=3_600_000, scope="private")
 """What hosts that draw apps are shown differs."""
-_LISTED = [verb.listed for verb in VERBS]
+_LISTED = [tool.definition for tool in TOOLS]
 
 
-class _Internal(PlanwardenError):
+class InternalFailure(PlanwardenError):
     """Something went wrong inside planwarden; its log says what. The execution, if there is one, is kept."""
 
 
@@ -104,28 +104,28 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     async def list_tools(self) -> list[Tool]:
         """The ten tools; for hosts that draw apps also with the app, and the one tool that only the app calls."""
-        ours = [verb.listed_with_app for verb in (*VERBS, *APP_VERBS)] if shows_apps.get() else _LISTED
+        ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _LISTED
         return [*ours, *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[LazyService, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """The result of a call; whatever goes wrong in one of our tools is a result too, and the server goes on."""
-        verb = BY_NAME.get(name)
+        tool = TOOLS_BY_NAME.get(name)
         try:
-            if verb is not None:
-                return await self._run(verb, arguments, context)
+            if tool is not None:
+                return await self._run_tool(tool, arguments, context)
             if any(tool.name == name for tool in await super().list_tools()):
                 return await super().call_tool(name, arguments, context)
-            return error_result(await self._unknown(name, context))
+            return build_error_result(await self._explain_unknown_tool(name, context))
         except PlanwardenError as error:
-            return error_result(error)
+            return build_error_result(error)
         # The outermost place of a call: the caller learns that it failed, the log learns why.
         except Exception:
-            if verb is None:
+            if tool is None:
                 raise
             logger.exception("tool %s failed", name)
-            return error_result(_Internal())
+            return build_error_result(InternalFailure())
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
@@ -144,7 +144,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def list_resources(self) -> list[Resource]:
         """Ours, and the view for hosts that draw apps."""
         others = await super().list_resources()
-        return [*resources.RESOURCES, *(found for found in others if shows_apps.get() or found.uri != URI)]
+        return [*resources.RESOURCES, *(found for found in others if client_shows_apps.get() or found.uri != URI)]
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
         return [*resources.TEMPLATES, *await super().list_resource_templates()]
@@ -152,24 +152,26 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def read_resource(
         self, uri: AnyUrl | str, context: Context[LazyService, Any] | None = None
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
-        if resources.reader(str(uri)) is None:
+        if resources.find_reader(str(uri)) is None:
             return await super().read_resource(uri, context)
         try:
-            text = await resources.read(await _desk(context).service(), str(uri), self.identify().principal)
+            text = await resources.read_resource(
+                await _find_lazy_service(context).service(), str(uri), self.identify().principal
+            )
         except (UnknownThread, UnknownTool, UnknownArtifact, UnknownSuspension) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
             raise ResourceError(f"{error.code}: {error.message}") from None
         return [ReadResourceContents(content=text, mime_type=resources.JSON)]
 
-    async def _run(
-        self, verb: McpTool, arguments: dict[str, Any], context: Context[LazyService, Any] | None
+    async def _run_tool(
+        self, tool: McpTool, arguments: dict[str, Any], context: Context[LazyService, Any] | None
     ) -> CallToolResult | InputRequiredResult:
-        given = verb.checked(arguments)
+        given = tool.check_arguments(arguments)
         caller = self.identify()
-        service = await _desk(context).service()
+        service = await _find_lazy_service(context).service()
         assert context is not None
-        shows_app = verb.shows_app and client_supports_apps(context)
+        shows_app = tool.shows_app and client_supports_apps(context)
         request = ToolRequest(
             service=service,
             caller=caller,
@@ -178,11 +180,11 @@ class PlanwardenServer(MCPServer[LazyService]):
             nonces=self.nonces,
             shows_app=shows_app,
         )
-        if verb.name in TASKED and wants_tasks(context):
-            return await self.tasks.run(verb, request)
-        return await verb.run(request)
+        if tool.name in TASK_TOOLS and wants_tasks(context):
+            return await self.tasks.run(tool, request)
+        return await tool.handler(request)
 
-    def publish(self) -> None:
+    def register_methods(self) -> None:
         """Tell listeners of both eras what changes."""
         legacy, listening = LegacySubscriptions(self._subscriptions), ListenMethod(self._subscriptions, self.tasks)
         self.end_streams = listening.close
@@ -192,12 +194,12 @@ class PlanwardenServer(MCPServer[LazyService]):
         handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
         handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
 
-    async def _unknown(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
+    async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
         """Says what the name is when it is a tool for plans, which models like to call directly."""
-        service = await _desk(context).service()
+        service = await _find_lazy_service(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
-        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(verb.name for verb in VERBS)}")
+        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(tool.name for tool in TOOLS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ class BearerAuth:
 
 
 def build_server(
-    opening: Opening,
+    opening: ServiceOpener,
     home: Path,
     *,
     extensions: Sequence[Extension] = (),
@@ -225,7 +227,7 @@ def build_server(
     @asynccontextmanager
     async def lifespan(_: MCPServer[LazyService]) -> AsyncGenerator[LazyService]:
         try:
-            async with LazyService(opening, lambda: server.identify().principal).opened() as desk:
+            async with LazyService(opening, lambda: server.identify().principal).run() as desk:
                 yield desk
         finally:
             server.closed.set()
@@ -237,9 +239,9 @@ def build_server(
         instructions=INSTRUCTIONS,
         icons=ICONS,
         lifespan=lifespan,
-        extensions=[tasks, suspension_app(), *(found for found in extensions if found is not tasks)],
-        middleware=[noting_apps],
-        request_state_security=_security(home),
+        extensions=[tasks, build_suspension_app(), *(found for found in extensions if found is not tasks)],
+        middleware=[record_app_support],
+        request_state_security=_build_state_security(home),
         cache_hints={
             "tools/list": _BY_CLIENT,
             "resources/list": _BY_CLIENT,
@@ -256,30 +258,30 @@ def build_server(
     server.tasks = tasks
     for prompt in PROMPTS:
         server.add_prompt(prompt)
-    server.publish()
-    _observe(server, observer)
+    server.register_methods()
+    _install_observer(server, observer)
     return server
 
 
-def _observe(server: PlanwardenServer, observer: "Telemetry | None") -> None:
+def _install_observer(server: PlanwardenServer, observer: "Telemetry | None") -> None:
     """The SDK puts its own observer first, which makes nothing of requests as long as nobody has set up OpenTelemetry."""
     if observer is None:
         server.middleware.insert(0, bounding)
     else:
-        names = {"tools/call": frozenset(BY_NAME), "prompts/get": frozenset(prompt.name for prompt in PROMPTS)}
+        names = {"tools/call": frozenset(TOOLS_BY_NAME), "prompts/get": frozenset(prompt.name for prompt in PROMPTS)}
         server.middleware[0] = observer.requests(names)
 
 
-def _security(home: Path) -> RequestStateSecurity:
+def _build_state_security(home: Path) -> RequestStateSecurity:
     """Without a key of its own (the store will not open either) the server seals for the life of the process."""
     try:
-        return RequestStateSecurity(keys=[request_state_key(home)], ttl=QUESTION_TTL_S)
+        return RequestStateSecurity(keys=[load_request_state_key(home)], ttl=QUESTION_TTL_S)
     except StoreError as error:
         logger.error("%s", error.message)
         return RequestStateSecurity.ephemeral(ttl=QUESTION_TTL_S, audience="planwarden")
 
 
-def _desk(context: Context[LazyService, Any] | None) -> LazyService:
+def _find_lazy_service(context: Context[LazyService, Any] | None) -> LazyService:
     if context is None:
         raise StoreError("planwarden's tools can only be called through a running server")
     return context.request_context.lifespan_context

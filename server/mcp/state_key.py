@@ -14,7 +14,7 @@ FILE = "request-state.key"
 KEY_BYTES = 32
 
 
-def request_state_key(home: Path) -> bytes:
+def load_request_state_key(home: Path) -> bytes:
     """The key of this home directory, made by whichever process asks first; mode 0600.
 
     Raises:
@@ -23,7 +23,7 @@ def request_state_key(home: Path) -> bytes:
     path = home / FILE
     try:
         if not path.exists():
-            _create(path)
+            _create_key(path)
         text = path.read_text(encoding="ascii").strip()
         key = bytes.fromhex(text)
     except OSError as error:
@@ -35,7 +35,7 @@ def request_state_key(home: Path) -> bytes:
     return key
 
 
-def _create(path: Path) -> None:
+def _create_key(path: Path) -> None:
     """Write the whole key beside its place and link it there: readers never see half, and the first writer wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f"{FILE}.{os.getpid()}.{secrets.token_hex(4)}")

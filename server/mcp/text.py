@@ -18,40 +18,40 @@ _SHORT_VALUE = 400
 MAX_STEPS_TEXT = 40_000
 
 
-def execution_text(document: Document) -> str:
+def format_execution(document: Document) -> str:
     """The twin of an execution."""
-    lines = [f"{_standing(document)}; threadId {document['threadId']}, executionId {document['executionId']}"]
+    lines = [f"{_format_status(document)}; threadId {document['threadId']}, executionId {document['executionId']}"]
     lines.append(f"Next: {document['nextAction']}")
     if document["goal"]:
-        lines.append(f"Goal: {_json(document['goal'], 1_000)}")
+        lines.append(f"Goal: {_format_json(document['goal'], 1_000)}")
     if document["error"]:
-        lines.append(f"Error: {document['error']['code']}: {_json(document['error']['message'])}")
+        lines.append(f"Error: {document['error']['code']}: {_format_json(document['error']['message'])}")
     if len(document["suspensions"]) > 1:
-        lines.append(f"Open: {', '.join(map(_heading, document['suspensions']))}")
+        lines.append(f"Open: {', '.join(map(_format_heading, document['suspensions']))}")
     for suspension in document["suspensions"]:
-        lines.extend(["", *_question(suspension)])
+        lines.extend(["", *_format_question(suspension)])
     if document["output"]:
         lines.extend(["", "Output:", *(f"| {line}" for line in cut(document["output"], 20_000).splitlines())])
-    lines.extend(["", *_steps(document["steps"])])
-    lines.extend(f"Warning: {_json(warning)}" for warning in document.get("warnings", ()))
+    lines.extend(["", *_format_steps(document["steps"])])
+    lines.extend(f"Warning: {_format_json(warning)}" for warning in document.get("warnings", ()))
     usage = document["usage"]
     if usage["toolCalls"] or usage["modelCalls"]:
         lines.append(f"Used: {usage['toolCalls']} tool call(s), {usage['modelCalls']} model call(s)")
-    lines.extend(_observations(document))
+    lines.extend(_format_observations(document))
     return "\n".join(lines)
 
 
-def suspensions_text(document: Document) -> str:
+def format_suspensions(document: Document) -> str:
     """The twin of a page of suspensions."""
-    lines = [f"{document['total']} open question(s){_more(document)}"]
+    lines = [f"{document['total']} open question(s){_format_cursor(document)}"]
     for suspension in document["suspensions"]:
-        lines.extend(["", f"threadId {suspension['threadId']}", *_question(suspension)])
+        lines.extend(["", f"threadId {suspension['threadId']}", *_format_question(suspension)])
     return "\n".join(lines)
 
 
-def tools_text(document: Document) -> str:
+def format_tools(document: Document) -> str:
     """The twin of a page of the catalogue, one tool a line."""
-    lines = [f"{document['total']} tool(s) for plans{_more(document)}; get_tool_schemas gives their arguments"]
+    lines = [f"{document['total']} tool(s) for plans{_format_cursor(document)}; get_tool_schemas gives their arguments"]
     for tool in document["tools"]:
         facts = [f"risk {tool['risk']}", tool["executionMode"], *tool["capabilities"], f"from {tool['source']}"]
         missing = f"; not available: {tool['unavailable']}" if "unavailable" in tool else ""
@@ -59,18 +59,18 @@ def tools_text(document: Document) -> str:
     return "\n".join(lines)
 
 
-def schemas_text(document: Document) -> str:
+def format_schemas(document: Document) -> str:
     """The twin of tool definitions, one as JSON a line."""
-    lines = [_json(tool, MAX_TEXT) for tool in document["tools"]]
+    lines = [_format_json(tool, MAX_TEXT) for tool in document["tools"]]
     if document["unknown"]:
-        lines.append(f"Unknown: {_json(document['unknown'])}; search_tools finds names")
+        lines.append(f"Unknown: {_format_json(document['unknown'])}; search_tools finds names")
     return "\n".join(lines)
 
 
-def error_text(error: Document) -> str:
+def format_error(error: Document) -> str:
     """The twin of an error: code, sentence, details."""
     sentence = f"{error['code']}: {error['message']}"
-    return f"{sentence}\nDetails: {_json(error['details'], 2 * MAX_VALUE)}" if error["details"] else sentence
+    return f"{sentence}\nDetails: {_format_json(error['details'], 2 * MAX_VALUE)}" if error["details"] else sentence
 
 
 def cut(text: str, limit: int) -> str:
@@ -81,85 +81,85 @@ def cut(text: str, limit: int) -> str:
     return text[: limit - len(note)] + note
 
 
-def _standing(document: Document) -> str:
+def _format_status(document: Document) -> str:
     awaiting = document.get("awaiting")
     return f"{document['status']} (awaiting {awaiting})" if awaiting else document["status"]
 
 
-def _more(document: Document) -> str:
+def _format_cursor(document: Document) -> str:
     cursor = document["nextCursor"]
-    return f", more with cursor {_json(cursor)}" if cursor else ""
+    return f", more with cursor {_format_json(cursor)}" if cursor else ""
 
 
-def _heading(suspension: Document) -> str:
+def _format_heading(suspension: Document) -> str:
     step = f" of {suspension['stepId']}" if suspension["stepId"] else ""
     return f"{suspension['suspensionId']} ({suspension['kind']}{step}, for the {suspension['addressee']})"
 
 
-def _question(suspension: Document) -> Iterator[str]:
-    yield f"Question {_heading(suspension)}"
+def _format_question(suspension: Document) -> Iterator[str]:
+    yield f"Question {_format_heading(suspension)}"
     if suspension["addressee"] == "caller":
-        yield from _for_the_caller(suspension)
+        yield from _format_for_caller(suspension)
     else:
-        yield from _for_a_person(suspension)
+        yield from _format_for_person(suspension)
 
 
-def _for_the_caller(suspension: Document) -> Iterator[str]:
+def _format_for_caller(suspension: Document) -> Iterator[str]:
     yield suspension["message"]
     if suspension["prompt"]:
         yield suspension["prompt"]
     for tool in suspension["tools"]:
         shown = {key: tool[key] for key in ("name", "description", "inputSchema")}
-        yield f"Tool: {_json(shown, MAX_TEXT)}"
-    yield f"content must fit: {_json(suspension['answerSchema'], MAX_VALUE)}"
+        yield f"Tool: {_format_json(shown, MAX_TEXT)}"
+    yield f"content must fit: {_format_json(suspension['answerSchema'], MAX_VALUE)}"
     ids = f'"threadId": "{suspension["threadId"]}", "suspensionId": "{suspension["suspensionId"]}"'
     yield f'Answer: submit_answer {{{ids}, "content": {{...}}}}'
 
 
-def _for_a_person(suspension: Document) -> Iterator[str]:
-    yield f"Message: {_json(suspension['message'], 1_000)}"
+def _format_for_person(suspension: Document) -> Iterator[str]:
+    yield f"Message: {_format_json(suspension['message'], 1_000)}"
     call = suspension["toolCall"]
     if call:
-        yield f"Call: {call['toolName']}({_json(call['arguments'])})"
+        yield f"Call: {call['toolName']}({_format_json(call['arguments'])})"
     for covered in suspension.get("confirms", ()):
-        yield f"Covers: {covered['stepId']} {covered['toolName']}({_json(covered['arguments'])})"
+        yield f"Covers: {covered['stepId']} {covered['toolName']}({_format_json(covered['arguments'])})"
     facts = [f"risk {suspension['risk']}", f"needs {suspension['needs']}", f"revision {suspension['revision']}"]
     if suspension["expiresAt"]:
         facts.append(f"until {suspension['expiresAt']}, then {suspension['onTimeout']}")
     yield ", ".join(facts)
     if suspension["answerSchema"]:
-        yield f"Form: {_json(suspension['answerSchema'])}"
+        yield f"Form: {_format_json(suspension['answerSchema'])}"
     how = suspension["howToAnswer"]
     doors = [f"`{how['command']}`" if how["command"] else "", how["inboxUrl"] or ""]
     yield f"To be decided by a person: {' or '.join(door for door in doors if door)}"
 
 
-def _steps(steps: list[Document]) -> list[str]:
+def _format_steps(steps: list[Document]) -> list[str]:
     """The steps with their results; shorter values when they would take too much room."""
-    lines = [line for step in steps for line in _step(step, MAX_VALUE)]
+    lines = [line for step in steps for line in _format_step(step, MAX_VALUE)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
-        lines = [line for step in steps for line in _step(step, _SHORT_VALUE)]
+        lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE)]
     return lines
 
 
-def _step(step: Document, limit: int) -> Iterator[str]:
+def _format_step(step: Document, limit: int) -> Iterator[str]:
     tools = f" using {', '.join(step['requiredTools'])}" if step["requiredTools"] else ""
     proof = f" (validation {step['validationStatus']})" if step["validationStatus"] else ""
-    yield f"{step['id']} {step['status']}{proof}{tools}: {_json(step['description'], 300)}"
+    yield f"{step['id']} {step['status']}{proof}{tools}: {_format_json(step['description'], 300)}"
     for call in step["actualToolCalls"]:
-        why = f": {_json(call['error']['message'], 500)}" if "error" in call else ""
-        yield f"  {call['toolName']}({_json(call['arguments'], min(limit, 500))}) {call['status']}{why}"
+        why = f": {_format_json(call['error']['message'], 500)}" if "error" in call else ""
+        yield f"  {call['toolName']}({_format_json(call['arguments'], min(limit, 500))}) {call['status']}{why}"
     if step["result"] is not None:
-        yield f"  result {_json(step['result'], limit)}"
+        yield f"  result {_format_json(step['result'], limit)}"
     if step["error"]:
-        yield f"  error {step['error']['code']}: {_json(step['error']['message'], 1_000)}"
+        yield f"  error {step['error']['code']}: {_format_json(step['error']['message'], 1_000)}"
 
 
-def _observations(document: Document) -> Iterator[str]:
+def _format_observations(document: Document) -> Iterator[str]:
     for entry in document.get("observations", ()):
-        yield f"{entry['sequence']} {entry['at']} {entry['type']} {entry['stepId'] or ''} {_json(entry['data'], 500)}"
+        yield f"{entry['sequence']} {entry['at']} {entry['type']} {entry['stepId'] or ''} {_format_json(entry['data'], 500)}"
 
 
-def _json(value: Any, limit: int = MAX_VALUE) -> str:
+def _format_json(value: Any, limit: int = MAX_VALUE) -> str:
     """The value as JSON on one line, cut."""
     return cut(json.dumps(value, ensure_ascii=False), limit)

@@ -12,14 +12,15 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
-from planwarden.server.mcp import handlers as verbs
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.app.view import URI
-from planwarden.server.mcp.app_decision import app_decide
+from planwarden.server.mcp.handlers import plans, suspensions
+from planwarden.server.mcp.handlers.app import app_decide
+from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
 
-Result = CallToolResult | InputRequiredResult
-CHECKED_LATER = ("options", "plan")
+ToolResult = CallToolResult | InputRequiredResult
+UNCHECKED_ARGUMENTS = ("options", "plan")
 """Arguments with a check of their own, whose refusals say more than a schema's."""
 
 
@@ -30,7 +31,7 @@ class McpTool:
     name: str
     title: str
     description: str
-    run: Callable[[verbs.ToolRequest], Awaitable[Result]]
+    handler: Callable[[ToolRequest], Awaitable[ToolResult]]
     properties: schemas.JsonSchema
     output: schemas.JsonSchema
     required: tuple[str, ...] = ()
@@ -44,13 +45,13 @@ class McpTool:
     """Only the app calls it."""
 
     @cached_property
-    def listed(self) -> Listed:
+    def definition(self) -> Listed:
         """As in `tools/list`. Nothing here reaches beyond planwarden: what a plan does outside is gated inside."""
         return Listed(
             name=self.name,
             title=self.title,
             description=self.description,
-            input_schema=schemas.arguments_schema(self.properties, self.required),
+            input_schema=schemas.build_arguments_schema(self.properties, self.required),
             output_schema=self.output,
             icons=ICONS,
             annotations=ToolAnnotations(
@@ -63,21 +64,21 @@ class McpTool:
         )
 
     @cached_property
-    def listed_with_app(self) -> Listed:
+    def definition_with_app(self) -> Listed:
         """As in `tools/list` for hosts that draw apps."""
         ui: dict[str, object] = {"resourceUri": URI, **({"visibility": ["app"]} if self.for_app else {})}
-        return self.listed.model_copy(update={"meta": {"ui": ui}}) if self.shows_app else self.listed
+        return self.definition.model_copy(update={"meta": {"ui": ui}}) if self.shows_app else self.definition
 
-    def checked(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def check_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments without nulls, which some clients send for what is left out.
 
         Raises:
             InvalidArguments: an unknown key, a missing one, or a wrong type; every fault is named.
             LimitExceeded: nested too deeply.
         """
-        given = _without_nulls(arguments, self.properties)
+        given = _drop_nulls(arguments, self.properties)
         if isinstance(given.get("decision"), dict):
-            given["decision"] = _without_nulls(given["decision"], schemas.DECISION["properties"])
+            given["decision"] = _drop_nulls(given["decision"], schemas.DECISION["properties"])
         unknown = sorted(given.keys() - self.properties.keys())
         if unknown:
             raise InvalidArguments(
@@ -85,7 +86,7 @@ class McpTool:
                 f"it takes {', '.join(self.properties)}",
                 details={"unknown": list[JsonValue](key[:64] for key in unknown[:10])},
             )
-        here = {key: value for key, value in given.items() if key not in CHECKED_LATER}
+        here = {key: value for key, value in given.items() if key not in UNCHECKED_ARGUMENTS}
         check_depth(here)
         faults = self._schema.find_faults(here)
         if faults:
@@ -97,11 +98,13 @@ class McpTool:
     @cached_property
     def _schema(self) -> Schema:
         anything: schemas.JsonSchema = {}
-        properties = {name: anything if name in CHECKED_LATER else entry for name, entry in self.properties.items()}
-        return Schema(schemas.arguments_schema(properties, self.required))
+        properties = {
+            name: anything if name in UNCHECKED_ARGUMENTS else entry for name, entry in self.properties.items()
+        }
+        return Schema(schemas.build_arguments_schema(properties, self.required))
 
 
-def _without_nulls(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_nulls(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None or key not in known}
 
 
@@ -116,12 +119,12 @@ _PAGE: schemas.JsonSchema = {
     "cursor": schemas.STRING,
 }
 
-VERBS: tuple[McpTool, ...] = (
+TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="search_tools",
         title="Search tools",
         description="Find tools that plans can use, one line each. Planning does this by itself; use it to write a plan.",
-        run=verbs.search_tools,
+        handler=plans.search_tools,
         properties={"query": schemas.STRING, **_PAGE},
         output=schemas.TOOLS_OUT,
         reads=True,
@@ -130,7 +133,7 @@ VERBS: tuple[McpTool, ...] = (
         name="get_tool_schemas",
         title="Get tool schemas",
         description="Full argument schemas of named tools, for toolCalls in a plan.",
-        run=verbs.get_tool_schemas,
+        handler=plans.get_tool_schemas,
         properties={"names": schemas.STRINGS},
         required=("names",),
         output=schemas.SCHEMAS_OUT,
@@ -140,7 +143,7 @@ VERBS: tuple[McpTool, ...] = (
         name="create_plan",
         title="Create a plan",
         description="Make a plan for a goal without running it; execute_plan with the threadId runs it.",
-        run=verbs.create_plan,
+        handler=plans.create_plan,
         properties={"goal": schemas.STRING, **_RUN},
         required=("goal",),
         output=schemas.EXECUTION_OUT,
@@ -150,7 +153,7 @@ VERBS: tuple[McpTool, ...] = (
         title="Run a goal",
         description="Plan and run a goal durably. Do what nextAction of the result says until status is completed. "
         "Questions to the caller are yours: read prompt, answer with submit_answer.",
-        run=verbs.run_goal,
+        handler=plans.run_goal,
         properties={"goal": schemas.STRING, **_RUN},
         required=("goal",),
         output=schemas.EXECUTION_OUT,
@@ -160,7 +163,7 @@ VERBS: tuple[McpTool, ...] = (
         title="Execute a plan",
         description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when its "
         "requiredTools were really called. Put a displayConfirmation step before what cannot be undone.",
-        run=verbs.execute_plan,
+        handler=plans.execute_plan,
         properties={"plan": schemas.PLAN, "goal": schemas.STRING, **_RUN},
         output=schemas.EXECUTION_OUT,
     ),
@@ -168,7 +171,7 @@ VERBS: tuple[McpTool, ...] = (
         name="get_execution",
         title="Get an execution",
         description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds the whole history.",
-        run=verbs.get_execution,
+        handler=plans.get_execution,
         properties={**_THREAD, "observationsAfter": {"type": "integer", "minimum": 0}},
         required=("threadId",),
         output=schemas.EXECUTION_OUT,
@@ -179,7 +182,7 @@ VERBS: tuple[McpTool, ...] = (
         name="list_suspensions",
         title="List open questions",
         description="Open questions: to people (human) and to you (caller).",
-        run=verbs.list_suspensions,
+        handler=suspensions.list_suspensions,
         properties={**_THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **_PAGE},
         output=schemas.SUSPENSIONS_OUT,
         reads=True,
@@ -189,7 +192,7 @@ VERBS: tuple[McpTool, ...] = (
         title="Answer your own question",
         description="Answer a question addressed to the caller. content must fit its answerSchema: a plan, "
         '{"toolCalls": [...]} or {"content": "..."}.',
-        run=verbs.submit_answer,
+        handler=suspensions.submit_answer,
         properties={**_ANSWERED, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "content"),
         output=schemas.EXECUTION_OUT,
@@ -200,7 +203,7 @@ VERBS: tuple[McpTool, ...] = (
         title="Put a decision",
         description="Put a person's question to that person, or pass on their rejection. approved: true from you is only a "
         "proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for them.",
-        run=verbs.resume_execution,
+        handler=suspensions.resume_execution,
         properties={**_ANSWERED, "decision": schemas.DECISION, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "decision"),
         output=schemas.EXECUTION_OUT,
@@ -212,7 +215,7 @@ VERBS: tuple[McpTool, ...] = (
         name="cancel_execution",
         title="Cancel an execution",
         description="Stop a thread's execution; what was done stays done.",
-        run=verbs.cancel_execution,
+        handler=plans.cancel_execution,
         properties={**_THREAD, "reason": schemas.STRING},
         required=("threadId",),
         output=schemas.EXECUTION_OUT,
@@ -220,12 +223,12 @@ VERBS: tuple[McpTool, ...] = (
     ),
 )
 
-APP_VERBS: tuple[McpTool, ...] = (
+APP_TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="app_decide",
         title="Decide in the view",
         description="For planwarden's own view only.",
-        run=app_decide,
+        handler=app_decide,
         properties={**_ANSWERED, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "nonce", "content"),
         output=schemas.EXECUTION_OUT,
@@ -235,4 +238,4 @@ APP_VERBS: tuple[McpTool, ...] = (
     ),
 )
 
-BY_NAME: Mapping[str, McpTool] = {verb.name: verb for verb in (*VERBS, *APP_VERBS)}
+TOOLS_BY_NAME: Mapping[str, McpTool] = {tool.name: tool for tool in (*TOOLS, *APP_TOOLS)}

@@ -33,7 +33,7 @@ from planwarden.server.inbox.app import inbox_app
 from planwarden.server.inbox.launcher import announce_inbox
 from planwarden.server.inbox.serving import until_cancelled
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.mcp.lazy_service import Opening
+from planwarden.server.mcp.lazy_service import ServiceOpener
 from planwarden.server.mcp.server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.logs import log_to_stderr
@@ -158,7 +158,7 @@ def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use
     return needs
 
 
-def _opened(warden: Warden) -> Opening:
+def _opened(warden: Warden) -> ServiceOpener:
     """The service of a warden that is open already and closed by whoever opened it."""
 
     @asynccontextmanager

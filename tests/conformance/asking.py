@@ -22,8 +22,8 @@ from mcp.types import (
     TextContent,
 )
 
+from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.waiting import AnyContext
 
 CHOICES = ["option1", "option2", "option3"]
 TITLED = [{"const": "value1", "title": "First Option"}, {"const": "value2", "title": "Second Option"}]

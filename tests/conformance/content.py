@@ -24,8 +24,8 @@ from mcp.types import (
 )
 from pydantic import Field
 
+from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.waiting import AnyContext
 
 # One pixel, and a sound of no length.
 PNG = base64.b64encode(

@@ -11,7 +11,7 @@ import uvicorn
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.mcp.lazy_service import opening
+from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import PATH, http_app
@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 async def serving(home: Path) -> AsyncGenerator[str]:
     """The address; the store is a SQLite file in `home`."""
     warden = Warden(settings=Settings(home=home), tools=tasks.engine_tools())
-    server = build_server(opening(warden), home, extensions=[tasks.FixtureTasks()])
+    server = build_server(build_service_opener(warden), home, extensions=[tasks.FixtureTasks()])
     for fixtures in (content, asking, tasks):
         fixtures.register(server)
     with socket.create_server((HOST, 0)) as listener:

@@ -24,12 +24,12 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Decision
-from planwarden.server.mcp.forms import ElicitationForm
+from planwarden.server.mcp.elicitation.forms import ElicitationForm
+from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.tasks.extension import Task, Tasks, offered, wants_tasks
+from planwarden.server.mcp.tasks.extension import Task, Tasks, offer_task, wants_tasks
 from planwarden.server.mcp.tasks.input import TaskInput
 from planwarden.server.mcp.tasks.view import TASKS
-from planwarden.server.mcp.waiting import AnyContext
 from planwarden.server.views.suspension import Suspension
 
 NAME_FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -46,7 +46,7 @@ class FixtureTasks(Tasks):
     def __init__(self) -> None:
         super().__init__(TaskInput(_form, _decision))
 
-    def outcome(self, task: Task) -> CallToolResult | ErrorData:
+    def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
         [step, *_] = task.execution.steps.values()
         message = step.error_message or "nothing went wrong"
         if step.error_code is not None and "protocol_error_job" in step.step.required_tools:
@@ -145,7 +145,7 @@ async def _started(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) ->
     if not wants_tasks(ctx):
         return await _ran(ctx, *calls)
     view = await _execute(ctx, 0, *calls)
-    return offered(_said(f"started {view.execution_id}"), view.execution_id)
+    return offer_task(_said(f"started {view.execution_id}"), view.execution_id)
 
 
 async def _ran(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> CallToolResult:

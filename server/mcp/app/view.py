@@ -23,7 +23,7 @@ from mcp.server.apps import Apps, ResourceCsp, client_supports_apps
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
 
-from planwarden.server.mcp.forms import form_schema
+from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.facts import agent_lines, facts_lines
 from planwarden.server.views.suspension import Suspension
@@ -37,12 +37,12 @@ MAX_QUESTIONS = 10
 QUESTION_CHARS = 4_000
 """A longer question is shown, but not decided in the view."""
 
-shows_apps: ContextVar[bool] = ContextVar("shows_apps", default=False)
+client_shows_apps: ContextVar[bool] = ContextVar("shows_apps", default=False)
 """Whether the client that sent the message draws apps; set by `noting_apps`."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Issued:
+class _IssuedNonce:
     nonce: str
     digest: str
     expires_at: float
@@ -52,14 +52,14 @@ class Nonces:
     """What views were given to decide with; lives as long as the process, at most `MAX_NONCES` of them."""
 
     def __init__(self) -> None:
-        self._issued: OrderedDict[tuple[str, str], _Issued] = OrderedDict()
+        self._issued: OrderedDict[tuple[str, str], _IssuedNonce] = OrderedDict()
 
     def issue(self, principal: str, suspension: Suspension, now: float) -> str:
         """The nonce for this revision of the question; the same one until it is used or over."""
         key = (principal, suspension.suspension_id)
         found = self._issued.get(key)
         if found is None or found.digest != suspension.digest or found.expires_at <= now:
-            found = _Issued(secrets.token_urlsafe(32), suspension.digest, now + NONCE_TTL_S)
+            found = _IssuedNonce(secrets.token_urlsafe(32), suspension.digest, now + NONCE_TTL_S)
             self._issued[key] = found
         self._issued.move_to_end(key)
         if len(self._issued) > MAX_NONCES:
@@ -75,21 +75,21 @@ class Nonces:
         return found.digest if found.expires_at > now else None
 
 
-async def noting_apps(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
+async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
     """Middleware: lets `tools/list`, which gets no context, know whether the client draws apps."""
-    reset = shows_apps.set(client_supports_apps(ctx))
+    reset = client_shows_apps.set(client_supports_apps(ctx))
     try:
         return await call_next(ctx)
     finally:
-        shows_apps.reset(reset)
+        client_shows_apps.reset(reset)
 
 
-def suspension_app() -> Apps:
+def build_suspension_app() -> Apps:
     """The extension: the view, and what the host may let it load, which is nothing."""
     apps = Apps()
     apps.add_html_resource(
         URI,
-        page(),
+        build_page(),
         name="suspension",
         title="A question for you",
         description="Shows open questions to people, and takes decisions that a form may take.",
@@ -99,17 +99,17 @@ def suspension_app() -> Apps:
     return apps
 
 
-def questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
+def build_questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
     """The open questions to people, for the view's eyes only."""
     asked = [found for found in view.suspensions if found.addressee == "human"][:MAX_QUESTIONS]
-    return [_question(found, nonces, principal, now) for found in asked]
+    return [_build_question(found, nonces, principal, now) for found in asked]
 
 
-def _question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
+def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
     facts, agent = facts_lines(suspension), " ".join(agent_lines(suspension))
     is_shown = sum(map(len, facts)) + len(agent) <= QUESTION_CHARS
     # Unlike a form, the view has room for all of its lines.
-    schema = form_schema(suspension) if is_shown else None
+    schema = build_form_schema(suspension) if is_shown else None
     return {
         "threadId": suspension.thread_id,
         "suspensionId": suspension.suspension_id,
@@ -123,14 +123,14 @@ def _question(suspension: Suspension, nonces: Nonces, principal: str, now: float
 
 
 @cache
-def page() -> str:
+def build_page() -> str:
     """The view as one document whose own policy admits its one script and its one style by their hashes."""
     text = files("planwarden.server.mcp.app").joinpath("app.html").read_text(encoding="utf-8")
     style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))
-    policy = f"default-src 'none'; script-src {_hashes(script)}; style-src {_hashes(style)}; form-action 'none'; base-uri 'none'"
+    policy = f"default-src 'none'; script-src {_list_hashes(script)}; style-src {_list_hashes(style)}; form-action 'none'; base-uri 'none'"
     return text.replace("%CSP%", policy)
 
 
-def _hashes(parts: list[str]) -> str:
+def _list_hashes(parts: list[str]) -> str:
     digests = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts)
     return " ".join(f"'sha256-{digest}'" for digest in digests)

@@ -21,15 +21,15 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, SubscribeRequ
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import LazyService
-from planwarden.server.mcp.subscriptions.listen import topic_of
-from planwarden.server.mcp.subscriptions.watch import MAX_TOPICS, ResourceTopic, TopicWatcher
+from planwarden.server.mcp.subscriptions.listen import find_topic
+from planwarden.server.mcp.subscriptions.topic_watcher import MAX_TOPICS, ResourceTopic, TopicWatcher
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """After something failed."""
 
-DeskContext = ServerRequestContext[LazyService, Any]
+ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class LegacySubscriptions:
@@ -40,11 +40,11 @@ class LegacySubscriptions:
         self._subscribers: dict[int, _Subscriber] = {}
         """By identity of the connection; taken out when it closes."""
 
-    async def subscribe(self, ctx: DeskContext, params: SubscribeRequestParams) -> EmptyResult:
+    async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
         """The same resource twice is one subscription."""
         try:
             service = await ctx.lifespan_context.service()
-            subscriber = self._subscriber(ctx, service)
+            subscriber = self._find_or_start_subscriber(ctx, service)
             if not await subscriber.add(str(params.uri)):
                 message = f"this connection has {MAX_TOPICS} subscriptions, which is the limit; unsubscribe first"
                 raise MCPError(code=INVALID_PARAMS, message=message)
@@ -52,24 +52,24 @@ class LegacySubscriptions:
             raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
         return EmptyResult()
 
-    async def unsubscribe(self, ctx: DeskContext, params: UnsubscribeRequestParams) -> EmptyResult:
+    async def unsubscribe(self, ctx: ServiceContext, params: UnsubscribeRequestParams) -> EmptyResult:
         """What was not subscribed to is not an error."""
-        subscriber = self._subscribers.get(id(_connection(ctx)))
+        subscriber = self._subscribers.get(id(_find_connection(ctx)))
         if subscriber is not None:
             subscriber.remove(str(params.uri))
         return EmptyResult()
 
-    def _subscriber(self, ctx: DeskContext, service: Service) -> "_Subscriber":
-        connection = _connection(ctx)
+    def _find_or_start_subscriber(self, ctx: ServiceContext, service: Service) -> "_Subscriber":
+        connection = _find_connection(ctx)
         found = self._subscribers.get(id(connection))
         if found is None:
             found = _Subscriber(ctx.session, service, ctx.lifespan_context.principal(), self._bus)
             self._subscribers[id(connection)] = found
-            connection.exit_stack.callback(self._closed, id(connection))
-            ctx.lifespan_context.listeners.start_soon(found.run)
+            connection.exit_stack.callback(self._remove, id(connection))
+            ctx.lifespan_context.listener_tasks.start_soon(found.run)
         return found
 
-    def _closed(self, connection_id: int) -> None:
+    def _remove(self, connection_id: int) -> None:
         self._subscribers.pop(connection_id).scope.cancel()
 
 
@@ -86,12 +86,12 @@ class _Subscriber:
         if uri not in self._uris and len(self._uris) >= MAX_TOPICS:
             return False
         self._uris.add(uri)
-        topic = topic_of(uri)
+        topic = find_topic(uri)
         return topic is None or await self._watch.add(topic)
 
     def remove(self, uri: str) -> None:
         self._uris.discard(uri)
-        topic = topic_of(uri)
+        topic = find_topic(uri)
         if topic is not None:
             self._watch.remove(topic)
 
@@ -100,7 +100,7 @@ class _Subscriber:
         with self.scope:
             while True:
                 try:
-                    await self._tell()
+                    await self._send_changes()
                 except PlanwardenError as error:
                     logger.error("%s", error.message)
                 # The outermost loop: one client's subscriptions must neither end the server nor fall silent.
@@ -108,7 +108,7 @@ class _Subscriber:
                     logger.exception("a client's subscriptions stumbled")
                 await anyio.sleep(RETRY_S)
 
-    async def _tell(self) -> None:
+    async def _send_changes(self) -> None:
         async with aclosing(self._watch.changes()) as changes:
             async for change in changes:
                 if isinstance(change, ResourceTopic | ResourceUpdated):
@@ -118,6 +118,6 @@ class _Subscriber:
         return isinstance(event, ResourceUpdated) and event.uri in self._uris
 
 
-def _connection(ctx: DeskContext) -> Connection:
+def _find_connection(ctx: ServiceContext) -> Connection:
     # The SDK (2.3) has no public way from a request to its connection, whose end has to end the subscriptions.
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]

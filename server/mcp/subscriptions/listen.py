@@ -37,7 +37,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.lazy_service import LazyService
-from planwarden.server.mcp.subscriptions.watch import (
+from planwarden.server.mcp.subscriptions.topic_watcher import (
     MAX_TOPICS,
     Change,
     ExecutionTopic,
@@ -48,13 +48,13 @@ from planwarden.server.mcp.subscriptions.watch import (
     Topic,
     TopicWatcher,
 )
-from planwarden.server.mcp.tasks.extension import Tasks, owned
+from planwarden.server.mcp.tasks.extension import Tasks, find_task
 from planwarden.server.mcp.tasks.view import TASKS, TERMINAL
 
 MAX_LISTENERS = 1_024
 TASK_IDS = "taskIds"
 
-DeskContext = ServerRequestContext[LazyService, Any]
+ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -72,7 +72,7 @@ class ListenMethod:
         self._tasks = tasks
         self._streams = set[_Stream]()
         self._is_closing = False
-        tasks.follow(self._answered)
+        tasks.add_listener(self._mark_task_changed)
 
     def close(self) -> None:
         """End every stream as the protocol wants it ended by a server: with a result. It does not wait for that."""
@@ -80,18 +80,20 @@ class ListenMethod:
         for stream in self._streams:
             stream.close()
 
-    def _answered(self, task_id: str) -> None:
+    def _mark_task_changed(self, task_id: str) -> None:
         """An answer that decides nothing changes a task and no execution."""
         for stream in self._streams:
-            stream.remind(task_id)
+            stream.mark_task_changed(task_id)
 
-    async def __call__(self, ctx: DeskContext, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+    async def __call__(
+        self, ctx: ServiceContext, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
         """Runs until the client ends it, the server closes, or the store fails."""
         if ctx.request_id is None:
             raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen requires a request id")
         if len(self._streams) >= MAX_LISTENERS:
             raise MCPError(code=INTERNAL_ERROR, message=f"{MAX_LISTENERS} streams are open, which is the limit")
-        task_ids = _task_ids(ctx, params.notifications)
+        task_ids = _read_task_ids(ctx, params.notifications)
         try:
             service = await ctx.lifespan_context.service()
             stream = _Stream(ctx, service, self._tasks, self._bus, params.notifications)
@@ -112,7 +114,7 @@ class _Stream:
     """One open stream."""
 
     def __init__(
-        self, ctx: DeskContext, service: Service, tasks: Tasks, bus: SubscriptionBus, wanted: SubscriptionFilter
+        self, ctx: ServiceContext, service: Service, tasks: Tasks, bus: SubscriptionBus, wanted: SubscriptionFilter
     ) -> None:
         self._ctx = ctx
         self._service = service
@@ -126,9 +128,11 @@ class _Stream:
             resource_subscriptions=uris or None,
         )
         self._uris = frozenset(uris)
-        self._watch = TopicWatcher(service, self._principal, bus, self._admits, partial(tasks.mark, service))
+        self._watch = TopicWatcher(
+            service, self._principal, bus, self._admits, partial(tasks.fingerprint_answers, service)
+        )
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         """By task, for those that will look different without anything happening."""
 
     def close(self) -> None:
@@ -136,31 +140,31 @@ class _Stream:
 
     def stop(self) -> None:
         """Nothing is told any more."""
-        for alarm in self._alarms.values():
+        for alarm in self._timers.values():
             alarm.cancel()
 
-    def remind(self, task_id: str) -> None:
-        self._watch.remind(TaskTopic(task_id))
+    def mark_task_changed(self, task_id: str) -> None:
+        self._watch.mark_changed(TaskTopic(task_id))
 
     async def run(self, task_ids: Sequence[str]) -> None:
         """Watched before it is acknowledged, so that nothing falls between; the acknowledgement is the first frame."""
-        for topic in map(topic_of, self._uris):
+        for topic in map(find_topic, self._uris):
             if topic is not None:
                 await self._watch.add(topic)
-        accepted = [task_id for task_id in task_ids if await self._accepts(task_id)]
+        accepted = [task_id for task_id in task_ids if await self._watch_task(task_id)]
         await self._acknowledge(accepted)
         for task_id in accepted:
-            await self._tell_task(TaskTopic(task_id))
+            await self._send_task(TaskTopic(task_id))
         async with aclosing(self._watch.changes()) as changes:
             async for change in changes:
-                await self._tell(change)
+                await self._send_change(change)
 
     def _admits(self, event: ServerEvent) -> bool:
         return event_matches(self._honored, self._uris, event)
 
-    async def _accepts(self, task_id: str) -> bool:
+    async def _watch_task(self, task_id: str) -> bool:
         """Foreign and unknown tasks are left out of the acknowledgement alike."""
-        if await owned(self._service, task_id, self._principal) is None:
+        if await find_task(self._service, task_id, self._principal) is None:
             return False
         return await self._watch.add(TaskTopic(task_id))
 
@@ -173,45 +177,45 @@ class _Stream:
         )
         await self._send(SubscriptionsAcknowledgedNotification(params=params))
 
-    async def _tell(self, change: Change) -> None:
+    async def _send_change(self, change: Change) -> None:
         match change:
             case TaskTopic():
-                await self._tell_task(change)
+                await self._send_task(change)
             case ExecutionTopic(uri=uri) | SuspensionsTopic(uri=uri) | SuspensionTopic(uri=uri) | ToolsTopic(uri=uri):
                 await self._send(event_to_notification(ResourceUpdated(uri), self._meta))
             case event:
                 await self._send(event_to_notification(event, self._meta))
 
-    async def _tell_task(self, topic: TaskTopic) -> None:
+    async def _send_task(self, topic: TaskTopic) -> None:
         """The task as `tasks/get` would give it now; after its end there is nothing more to say."""
-        task = await owned(self._service, topic.task_id, self._principal)
+        task = await find_task(self._service, topic.task_id, self._principal)
         if task is None:
             self._watch.remove(topic)
             return
-        shown = await self._tasks.shown(task, self._ctx.session.client_capabilities)
-        self._set_alarm(topic.task_id, shown.look_again_s)
+        shown = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
+        self._set_timer(topic.task_id, shown.changes_in_s)
         if shown.document["status"] in TERMINAL:
             self._watch.remove(topic)
         await self._send(TaskNotification(params={**shown.document, "_meta": self._meta}))
 
-    def _set_alarm(self, task_id: str, seconds: float | None) -> None:
-        earlier = self._alarms.pop(task_id, None)
+    def _set_timer(self, task_id: str, seconds: float | None) -> None:
+        earlier = self._timers.pop(task_id, None)
         if earlier is not None:
             earlier.cancel()
         if seconds is not None:
-            self._alarms[task_id] = asyncio.get_running_loop().call_later(seconds, self.remind, task_id)
+            self._timers[task_id] = asyncio.get_running_loop().call_later(seconds, self.mark_task_changed, task_id)
 
     async def _send(self, notification: Any) -> None:
         await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
 
 
-def topic_of(uri: str) -> Topic | None:
+def find_topic(uri: str) -> Topic | None:
     """What has to be watched for a resource; None for resources that planwarden does not change."""
     if uri == resources.SUSPENSIONS:
         return SuspensionsTopic(uri)
     if uri == resources.TOOLS:
         return ToolsTopic(uri)
-    found = resources.reader(uri)
+    found = resources.find_reader(uri)
     if found is None:
         return None
     if uri.startswith(f"{resources.EXECUTIONS}/"):
@@ -221,7 +225,7 @@ def topic_of(uri: str) -> Topic | None:
     return SuspensionTopic(uri, found[1]) if uri.startswith(f"{resources.SUSPENSIONS}/") else None
 
 
-def _task_ids(ctx: DeskContext, wanted: SubscriptionFilter) -> list[str]:
+def _read_task_ids(ctx: ServiceContext, wanted: SubscriptionFilter) -> list[str]:
     """The tasks that the filter names. Raises `MCPError` without the extension, or when they are not names."""
     given: object = (wanted.model_extra or {}).get(TASK_IDS)
     if given is None:

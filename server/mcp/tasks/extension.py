@@ -36,21 +36,21 @@ from starlette.requests import Request as HttpRequest
 from planwarden.agent.common.errors import PlanwardenError, UnknownThread
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.handlers import ToolRequest, shown
+from planwarden.server.mcp.handlers.request import ToolRequest, show_execution
 from planwarden.server.mcp.lazy_service import LazyService
-from planwarden.server.mcp.results import view_result
-from planwarden.server.mcp.tasks.input import TaskInput, input_request
-from planwarden.server.mcp.tasks.state import TaskState, end, task_state
-from planwarden.server.mcp.tasks.view import TASKS, Document, task_document
-from planwarden.server.mcp.text import execution_text
-from planwarden.server.mcp.tools import McpTool, Result
-from planwarden.server.mcp.waiting import AnyContext, wait_with_progress
+from planwarden.server.mcp.progress import AnyContext, wait_with_progress
+from planwarden.server.mcp.results import build_view_result
+from planwarden.server.mcp.tasks.input import TaskInput, build_input_request
+from planwarden.server.mcp.tasks.state import TaskState, read_task_state, record_end
+from planwarden.server.mcp.tasks.view import TASKS, Document, build_task_document
+from planwarden.server.mcp.text import format_execution
+from planwarden.server.mcp.tools import McpTool, ToolResult
 
-TASKED = frozenset({"run_goal", "execute_plan", "resume_execution"})
-_OFFER = "planwarden/task"
+TASK_TOOLS = frozenset({"run_goal", "execute_plan", "resume_execution"})
+_TASK_META_KEY = "planwarden/task"
 """Marks a result, on its way from a tool to `Tasks`, as one to be given as a task; it never leaves the server."""
 
-DeskContext = ServerRequestContext[LazyService, Any]
+ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class TaskParams(RequestParams):
@@ -78,7 +78,7 @@ class TaskSnapshot:
     """A task as one client sees it."""
 
     document: Document
-    look_again_s: float | None
+    changes_in_s: float | None
     """When it will look different without anything happening."""
 
 
@@ -88,16 +88,16 @@ class Tasks(Extension):
     identifier = TASKS
 
     def __init__(self, questions: TaskInput | None = None) -> None:
-        self._questions = questions or TaskInput()
-        self._followers: list[Callable[[str], None]] = []
+        self._input = questions or TaskInput()
+        self._listeners: list[Callable[[str], None]] = []
 
-    def follow(self, told: Callable[[str], None]) -> None:
+    def add_listener(self, told: Callable[[str], None]) -> None:
         """Tell `told` the id of each task that a client's answer changed in this process; it must not raise or block."""
-        self._followers.append(told)
+        self._listeners.append(told)
 
-    async def mark(self, service: Service, task_id: str) -> object:
+    async def fingerprint_answers(self, service: Service, task_id: str) -> object:
         """A value that differs when answers changed how the task looks, in whatever process. Raises `StoreError`."""
-        return (await self._questions.notebook.of(service.engine.store, task_id)).mark
+        return (await self._input.notes.read(service.engine.store, task_id)).fingerprint
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
@@ -108,29 +108,29 @@ class Tasks(Extension):
         )
 
     async def intercept_tool_call(
-        self, params: CallToolRequestParams, ctx: DeskContext, call_next: CallNext
+        self, params: CallToolRequestParams, ctx: ServiceContext, call_next: CallNext
     ) -> HandlerResult:
         """A result that a tool offered as a task is given as the task's first state; every other one as it is."""
         result = await call_next(ctx)
-        task_id = (result.meta or {}).get(_OFFER) if isinstance(result, CallToolResult) else None
+        task_id = (result.meta or {}).get(_TASK_META_KEY) if isinstance(result, CallToolResult) else None
         if not isinstance(task_id, str):
             return result
-        async with _translated():
+        async with _translate_errors():
             service = await ctx.lifespan_context.service()
             execution = await service.engine.find(task_id)
             task = Task(service, execution)
-            found = await self._standing(task, ctx.session.client_capabilities)
-            return {"resultType": "task", **task_document(service, execution, found.status, found.what)}
+            found = await self._read_state(task, ctx.session.client_capabilities)
+            return {"resultType": "task", **build_task_document(service, execution, found.status, found.progress)}
 
-    async def run(self, verb: McpTool, request: ToolRequest) -> Result:
+    async def run(self, tool: McpTool, request: ToolRequest) -> ToolResult:
         """The tool's result at once, offered as a task, whether or not the execution has ended meanwhile.
 
         Refusals, a question of this very call that is still open, and whatever waits for somebody that this client
         cannot ask are given as ordinary results.
         """
-        if await _continues(verb, request):
-            return await verb.run(request)
-        result = await verb.run(replace(request, arguments={**request.arguments, "waitSeconds": 0}))
+        if await _is_continuation(tool, request):
+            return await tool.handler(request)
+        result = await tool.handler(replace(request, arguments={**request.arguments, "waitSeconds": 0}))
         document = result.structured_content if isinstance(result, CallToolResult) and not result.is_error else None
         if not isinstance(result, CallToolResult) or document is None:
             return result
@@ -139,61 +139,63 @@ class Tasks(Extension):
         asked = request.arguments.get("suspensionId")
         if any(found.question.suspension_id == asked for found in execution.open_suspensions):
             return result
-        found = await task_state(self._questions, service, execution, request.context.client_capabilities)
-        if not found.is_stopped and not _asks_the_caller(service, execution):
-            return offered(result, execution.execution_id)
+        found = await read_task_state(self._input, service, execution, request.context.client_capabilities)
+        if not found.has_ended_early and not _has_caller_prompts(service, execution):
+            return offer_task(result, execution.execution_id)
         seconds = request.arguments.get("waitSeconds")
-        return await shown(
+        return await show_execution(
             request, await wait_with_progress(service, service.view(execution), seconds, request.context)
         )
 
-    async def shown(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
+    async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
         """The task with what belongs to its status: open questions, the result, or the error. Raises `StoreError`."""
-        found = await self._standing(task, capabilities)
-        document = task_document(task.service, task.execution, found.status, found.what)
+        found = await self._read_state(task, capabilities)
+        document = build_task_document(task.service, task.execution, found.status, found.progress)
         if found.status == "input_required":
-            requests = {key: input_request(question) for key, (_, question) in found.asked.items()}
+            requests = {key: build_input_request(question) for key, (_, question) in found.questions.items()}
             document["inputRequests"] = requests
         elif found.status == "completed":
-            outcome = self.outcome(task)
+            outcome = self.build_outcome(task)
             given = outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
             failed = {"status": "failed", "error": given}
             document |= failed if isinstance(outcome, ErrorData) else {"result": given}
-        return TaskSnapshot(document, found.look_again_s)
+        return TaskSnapshot(document, found.changes_in_s)
 
-    async def _standing(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
+    async def _read_state(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
         """Where the task stands; kept when the client is told that it is over."""
-        found = await task_state(self._questions, task.service, task.execution, capabilities)
-        if found.is_stopped or found.may_go_on:
-            await end(
-                self._questions, task.service, task.execution.execution_id, capabilities, task.execution.principal
+        found = await read_task_state(self._input, task.service, task.execution, capabilities)
+        if found.has_ended_early or found.can_continue:
+            await record_end(
+                self._input, task.service, task.execution.execution_id, capabilities, task.execution.principal
             )
         return found
 
-    def outcome(self, task: Task) -> CallToolResult | ErrorData:
+    def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
         """What the call gives in the end: the finished execution, as every tool would show it."""
-        return view_result(task.service.view(task.execution), execution_text)
+        return build_view_result(task.service.view(task.execution), format_execution)
 
-    async def _get(self, ctx: DeskContext, params: TaskParams) -> Document:
-        async with _translated():
-            return (await self.shown(await _found(ctx, params), ctx.session.client_capabilities)).document
+    async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
+        async with _translate_errors():
+            return (
+                await self.build_snapshot(await _require_task(ctx, params), ctx.session.client_capabilities)
+            ).document
 
-    async def _update(self, ctx: DeskContext, params: UpdateParams) -> Document:
-        async with _translated():
-            task = await _found(ctx, params)
-            found = await task_state(self._questions, task.service, task.execution, ctx.session.client_capabilities)
+    async def _update(self, ctx: ServiceContext, params: UpdateParams) -> Document:
+        async with _translate_errors():
+            task = await _require_task(ctx, params)
+            found = await read_task_state(self._input, task.service, task.execution, ctx.session.client_capabilities)
             try:
-                await self._questions.answer(
-                    task.service, task.execution.principal, found.asked, params.input_responses
+                await self._input.apply_responses(
+                    task.service, task.execution.principal, found.questions, params.input_responses
                 )
             finally:
-                for told in self._followers:
+                for told in self._listeners:
                     told(params.task_id)
         return {"resultType": "complete"}
 
-    async def _cancel(self, ctx: DeskContext, params: TaskParams) -> Document:
-        async with _translated():
-            task = await _found(ctx, params)
+    async def _cancel(self, ctx: ServiceContext, params: TaskParams) -> Document:
+        async with _translate_errors():
+            task = await _require_task(ctx, params)
             await task.service.engine.cancel(task.execution, None)
         return {"resultType": "complete"}
 
@@ -206,12 +208,12 @@ def wants_tasks(context: AnyContext) -> bool:
     )
 
 
-def offered(result: CallToolResult, execution_id: str) -> CallToolResult:
+def offer_task(result: CallToolResult, execution_id: str) -> CallToolResult:
     """The result, marked to be given as the task `execution_id`; only for clients that `wants_tasks`."""
-    return result.model_copy(update={"meta": {**(result.meta or {}), _OFFER: execution_id}})
+    return result.model_copy(update={"meta": {**(result.meta or {}), _TASK_META_KEY: execution_id}})
 
 
-async def owned(service: Service, task_id: str, principal: str) -> Task | None:
+async def find_task(service: Service, task_id: str, principal: str) -> Task | None:
     """The principal's task; None when there is none with that id or it is somebody else's. Raises `StoreError`.
 
     A plan that nobody runs yet is no task: nothing works on it, and it would be polled for ever.
@@ -224,18 +226,18 @@ async def owned(service: Service, task_id: str, principal: str) -> Task | None:
     return Task(service, execution) if is_one else None
 
 
-async def _found(ctx: DeskContext, params: TaskParams) -> Task:
+async def _require_task(ctx: ServiceContext, params: TaskParams) -> Task:
     """The task of a request. Raises `MCPError` for clients without the extension and for ids that are not theirs."""
     require_client_extension(ctx, TASKS)
     _check_name_header(ctx, params.task_id)
     service = await ctx.lifespan_context.service()
-    task = await owned(service, params.task_id, ctx.lifespan_context.principal())
+    task = await find_task(service, params.task_id, ctx.lifespan_context.principal())
     if task is None:
         raise MCPError(code=INVALID_PARAMS, message="Failed to retrieve task: Task not found")
     return task
 
 
-def _check_name_header(ctx: DeskContext, task_id: str) -> None:
+def _check_name_header(ctx: ServiceContext, task_id: str) -> None:
     """Over HTTP the header that intermediaries route by has to name the task; the SDK checks its own methods only."""
     request: object = ctx.request
     if isinstance(request, HttpRequest) and decode_header_value(request.headers.get(MCP_NAME_HEADER)) != task_id:
@@ -245,16 +247,16 @@ def _check_name_header(ctx: DeskContext, task_id: str) -> None:
         )
 
 
-async def _continues(verb: McpTool, request: ToolRequest) -> bool:
+async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
     """True for an execution that ended `incomplete` and is to go on: as a task it is over."""
     given: Mapping[str, Any] = request.arguments
-    if verb.name != "execute_plan" or "plan" in given or "threadId" not in given:
+    if tool.name != "execute_plan" or "plan" in given or "threadId" not in given:
         return False
     newest = await request.service.newest(given["threadId"], request.principal)
     return newest.status == "incomplete"
 
 
-def _asks_the_caller(service: Service, execution: ExecutionState) -> bool:
+def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:
     """True when the execution has, or will have, a prompt for the calling model."""
     if any(found.question.addressee == "caller" for found in execution.open_suspensions):
         return True
@@ -265,7 +267,7 @@ def _asks_the_caller(service: Service, execution: ExecutionState) -> bool:
 
 
 @asynccontextmanager
-async def _translated() -> AsyncGenerator[None]:
+async def _translate_errors() -> AsyncGenerator[None]:
     """Our errors as the protocol's, which has no other place for them here."""
     try:
         yield

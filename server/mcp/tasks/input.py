@@ -29,9 +29,17 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation import declares_forms, declares_links, elicit_request
-from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink, decision_from, form_digest, form_for, link_for
-from planwarden.server.mcp.tasks.notes import TaskNotebook, question_of
+from planwarden.server.mcp.elicitation.exchange import build_elicit_request, declares_forms, declares_links
+from planwarden.server.mcp.elicitation.forms import (
+    Elicitation,
+    ElicitationForm,
+    ElicitationLink,
+    build_form,
+    build_link,
+    compute_form_digest,
+    read_decision,
+)
+from planwarden.server.mcp.tasks.notes import TaskNotesStore, parse_revision
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import Suspension
 
@@ -39,7 +47,7 @@ CHANNEL = "tasks"
 MAX_KEY_SHOWN = 80
 
 Content = dict[str, Any]
-Asked = tuple[Suspension, ElicitationForm | ElicitationLink]
+TaskQuestion = tuple[Suspension, Elicitation]
 """A question, and how this client can be asked it."""
 
 
@@ -48,29 +56,29 @@ class TaskInput:
 
     def __init__(
         self,
-        form: Callable[[Suspension], ElicitationForm | None] = form_for,
-        decision: Callable[[Suspension, Content | None], Decision | None] = decision_from,
+        form: Callable[[Suspension], ElicitationForm | None] = build_form,
+        decision: Callable[[Suspension, Content | None], Decision | None] = read_decision,
     ) -> None:
         self._form = form
         self._decision = decision
-        self.notebook = TaskNotebook()
+        self.notes = TaskNotesStore()
 
-    async def outstanding(
+    async def find_questions(
         self, service: Service, view: Execution, capabilities: ClientCapabilities | None
-    ) -> dict[str, Asked]:
+    ) -> dict[str, TaskQuestion]:
         """What this client can be asked now, by key. Raises `StoreError`."""
-        found: dict[str, Asked] = {}
+        found: dict[str, TaskQuestion] = {}
         for suspension in view.suspensions:
-            question = self._question(suspension, capabilities) if suspension.addressee == "human" else None
+            question = self._build_elicitation(suspension, capabilities) if suspension.addressee == "human" else None
             if question is not None:
-                found[_key(suspension, question)] = suspension, question
+                found[_build_key(suspension, question)] = suspension, question
         if not found:
             return {}
-        notes = await self.notebook.of(service.engine.store, view.execution_id)
-        return {key: asked for key, asked in found.items() if question_of(key) not in notes.answered}
+        notes = await self.notes.read(service.engine.store, view.execution_id)
+        return {key: asked for key, asked in found.items() if parse_revision(key) not in notes.answered}
 
-    async def answer(
-        self, service: Service, principal: str, asked: Mapping[str, Asked], responses: Mapping[str, Any]
+    async def apply_responses(
+        self, service: Service, principal: str, asked: Mapping[str, TaskQuestion], responses: Mapping[str, Any]
     ) -> None:
         """Apply the responses to outstanding keys and ignore all others; the same responses again change nothing.
 
@@ -78,40 +86,36 @@ class TaskInput:
             MCPError: a response does not fit its question, which stays open; the ones before it count.
             StoreError: nothing more was recorded.
         """
-        read = {key: _response(key, responses[key]) for key in asked if key in responses}
+        read = {key: _parse_response(key, responses[key]) for key in asked if key in responses}
         for key, response in read.items():
             suspension, question = asked[key]
             try:
-                decision = self._decided(suspension, question, response)
+                decision = self._read_decision(suspension, question, response)
                 if decision is None:
-                    await self._note(service, suspension, question, key, response.action, principal)
+                    await self._record_no_decision(service, suspension, question, key, response.action, principal)
                 else:
-                    await _decide(service, suspension, decision, principal)
+                    await _record_decision(service, suspension, decision, principal)
             except (InvalidArguments, LimitExceeded) as error:
                 raise MCPError(code=INVALID_PARAMS, message=f"inputResponses {key!r}: {error.message}") from None
 
-    def _question(
-        self, suspension: Suspension, capabilities: ClientCapabilities | None
-    ) -> ElicitationForm | ElicitationLink | None:
+    def _build_elicitation(self, suspension: Suspension, capabilities: ClientCapabilities | None) -> Elicitation | None:
         form = self._form(suspension) if declares_forms(capabilities) else None
         if form is not None:
             return form
         # Everything else is decided on the page.
-        return link_for(suspension) if declares_links(capabilities) else None
+        return build_link(suspension) if declares_links(capabilities) else None
 
-    def _decided(
-        self, suspension: Suspension, question: ElicitationForm | ElicitationLink, response: ElicitResult
-    ) -> Decision | None:
+    def _read_decision(self, suspension: Suspension, question: Elicitation, response: ElicitResult) -> Decision | None:
         """None when it decides nothing, which is all that the answer to an address can do, whatever came with it."""
         if response.action != "accept" or isinstance(question, ElicitationLink):
             return None
         return self._decision(suspension, response.content)
 
-    async def _note(
+    async def _record_no_decision(
         self,
         service: Service,
         suspension: Suspension,
-        question: ElicitationForm | ElicitationLink,
+        question: Elicitation,
         key: str,
         action: Literal["accept", "decline", "cancel"],
         principal: str,
@@ -122,32 +126,32 @@ class TaskInput:
             execution_id=suspension.execution_id,
             suspension_id=suspension.suspension_id,
         )
-        revision = question_of(key)
-        await self.notebook.add(
+        revision = parse_revision(key)
+        await self.notes.add(
             service.engine.store, suspension.execution_id, entry, lambda notes: revision in notes.answered
         )
 
 
-def input_request(question: ElicitationForm | ElicitationLink) -> Content:
+def build_input_request(question: Elicitation) -> Content:
     """The question as the request that a client would get by itself."""
-    return elicit_request(question).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return build_elicit_request(question).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def _key(suspension: Suspension, question: ElicitationForm | ElicitationLink) -> str:
+def _build_key(suspension: Suspension, question: Elicitation) -> str:
     revision = f"{suspension.suspension_id}.{suspension.revision}"
     if isinstance(question, ElicitationForm):
         return revision
     return f"{revision}.link-{sha256(question.url.encode()).hexdigest()[:8]}"
 
 
-async def _decide(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
+async def _record_decision(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
     """What somebody else decided, what expired or was revised meanwhile is superseded, which is no error here."""
     authority = Authority(
         assurance="client",
         channel=CHANNEL,
         principal=principal,
         digest=suspension.digest,
-        rendered=form_digest(suspension),
+        rendered=compute_form_digest(suspension),
     )
     try:
         await service.answer(
@@ -162,7 +166,7 @@ async def _decide(service: Service, suspension: Suspension, decision: Decision, 
         return
 
 
-def _response(key: str, given: object) -> ElicitResult:
+def _parse_response(key: str, given: object) -> ElicitResult:
     try:
         return ElicitResult.model_validate(given, by_name=False)
     except ValidationError:

@@ -31,16 +31,16 @@ class TaskNotes:
     """Which clients were told that the task is over, by what they can be asked."""
 
     @property
-    def mark(self) -> object:
+    def fingerprint(self) -> object:
         """Differs when a client has answered more, which changes how the task looks and is no commit of its execution."""
         return len(self.answered), len(self.opened)
 
-    def note(self, row: AuditRow) -> None:
+    def apply(self, row: AuditRow) -> None:
         """Rows of other kinds change nothing; neither does the same row again."""
         facts = row.entry.facts
         match row.entry.kind:
             case "form_closed" | "link_answered":
-                question = question_of(str(facts.get("key")))
+                question = parse_revision(str(facts.get("key")))
                 self.answered.add(question)
                 if facts.get("action") == "accept" and row.entry.kind == "link_answered":
                     self.opened[question] = row.at
@@ -50,14 +50,14 @@ class TaskNotes:
                 pass
 
 
-class TaskNotebook:
+class TaskNotesStore:
     """Notes by execution, read from the store as far as they are new."""
 
     def __init__(self) -> None:
         self._notes: OrderedDict[str, TaskNotes] = OrderedDict()
         self._writing = anyio.Lock()
 
-    async def of(self, store: Store, execution_id: str) -> TaskNotes:
+    async def read(self, store: Store, execution_id: str) -> TaskNotes:
         """What is noted now, by whatever process. Raises `StoreError`."""
         notes = self._notes.setdefault(execution_id, TaskNotes())
         self._notes.move_to_end(execution_id)
@@ -67,7 +67,7 @@ class TaskNotebook:
         while notes.seen < end:
             rows = await store.task_rows(execution_id, after=notes.seen, limit=PAGE)
             for row in rows:
-                notes.note(row)
+                notes.apply(row)
             notes.seen = max(notes.seen, rows[-1].sequence if len(rows) == PAGE else end)
         return notes
 
@@ -76,12 +76,12 @@ class TaskNotebook:
     ) -> bool:
         """Whether the entry was written, which what is known already is not. Raises `StoreError`."""
         async with self._writing:
-            if is_known(await self.of(store, execution_id)):
+            if is_known(await self.read(store, execution_id)):
                 return False
             await store.audit((entry,))
             return True
 
 
-def question_of(key: str) -> str:
+def parse_revision(key: str) -> str:
     """The revision of a question that the key of an input request stands for, as `SUSPENSION.REVISION`."""
     return ".".join(key.split(".", 2)[:2])

@@ -20,13 +20,13 @@ from mcp.types import ClientCapabilities
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation import declares_forms, declares_links
-from planwarden.server.mcp.tasks.input import CHANNEL, Asked, TaskInput
+from planwarden.server.mcp.elicitation.exchange import declares_forms, declares_links
+from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskQuestion
 from planwarden.server.mcp.tasks.notes import TaskNotes
-from planwarden.server.mcp.tasks.view import TERMINAL, TaskStatus, task_status
+from planwarden.server.mcp.tasks.view import TERMINAL, TaskStatus, read_task_status
 from planwarden.server.views.execution import Execution
 
-OPENED = "a person agreed to open the page of the question and has not decided there yet"
+PAGE_OPENED = "a person agreed to open the page of the question and has not decided there yet"
 PAGE_S = 900.0
 """How long a task waits for a person who agreed to open the page of a question."""
 
@@ -34,62 +34,62 @@ PAGE_S = 900.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
     status: TaskStatus
-    asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
+    questions: Mapping[str, TaskQuestion] = field(default_factory=dict[str, TaskQuestion])
     """What the client can be asked now, by key; only of tasks that are `input_required`."""
-    is_stopped: bool = False
+    has_ended_early: bool = False
     """The task is over although its execution is not, so the call that would be the task gives its ordinary result."""
-    may_go_on: bool = False
+    can_continue: bool = False
     """The execution has ended, but a larger budget lets it go on."""
-    look_again_s: float | None = None
+    changes_in_s: float | None = None
     """When it will be another one without anything happening."""
-    what: str | None = None
+    progress: str | None = None
     """What it waits for, where the execution alone does not say it."""
 
 
-async def task_state(
+async def read_task_state(
     questions: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
 ) -> TaskState:
     """Where the task stands for this client. Raises `StoreError`."""
-    status = task_status(execution)
-    notes = await questions.notebook.of(service.engine.store, execution.execution_id)
-    if _kind(capabilities) in notes.ended:
-        return TaskState(status="completed", is_stopped=True)
+    status = read_task_status(execution)
+    notes = await questions.notes.read(service.engine.store, execution.execution_id)
+    if _name_client_kind(capabilities) in notes.ended:
+        return TaskState(status="completed", has_ended_early=True)
     if execution.status == "incomplete":
-        return TaskState(status="completed", may_go_on=True)
+        return TaskState(status="completed", can_continue=True)
     if status in TERMINAL or not execution.suspensions:
         return TaskState(status=status)
     view = service.view(execution)
-    asked = await questions.outstanding(service, view, capabilities)
+    asked = await questions.find_questions(service, view, capabilities)
     if asked:
-        return TaskState(status="input_required", asked=asked)
+        return TaskState(status="input_required", questions=asked)
     if view.awaiting is None:
         return TaskState(status="working")
-    left_s = _left_s(view, notes, service.engine.store.clock.now())
+    left_s = _compute_page_time_left_s(view, notes, service.engine.store.clock.now())
     if left_s > 0:
-        return TaskState(status="working", look_again_s=left_s, what=OPENED)
-    return TaskState(status="completed", is_stopped=True)
+        return TaskState(status="working", changes_in_s=left_s, progress=PAGE_OPENED)
+    return TaskState(status="completed", has_ended_early=True)
 
 
-async def end(
+async def record_end(
     questions: TaskInput, service: Service, execution_id: str, capabilities: ClientCapabilities | None, principal: str
 ) -> None:
     """Keep that this client is told that the task is over. Raises `StoreError`; it must not be told then."""
-    kind = _kind(capabilities)
+    kind = _name_client_kind(capabilities)
     entry = AuditEntry(
         kind="task_ended",
         facts={"client": kind, "channel": CHANNEL, "principal": principal},
         execution_id=execution_id,
     )
-    await questions.notebook.add(service.engine.store, execution_id, entry, lambda notes: kind in notes.ended)
+    await questions.notes.add(service.engine.store, execution_id, entry, lambda notes: kind in notes.ended)
 
 
-def _kind(capabilities: ClientCapabilities | None) -> str:
+def _name_client_kind(capabilities: ClientCapabilities | None) -> str:
     """What the client can be asked with."""
     modes = (("form", declares_forms(capabilities)), ("link", declares_links(capabilities)))
     return "+".join(name for name, declared in modes if declared) or "nothing"
 
 
-def _left_s(view: Execution, notes: TaskNotes, now: float) -> float:
+def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> float:
     """How long somebody who was sent to a page is still waited for; 0 when nobody is.
 
     A clock that was set back further than `PAGE_S` says nothing about them; they are not waited for.

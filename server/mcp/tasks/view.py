@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.waiting import progress_text
+from planwarden.server.mcp.progress import format_progress
 
 TASKS = "io.modelcontextprotocol/tasks"
 """Identifier of the extension."""
@@ -27,35 +27,37 @@ TERMINAL: frozenset[TaskStatus] = frozenset({"completed", "failed", "cancelled"}
 Document = dict[str, Any]
 
 
-def task_status(execution: ExecutionState) -> TaskStatus:
+def read_task_status(execution: ExecutionState) -> TaskStatus:
     """What the execution alone says: whether it has ended, and how."""
     if execution.status == "cancelled":
         return "cancelled"
     return "completed" if execution.is_finished else "working"
 
 
-def task_document(service: Service, execution: ExecutionState, status: TaskStatus, what: str | None = None) -> Document:
+def build_task_document(
+    service: Service, execution: ExecutionState, status: TaskStatus, what: str | None = None
+) -> Document:
     """The fields that every form of a task has. `what` takes the place of what is to be done in its message."""
     is_running = status == "working" and execution.status == "running"
     return {
         "taskId": execution.execution_id,
         "status": status,
-        "statusMessage": _message(service, execution, is_running, what),
-        "createdAt": _time(execution.created_at),
-        "lastUpdatedAt": _time(_updated_at(execution)),
-        "ttlMs": _ttl_ms(service, execution),
+        "statusMessage": _build_message(service, execution, is_running, what),
+        "createdAt": _format_time(execution.created_at),
+        "lastUpdatedAt": _format_time(_updated_at(execution)),
+        "ttlMs": _compute_ttl_ms(service, execution),
         "pollIntervalMs": WORKING_POLL_MS if is_running else WAITING_POLL_MS,
     }
 
 
-def _message(service: Service, execution: ExecutionState, is_running: bool, what: str | None) -> str:
+def _build_message(service: Service, execution: ExecutionState, is_running: bool, what: str | None) -> str:
     """Names the thread, which is what our tools take, and says what is to be done."""
     if what is None:
-        what = progress_text(execution) if is_running else service.view(execution).next_action
+        what = format_progress(execution) if is_running else service.view(execution).next_action
     return f"thread {execution.thread_id}: {what}"
 
 
-def _ttl_ms(service: Service, execution: ExecutionState) -> int | None:
+def _compute_ttl_ms(service: Service, execution: ExecutionState) -> int | None:
     """From the creation; None, which is unlimited, before the end: only what has ended is ever deleted."""
     if not execution.is_finished:
         return None
@@ -67,5 +69,5 @@ def _updated_at(execution: ExecutionState) -> float:
     return max(execution.updated_at, execution.created_at)
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

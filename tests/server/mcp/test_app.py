@@ -11,7 +11,7 @@ from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from mcp.types import CallToolResult
 
-from planwarden.server.mcp.app.view import MAX_NONCES, META_KEY, NONCE_TTL_S, URI, Nonces, page
+from planwarden.server.mcp.app.view import MAX_NONCES, META_KEY, NONCE_TTL_S, URI, Nonces, build_page
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
@@ -259,7 +259,7 @@ async def test_the_view_may_load_nothing(tmp_path: Path, era: Era) -> None:
             "frameDomains": nothing,
             "baseUriDomains": nothing,
         }
-        text = page()
+        text = build_page()
         assert "default-src 'none'" in text and "unsafe" not in text and "%CSP%" not in text
         for loading in ("http://", "https://", "src=", "href=", "@import", "url(", "innerHTML", "eval(", "autofocus"):
             assert loading not in text, loading

@@ -13,7 +13,7 @@ from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 from pydantic import JsonValue
 
-from planwarden.server.mcp.app.view import page
+from planwarden.server.mcp.app.view import build_page
 from tests.requirements import requirement
 from tests.server.mcp.support import Document, ok, sender, served
 from tests.support.browser import CHROMIUM, NEEDS_CHROMIUM
@@ -76,7 +76,7 @@ async def _drawn(
 ) -> tuple[list[Document], dict[str, Document]]:
     """What the view sent to its host, and how it looked at each step."""
     text = HOST.format(
-        view=html.escape(page(), quote=True),
+        view=html.escape(build_page(), quote=True),
         result=_script(result),
         steps=_script(list(steps)),
         later=_script(later or {}),

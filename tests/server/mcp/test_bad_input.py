@@ -14,7 +14,7 @@ import planwarden
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.ports.store import Append, Header, Lease
 from planwarden.server.api.warden import Warden
-from planwarden.server.mcp.lazy_service import opening
+from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
@@ -323,7 +323,7 @@ async def test_a_store_that_cannot_open_is_said_with_every_call(tmp_path: Path, 
         home.mkdir()
         (home / "planwarden.db").write_bytes(b"this is somebody's diary, not a database" * 100)
     warden = Warden(settings=Settings(home=home))
-    async with Client(build_server(opening(warden), home), mode=era) as client:
+    async with Client(build_server(build_service_opener(warden), home), mode=era) as client:
         assert len((await client.list_tools()).tools) == 10
         error = await refused(client, "run_goal", goal="x")
         assert error["code"] == "storage_error" and str(home) in error["message"]

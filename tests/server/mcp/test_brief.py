@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.mcp.compact_message import FACT_LINES, GOES_ON, LINE_CELLS, LINES, compact_facts, compact_message
-from planwarden.server.mcp.forms import decision_from, form_digest, form_for, link_for
+from planwarden.server.mcp.elicitation.compact_message import (
+    CONTINUATION,
+    LINE_CELLS,
+    MAX_FACT_LINES,
+    MAX_LINES,
+    build_compact_facts,
+    build_compact_message,
+)
+from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
 from planwarden.server.views.calls import ToolCall
 from planwarden.server.views.facts import AGENT_CHARS, hidden_in
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
@@ -40,7 +47,7 @@ def _confirmation(action: str = SPOKEN, *names: str) -> Suspension:
 
 
 def _lines(suspension: Suspension) -> list[str]:
-    return (compact_message(suspension) or "").split("\n")
+    return (build_compact_message(suspension) or "").split("\n")
 
 
 def _cells(line: str) -> int:
@@ -104,7 +111,7 @@ def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
         lines[0] == f'Run this call? send (risk: confirm); to="Ann"; characters escaped: {hidden_in(_call({}, NASTY))}'
     )
     assert lines[1].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
-    assert len(lines) == LINES and all(line.startswith(GOES_ON) for line in lines[2:])
+    assert len(lines) == MAX_LINES and all(line.startswith(CONTINUATION) for line in lines[2:])
     assert all(line.isprintable() for line in lines) and len(lines[-1]) < AGENT_CHARS
 
 
@@ -114,7 +121,7 @@ def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
     [
         _call({"to": NASTY}),
         _call({NASTY: 1}),
-        _call({"to": "x" * (FACT_LINES * LINE_CELLS)}),
+        _call({"to": "x" * (MAX_FACT_LINES * LINE_CELLS)}),
         _call({f"argument_{number}": number for number in range(20)}),
         _confirmation(NASTY),
         _confirmation(SPOKEN, *["Ann"] * 6),
@@ -124,8 +131,8 @@ def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
 )
 def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Suspension) -> None:
     """spec: a question whose facts do not fit is not approvable in a form."""
-    assert compact_message(question) is None and form_for(question) is None
-    assert len(form_digest(question)) == 64
+    assert build_compact_message(question) is None and build_form(question) is None
+    assert len(compute_form_digest(question)) == 64
 
 
 @requirement("forms:brief")
@@ -135,12 +142,12 @@ def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_no
         ({"to": "Ann"}, 'to="Ann"'),
         ({"to": NASTY}, "It does not fit here; all of it is on the page."),
     ):
-        link = link_for(replace(_call(dict(arguments)), how_to_answer=door))
+        link = build_link(replace(_call(dict(arguments)), how_to_answer=door))
         assert link is not None
         lines = link.message.split("\n")
         assert lines[0].startswith("Run this call? send (risk: confirm)") and shown in link.message
         assert lines[-1] == "A person decides on the page; accepting here only opens it."
-        assert len(lines) <= LINES and all(_cells(line) <= LINE_CELLS for line in lines)
+        assert len(lines) <= MAX_LINES and all(_cells(line) <= LINE_CELLS for line in lines)
 
 
 def test_only_what_is_shown_whole_can_be_edited() -> None:
@@ -153,7 +160,7 @@ def test_only_what_is_shown_whole_can_be_edited() -> None:
         "list": [1],
         "nothing": None,
     }
-    form = form_for(_call(arguments))
+    form = build_form(_call(arguments))
     assert form is not None
     kinds = {name: entry["type"] for name, entry in form.schema["properties"].items()}
     assert kinds == {
@@ -168,23 +175,23 @@ def test_only_what_is_shown_whole_can_be_edited() -> None:
 
 def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in_it() -> None:
     question = _call({"number": 1.5, "count": 2, "text": "2"})
-    form = form_for(question)
+    form = build_form(question)
     assert form is not None
     given = {name: field["default"] for name, field in form.schema["properties"].items() if "default" in field}
     assert given == {"arg_number": "1.5", "arg_count": "2", "arg_text": "2"}
-    unchanged = decision_from(question, {"decision": "approve", **given})
+    unchanged = read_decision(question, {"decision": "approve", **given})
     assert unchanged is not None and (unchanged.approved, unchanged.modified_args) == (True, None)
     for typed in ("3", 3):
-        edited = decision_from(question, {"decision": "approve", "arg_count": typed})
+        edited = read_decision(question, {"decision": "approve", "arg_count": typed})
         assert edited is not None and edited.modified_args == {"number": 1.5, "count": 3, "text": "2"}
     for typed in ("three", "", "true", "NaN", "1e999", "[3]", "3.5", "[" * 5_000):
         with pytest.raises(InvalidArguments, match="arg_count"):
-            decision_from(question, {"decision": "approve", "arg_count": typed})
+            read_decision(question, {"decision": "approve", "arg_count": typed})
 
 
 def test_the_numbers_of_a_requested_form_stay_numbers() -> None:
     fields: JsonValue = {"type": "object", "properties": {"arg_n": {"type": "integer", "default": 1}}}
-    form = form_for(replace(QUESTION, kind="input", answer_schema=fields))
+    form = build_form(replace(QUESTION, kind="input", answer_schema=fields))
     assert form is not None and form.schema["properties"]["arg_n"] == {"type": "integer", "default": 1}
 
 
@@ -207,17 +214,17 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
     arguments: dict[str, JsonValue], words: str, names: list[str], revision: int
 ) -> None:
     question = replace(_call(arguments, words), confirms=_confirmation("", *names).confirms, revision=revision)
-    text, facts = compact_message(question), compact_facts(question)
+    text, facts = build_compact_message(question), build_compact_facts(question)
     assert (text is None) == (facts is None)
     if text is None:
         return
     lines = text.split("\n")
     said = next(at for at, line in enumerate(lines) if line.startswith("The agent says (unverified)"))
-    assert 0 < said <= FACT_LINES < len(text) <= FACT_LINES * LINE_CELLS + AGENT_CHARS + 100
-    assert len(lines) <= LINES and len(text.splitlines()) == len(lines)
-    assert all(_cells(line) <= LINE_CELLS for line in lines[: LINES - 1])
+    assert 0 < said <= MAX_FACT_LINES < len(text) <= MAX_FACT_LINES * LINE_CELLS + AGENT_CHARS + 100
+    assert len(lines) <= MAX_LINES and len(text.splitlines()) == len(lines)
+    assert all(_cells(line) <= LINE_CELLS for line in lines[: MAX_LINES - 1])
     assert lines[0].startswith("Run this call? send (risk: confirm)")
-    shown = "".join(line.removeprefix(GOES_ON) for line in lines[:said])
+    shown = "".join(line.removeprefix(CONTINUATION) for line in lines[:said])
     assert all(f"{name}=" in shown for name in arguments if name.isidentifier() and name.isascii())
     assert shown.count("send(") >= len(names) and (f"covers {len(names)}: " in shown) == bool(names)
     assert ("revision" in shown) >= (revision > 1)

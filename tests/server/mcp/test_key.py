@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.server.mcp.state_key import FILE, request_state_key
+from planwarden.server.mcp.state_key import FILE, load_request_state_key
 
 
 def test_the_key_is_made_once_and_is_private(tmp_path: Path) -> None:
     home = tmp_path / "new" / "home"
-    key = request_state_key(home)
-    assert len(key) == 32 and request_state_key(home) == key
+    key = load_request_state_key(home)
+    assert len(key) == 32 and load_request_state_key(home) == key
     assert oct((home / FILE).stat().st_mode)[-3:] == "600" and oct(home.stat().st_mode)[-3:] == "700"
     assert [path.name for path in home.iterdir()] == [FILE]
 
@@ -23,7 +23,7 @@ def test_whoever_asks_first_makes_the_key_for_all(tmp_path: Path) -> None:
 
     def ask() -> None:
         barrier.wait()
-        keys.append(request_state_key(tmp_path))
+        keys.append(load_request_state_key(tmp_path))
 
     threads = [threading.Thread(target=ask) for _ in range(16)]
     for thread in threads:
@@ -37,5 +37,5 @@ def test_whoever_asks_first_makes_the_key_for_all(tmp_path: Path) -> None:
 def test_what_is_not_a_key_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(StoreError, match="not a key"):
-        request_state_key(tmp_path)
+        load_request_state_key(tmp_path)
     assert (tmp_path / FILE).read_text() == content

@@ -9,7 +9,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.server.mcp.forms import form_digest
+from planwarden.server.mcp.elicitation.forms import compute_form_digest
 from planwarden.server.settings.configuration import Settings, ToolSettings
 from planwarden.server.settings.policy import OperatorPolicy
 from tests.requirements import requirement
@@ -75,7 +75,7 @@ async def test_row_a_form_that_approves_what_a_form_may_approve_continues(tmp_pa
         # What the person saw is in the audit.
         page = await found.warden.service.audit.page(thread_id=done["threadId"])
         [rendered] = [found for row in page.rows if (found := row.facts.get("rendered"))]
-        assert len(str(rendered)) >= 32 and form_digest(view).startswith(str(rendered))
+        assert len(str(rendered)) >= 32 and compute_form_digest(view).startswith(str(rendered))
 
 
 def _snake(ids: Document) -> Document:

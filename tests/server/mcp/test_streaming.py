@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 
 from planwarden.agent.runtime import run
-from planwarden.server.mcp import waiting as mcp_watch
+from planwarden.server.mcp import progress as mcp_watch
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, make_home, on_terminal
 from tests.server.mcp.support import Document, served

@@ -26,9 +26,10 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.api.service import Service
+from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.subscriptions.watch import (
+from planwarden.server.mcp.subscriptions.topic_watcher import (
     MAX_TOPICS,
     ExecutionTopic,
     SuspensionsTopic,
@@ -36,7 +37,6 @@ from planwarden.server.mcp.subscriptions.watch import (
     TaskTopic,
     TopicWatcher,
 )
-from planwarden.server.mcp.waiting import AnyContext
 from planwarden.server.settings.configuration import Settings, ToolSettings, load_settings
 from planwarden.server.transports.http import serve_http
 from planwarden.server.views.suspension import Suspension

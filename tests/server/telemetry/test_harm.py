@@ -23,7 +23,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import ThreadBusy
 from planwarden.agent.models.scripted import ScriptedModel
-from planwarden.server.mcp.lazy_service import opening
+from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.spans import OPEN
@@ -190,7 +190,7 @@ async def test_an_observer_that_breaks_in_any_place_changes_no_request(tmp_path:
     broken = Broken(hook)
     observer = Telemetry(BrokenTraces(broken), BrokenMeters(broken))
     warden = planwarden.Warden(settings=Settings(home=tmp_path), tools=Ledger().tools(), store=MemoryStore())
-    server = build_server(opening(warden), tmp_path, observer=observer)
+    server = build_server(build_service_opener(warden), tmp_path, observer=observer)
     with anyio.fail_after(30):
         async with Client(server, mode="auto") as client:
             done = await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "x"})))

@@ -3,7 +3,7 @@
 A form always has `decision` (approve or reject, required, without a default): accepting an empty or pre-filled form
 decides nothing. Arguments that are shown whole may be edited in `arg_NAME`; a `requestInput` adds the fields of its own
 form when they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
-What cannot be shown whole in the few lines that clients show of a form (`planwarden.server.mcp.compact_message`) is not put into
+What cannot be shown whole in the few lines that clients show of a form (`planwarden.server.mcp.elicitation.compact_message`) is not put into
 one. The same question always gives the same form.
 """
 
@@ -18,7 +18,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
-from planwarden.server.mcp.compact_message import compact_facts, compact_message, heading
+from planwarden.server.mcp.elicitation.compact_message import build_compact_facts, build_compact_message, build_headline
 from planwarden.server.views.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
 from planwarden.server.views.suspension import Suspension
 
@@ -58,28 +58,34 @@ class ElicitationLink:
     url: str
 
 
-def link_for(suspension: Suspension) -> ElicitationLink | None:
+Elicitation = ElicitationForm | ElicitationLink
+
+
+def build_link(suspension: Suspension) -> ElicitationLink | None:
     """The address where a person decides this question; None while no inbox runs. It holds the id and no secret."""
     url = suspension.how_to_answer.inbox_url
     if url is None:
         return None
-    shown = compact_facts(suspension) or [*heading(suspension), "It does not fit here; all of it is on the page."]
+    shown = build_compact_facts(suspension) or [
+        *build_headline(suspension),
+        "It does not fit here; all of it is on the page.",
+    ]
     return ElicitationLink("\n".join([*shown, "A person decides on the page; accepting here only opens it."]), url)
 
 
-def form_for(suspension: Suspension) -> ElicitationForm | None:
+def build_form(suspension: Suspension) -> ElicitationForm | None:
     """The question as a form; None when it needs more than an accepted form, or does not fit into one."""
-    message, schema = compact_message(suspension), form_schema(suspension)
+    message, schema = build_compact_message(suspension), build_form_schema(suspension)
     if message is None or schema is None:
         return None
     if suspension.answer_schema is None:
-        schema["properties"] = {name: _as_text(field) for name, field in schema["properties"].items()}
+        schema["properties"] = {name: _as_text_field(field) for name, field in schema["properties"].items()}
     return ElicitationForm(message, schema)
 
 
-def form_schema(suspension: Suspension) -> dict[str, Any] | None:
+def build_form_schema(suspension: Suspension) -> dict[str, Any] | None:
     """What a person fills in; None when it needs more than that, or the fields do not fit into a form."""
-    fields = _fields(suspension) if suspension.needs == "client" else None
+    fields = _build_fields(suspension) if suspension.needs == "client" else None
     if fields is None:
         return None
     properties, required = fields
@@ -91,13 +97,13 @@ def form_schema(suspension: Suspension) -> dict[str, Any] | None:
     return schema if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
 
 
-def form_digest(suspension: Suspension) -> str:
+def compute_form_digest(suspension: Suspension) -> str:
     """SHA-256 of what the form of this question says, to be recorded with the decision."""
-    message = compact_message(suspension)
+    message = build_compact_message(suspension)
     return shown_digest(suspension) if message is None else text_digest(message)
 
 
-def decision_from(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
+def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
     """What an accepted form decides; None when it decides nothing.
 
     Raises:
@@ -113,36 +119,36 @@ def decision_from(suspension: Suspension, content: dict[str, Any] | None) -> Dec
     noted = reason if isinstance(reason, str) and reason.strip() else None
     if verdict == "reject":
         return Decision(approved=False, reason=noted)
-    return Decision(approved=True, reason=noted, modified_args=_edited(suspension, given))
+    return Decision(approved=True, reason=noted, modified_args=_apply_edits(suspension, given))
 
 
-def _fields(suspension: Suspension) -> tuple[dict[str, JsonValue], list[str]] | None:
+def _build_fields(suspension: Suspension) -> tuple[dict[str, JsonValue], list[str]] | None:
     """The fields besides the decision and which of them are required; None when a form cannot hold them."""
     if suspension.answer_schema is not None:
-        return _flat(suspension.answer_schema)
-    return {REASON: _REASON_FIELD, **_editable(suspension)}, []
+        return _build_answer_fields(suspension.answer_schema)
+    return {REASON: _REASON_FIELD, **_build_argument_fields(suspension)}, []
 
 
-def _editable(suspension: Suspension) -> dict[str, dict[str, JsonValue]]:
+def _build_argument_fields(suspension: Suspension) -> dict[str, dict[str, JsonValue]]:
     """One optional field for each primitive argument that the person sees whole, with its value as default."""
     # What another asks comes from a call that runs already.
     call = suspension.tool_call if suspension.asker is None else None
     found: dict[str, dict[str, JsonValue]] = {}
     for name, value in call.arguments.items() if call is not None else ():
-        kind = _kind(value)
+        kind = _find_json_type(value)
         if kind is not None and is_shown_whole(value) and not count_hidden(name) and len(name) <= 64:
             found[ARGUMENT + name] = {"type": kind, "title": name, "default": value}
     return found if len(found) <= MAX_EDITABLE else {}
 
 
-def _as_text(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """An argument that is a number as a text field: Codex 0.169.0 shows a form with a number in it without any of its fields."""
     if field["type"] not in _NUMBERS:
         return field
     return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
 
 
-def _read(value: JsonValue, kind: JsonValue) -> JsonValue:
+def _parse_number(value: JsonValue, kind: JsonValue) -> JsonValue:
     """What was typed for a number as that number; anything else as it came."""
     if kind not in _NUMBERS or not isinstance(value, str):
         return value
@@ -156,10 +162,10 @@ def _read(value: JsonValue, kind: JsonValue) -> JsonValue:
     return found if is_number else value
 
 
-def _edited(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
+def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
     """All arguments with the edits, or None when nothing was changed."""
-    fields = _editable(suspension)
-    edits = {name: _read(value, fields[name]["type"]) for name, value in given.items() if name in fields}
+    fields = _build_argument_fields(suspension)
+    edits = {name: _parse_number(value, fields[name]["type"]) for name, value in given.items() if name in fields}
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
     if faults:
         raise InvalidArguments(f"the form's edited arguments are not usable: {'; '.join(faults[:5])}")
@@ -169,14 +175,14 @@ def _edited(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValu
     return merged if canonical_json(merged) != canonical_json(arguments) else None
 
 
-def _flat(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
+def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
     """The properties of a flat form with primitive fields, labels escaped and cut; None for any other form."""
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or DECISION in properties:
         return None
     fields: dict[str, JsonValue] = {}
     for name, entry in properties.items():
-        field = _primitive(entry)
+        field = _build_primitive_field(entry)
         if field is None or count_hidden(name):
             return None
         fields[name] = field
@@ -184,7 +190,7 @@ def _flat(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]
     return (fields, names) if all(name in fields for name in names) and len(names) == len(required) else None
 
 
-def _primitive(entry: JsonValue) -> dict[str, JsonValue] | None:
+def _build_primitive_field(entry: JsonValue) -> dict[str, JsonValue] | None:
     kind = entry.get("type") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in _KEYWORDS or "$ref" in entry:
         return None
@@ -200,7 +206,7 @@ def _primitive(entry: JsonValue) -> dict[str, JsonValue] | None:
     return None if isinstance(default, str) and count_hidden(default) else field
 
 
-def _kind(value: JsonValue) -> str | None:
+def _find_json_type(value: JsonValue) -> str | None:
     match value:
         case bool():
             return "boolean"

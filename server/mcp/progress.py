@@ -18,7 +18,7 @@ from planwarden.server.views.suspension import Suspension
 HEARTBEAT_S = 3.0
 """Progress is repeated this often, so that clients whose time limit starts anew with it do not give up."""
 
-HEARD_CHARS = 200
+STREAMED_CHARS = 200
 """Of an answer that is being written."""
 
 AnyContext = Context[Any, Any]
@@ -40,7 +40,7 @@ async def wait_with_progress(
         return view
     failure: PlanwardenError | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_report, service, execution.execution_id, context)
+        tasks.start_soon(_report_progress, service, execution.execution_id, context)
         try:
             execution = await service.engine.wait(execution, limit_s)
         except PlanwardenError as error:
@@ -51,7 +51,7 @@ async def wait_with_progress(
     return service.view(execution)
 
 
-async def until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
+async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
     """Returns when the question is no longer open, whoever decided it; reports progress meanwhile."""
     beats = 0
     while True:
@@ -65,14 +65,16 @@ async def until_decided(service: Service, suspension: Suspension, context: AnyCo
             await service.engine.wait_for_change(suspension.execution_id)
 
 
-async def decided_within(service: Service, suspension: Suspension, seconds: float | None, context: AnyContext) -> None:
+async def wait_for_decision(
+    service: Service, suspension: Suspension, seconds: float | None, context: AnyContext
+) -> None:
     """Returns when the question is decided, or after `seconds` (the execution's own option when None)."""
     execution = await service.engine.find(suspension.execution_id)
     with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
-        await until_decided(service, suspension, context)
+        await wait_until_decided(service, suspension, context)
 
 
-async def _report(service: Service, execution_id: str, context: AnyContext) -> None:
+async def _report_progress(service: Service, execution_id: str, context: AnyContext) -> None:
     """One notification for every change that was seen, and a heartbeat; the number only ever grows.
 
     A commit is a change, and so is text that a model writes, which the engine tells twice a second at most.
@@ -87,16 +89,16 @@ async def _report(service: Service, execution_id: str, context: AnyContext) -> N
             return
         beats += 1
         await context.report_progress(
-            beats, message=progress_text(execution, service.engine.streamed_text(execution_id))
+            beats, message=format_progress(execution, service.engine.streamed_text(execution_id))
         )
         with anyio.move_on_after(HEARTBEAT_S):
             await service.engine.wait_for_change(execution_id)
 
 
-def progress_text(execution: ExecutionState, heard: str = "") -> str:
+def format_progress(execution: ExecutionState, heard: str = "") -> str:
     """Where the execution is, in words that are the engine's own; last, in quotes, how an answer that is being written goes on."""
     if heard:
-        return f'{progress_text(execution)}; writing: "...{escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]}"'
+        return f'{format_progress(execution)}; writing: "...{escape_text(heard[-STREAMED_CHARS:])[-STREAMED_CHARS:]}"'
     if not execution.steps:
         return "planning"
     done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())

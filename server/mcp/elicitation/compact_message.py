@@ -21,11 +21,11 @@ from planwarden.server.views.facts import (
 )
 from planwarden.server.views.suspension import CoveredCallView, Suspension
 
-LINES = 4
-FACT_LINES = 3
+MAX_LINES = 4
+MAX_FACT_LINES = 3
 LINE_CELLS = 74
 """What is left of a terminal of 80 columns."""
-GOES_ON = "| "
+CONTINUATION = "| "
 
 _HEADINGS = {
     "approval": "Run this call?",
@@ -36,16 +36,16 @@ _HEADINGS = {
 }
 
 
-def compact_message(suspension: Suspension) -> str | None:
+def build_compact_message(suspension: Suspension) -> str | None:
     """Facts and the agent's words on at most `LINES` lines; None when the facts do not fit.
 
     The words of another asker are what is decided about, so they have to fit too; the agent's own, which prove nothing,
     may go on beyond what is seen of the last line, and then their length stands before them.
     """
-    layouts = _layouts(suspension)
+    layouts = _find_layouts(suspension)
     words = agent_lines(suspension)[0]
-    said = _wrapped(words)
-    whole = next((facts for facts in layouts if len(facts) + len(said) <= LINES), None)
+    said = _wrap_lines(words)
+    whole = next((facts for facts in layouts if len(facts) + len(said) <= MAX_LINES), None)
     if whole is not None:
         return "\n".join([*whole, *said])
     if suspension.asker is not None or not layouts:
@@ -53,18 +53,23 @@ def compact_message(suspension: Suspension) -> str | None:
     facts = min(layouts, key=len)
     label, _, rest = words.partition(": ")
     counted = f"{label}, {len(suspension.message)} characters: {rest}"
-    return "\n".join([*facts, *_wrapped(counted, most=LINES - len(facts))])
+    return "\n".join([*facts, *_wrap_lines(counted, most=MAX_LINES - len(facts))])
 
 
-def compact_facts(suspension: Suspension) -> list[str] | None:
+def build_compact_facts(suspension: Suspension) -> list[str] | None:
     """The facts on at most `FACT_LINES` lines of at most `LINE_CELLS` columns; None when they do not fit whole."""
-    return next(iter(_layouts(suspension)), None)
+    return next(iter(_find_layouts(suspension)), None)
 
 
-def _layouts(suspension: Suspension) -> list[list[str]]:
+def _find_layouts(suspension: Suspension) -> list[list[str]]:
     """The ways in which all facts fit, the one that reads best first; none of them when they do not."""
-    head, arguments, covers, notes = _head(suspension), _arguments(suspension), _covers(suspension), _notes(suspension)
-    if sum(map(len, (head, *arguments, *covers, *notes))) > FACT_LINES * LINE_CELLS:
+    head, arguments, covers, notes = (
+        _format_headline(suspension),
+        _format_arguments(suspension),
+        _format_covered_calls(suspension),
+        _format_notes(suspension),
+    )
+    if sum(map(len, (head, *arguments, *covers, *notes))) > MAX_FACT_LINES * LINE_CELLS:
         return []
     given, covered, noted = ", ".join(arguments), "; ".join(covers), "; ".join(notes)
     rest = "; ".join(filter(None, (given, covered, noted)))
@@ -75,29 +80,29 @@ def _layouts(suspension: Suspension) -> list[list[str]]:
         (head, rest),
         (f"{head}; {rest}",),
     )
-    found = [[line for part in way if part for line in _wrapped(part)] for way in ways]
-    found.append(_wrapped(f"{head}; {rest}", at_spaces=False))
-    fitting = [lines for lines in found if len(lines) <= FACT_LINES]
-    return sorted(fitting, key=lambda lines: any(line.startswith(GOES_ON) for line in lines))
+    found = [[line for part in way if part for line in _wrap_lines(part)] for way in ways]
+    found.append(_wrap_lines(f"{head}; {rest}", at_spaces=False))
+    fitting = [lines for lines in found if len(lines) <= MAX_FACT_LINES]
+    return sorted(fitting, key=lambda lines: any(line.startswith(CONTINUATION) for line in lines))
 
 
-def heading(suspension: Suspension) -> list[str]:
+def build_headline(suspension: Suspension) -> list[str]:
     """What is asked, about which tool, at what risk: for an address to open, where the rest is on the page."""
-    return _wrapped(_head(suspension), most=FACT_LINES - 1)
+    return _wrap_lines(_format_headline(suspension), most=MAX_FACT_LINES - 1)
 
 
-def _head(suspension: Suspension) -> str:
+def _format_headline(suspension: Suspension) -> str:
     call = suspension.tool_call
     words = [
         _HEADINGS.get(suspension.kind, "Decision needed:"),
-        _label(call.tool_name) if call is not None else "",
+        _format_name(call.tool_name) if call is not None else "",
         f"(risk: {suspension.risk})" if suspension.risk is not None else "",
         f"asked by {escape_text(suspension.asker)}" if suspension.asker is not None else "",
     ]
     return " ".join(word for word in words if word)
 
 
-def _arguments(suspension: Suspension) -> list[str]:
+def _format_arguments(suspension: Suspension) -> list[str]:
     """Every argument; one that stands elsewhere in the form is named with where it stands."""
     call = suspension.tool_call
     if call is None:
@@ -115,25 +120,25 @@ def _arguments(suspension: Suspension) -> list[str]:
     return shown or ["no arguments"]
 
 
-def _covers(suspension: Suspension) -> list[str]:
+def _format_covered_calls(suspension: Suspension) -> list[str]:
     """Every call that the same decision releases, their number before the first."""
-    calls = [_covered(call) for call in suspension.confirms]
+    calls = [_format_call(call) for call in suspension.confirms]
     return [f"covers {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
 
 
-def _covered(call: CoveredCallView) -> str:
+def _format_call(call: CoveredCallView) -> str:
     given = ", ".join(f"{argument_name(name)}={value_text(value)}" for name, value in call.arguments.items())
-    return f"{_label(call.tool_name)}({given})"
+    return f"{_format_name(call.tool_name)}({given})"
 
 
-def _notes(suspension: Suspension) -> list[str]:
+def _format_notes(suspension: Suspension) -> list[str]:
     notes: list[str] = []
     if suspension.revision > 1:
         notes.append(f"revision {suspension.revision}, changed since it was first asked")
     if suspension.expires_at is not None:
         notes.append(f"without an answer until {instant(suspension.expires_at)}: {suspension.on_timeout}")
     if suspension.quorum > 1:
-        given = ", ".join(_label(vote.principal) for vote in suspension.endorsements) or "nobody yet"
+        given = ", ".join(_format_name(vote.principal) for vote in suspension.endorsements) or "nobody yet"
         notes.append(f"needs {suspension.quorum} different people, approved by {given}")
     hidden = hidden_in(suspension)
     if hidden:
@@ -141,29 +146,29 @@ def _notes(suspension: Suspension) -> list[str]:
     return notes
 
 
-def _label(name: str) -> str:
+def _format_name(name: str) -> str:
     """A name that cannot be taken for more than a name."""
     is_plain = name.isascii() and all(part.isalnum() or part in "_-./:@" for part in name) and name != ""
     return name if is_plain else value_text(name)
 
 
-def _wrapped(text: str, most: int | None = None, *, at_spaces: bool = True) -> list[str]:
+def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -> list[str]:
     """The text on lines of `LINE_CELLS` columns; of `most` lines the last one holds all that is left."""
     lines: list[str] = []
     begins = ""
     while True:
-        at = _end_of_line(text, LINE_CELLS - len(begins), at_spaces=at_spaces)
+        at = _find_line_end(text, LINE_CELLS - len(begins), at_spaces=at_spaces)
         if len(lines) + 1 == most:
             at = len(text)
         lines.append(begins + text[:at])
-        text, begins = text[at:], GOES_ON
+        text, begins = text[at:], CONTINUATION
         if not text:
             return lines
 
 
-def _end_of_line(text: str, cells: int, *, at_spaces: bool) -> int:
+def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
     """How many characters stand on a line of so many columns, up to a space where one is not too far back."""
-    at = sum(1 for _ in takewhile(lambda used: used <= cells, accumulate(map(_cells, text))))
+    at = sum(1 for _ in takewhile(lambda used: used <= cells, accumulate(map(_count_cells, text))))
     if at == len(text):
         return at
     space = text.rfind(" ", 0, at) + 1
@@ -175,5 +180,5 @@ def _end_of_line(text: str, cells: int, *, at_spaces: bool) -> int:
     return at
 
 
-def _cells(character: str) -> int:
+def _count_cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -29,13 +29,13 @@ from pydantic import ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.forms import ElicitationForm, ElicitationLink
-from planwarden.server.mcp.waiting import AnyContext, until_decided
+from planwarden.server.mcp.elicitation.forms import Elicitation, ElicitationForm
+from planwarden.server.mcp.progress import AnyContext, wait_until_decided
 from planwarden.server.views.suspension import Suspension
 
-RETURNS_QUESTIONS_SINCE = "2026-07-28"
-OPENS_LINKS_SINCE = "2025-11-25"
-KEY = "decision"
+INPUT_REQUIRED_SINCE = "2026-07-28"
+URL_MODE_SINCE = "2025-11-25"
+RESPONSE_KEY = "decision"
 
 Mode = Literal["form", "url"]
 
@@ -69,45 +69,47 @@ def can_show_forms(context: AnyContext) -> bool:
     """True when the client declared forms and there is a way to send it one."""
     if not declares_forms(context.client_capabilities):
         return False
-    return _returns_questions(context) or context.session.can_send_request
+    return _is_input_required_supported(context) or context.session.can_send_request
 
 
 def can_open_links(context: AnyContext) -> bool:
     """True when the client declared that it opens addresses and there is a way to send it one."""
-    if not declares_links(context.client_capabilities) or not _is_since(context, OPENS_LINKS_SINCE):
+    if not declares_links(context.client_capabilities) or not _is_at_least(context, URL_MODE_SINCE):
         return False
-    return _returns_questions(context) or context.session.can_send_request
+    return _is_input_required_supported(context) or context.session.can_send_request
 
 
-def answered_before(context: AnyContext) -> ElicitationAnswer | None:
+def read_answer(context: AnyContext) -> ElicitationAnswer | None:
     """The answer that came with this call to the question that an earlier call returned.
 
     None also from a client that does not declare what it claims to have shown, whosever state it sends.
     """
     if context.request_state is None:
         return None
-    answer = (context.input_responses or {}).get(KEY)
-    shown = _shown(context.request_state)
+    answer = (context.input_responses or {}).get(RESPONSE_KEY)
+    shown = _read_request_state(context.request_state)
     if shown is None or not isinstance(answer, ElicitResult):
         return None
     *_, mode = shown
     declared = declares_forms if mode == "form" else declares_links
-    return _answered(*shown, answer) if declared(context.client_capabilities) else None
+    return _build_answer(*shown, answer) if declared(context.client_capabilities) else None
 
 
-async def ask(
-    service: Service, suspension: Suspension, question: ElicitationForm | ElicitationLink, context: AnyContext
+async def elicit(
+    service: Service, suspension: Suspension, question: Elicitation, context: AnyContext
 ) -> ElicitationAnswer | InputRequiredResult | None:
     """The answer, or the question to return from the call; None when the client failed or somebody else decided."""
     mode: Mode = "form" if isinstance(question, ElicitationForm) else "url"
-    if _returns_questions(context):
+    if _is_input_required_supported(context):
         ids = {"suspensionId": suspension.suspension_id, "digest": suspension.digest, "mode": mode}
-        return InputRequiredResult(input_requests={KEY: elicit_request(question)}, request_state=json.dumps(ids))
-    answer = await _pushed(service, suspension, question, context)
-    return None if answer is None else _answered(suspension.suspension_id, suspension.digest, mode, answer)
+        return InputRequiredResult(
+            input_requests={RESPONSE_KEY: build_elicit_request(question)}, request_state=json.dumps(ids)
+        )
+    answer = await _push_until_decided(service, suspension, question, context)
+    return None if answer is None else _build_answer(suspension.suspension_id, suspension.digest, mode, answer)
 
 
-def elicit_request(question: ElicitationForm | ElicitationLink) -> ElicitRequest:
+def build_elicit_request(question: Elicitation) -> ElicitRequest:
     """The question as the request that the client's person is asked with."""
     if isinstance(question, ElicitationForm):
         return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=question.schema))
@@ -116,12 +118,12 @@ def elicit_request(question: ElicitationForm | ElicitationLink) -> ElicitRequest
 
 async def notify_decided(suspension_id: str, context: AnyContext) -> None:
     """Lets a client of the older era close its "waiting for the page" once the person has decided there."""
-    if not _returns_questions(context):
+    if not _is_input_required_supported(context):
         await context.session.send_elicit_complete(suspension_id, context.request_id)
 
 
-async def _pushed(
-    service: Service, suspension: Suspension, question: ElicitationForm | ElicitationLink, context: AnyContext
+async def _push_until_decided(
+    service: Service, suspension: Suspension, question: Elicitation, context: AnyContext
 ) -> ElicitResult | None:
     """The client's answer; None when it failed, or when the question was decided elsewhere first."""
     answer: ElicitResult | None = None
@@ -129,7 +131,7 @@ async def _pushed(
 
         async def watch() -> None:
             with suppress(PlanwardenError):
-                await until_decided(service, suspension, context)
+                await wait_until_decided(service, suspension, context)
                 tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
@@ -142,9 +144,7 @@ async def _pushed(
     return answer
 
 
-async def _push(
-    suspension: Suspension, question: ElicitationForm | ElicitationLink, context: AnyContext
-) -> ElicitResult:
+async def _push(suspension: Suspension, question: Elicitation, context: AnyContext) -> ElicitResult:
     if isinstance(question, ElicitationForm):
         return await context.session.elicit_form(question.message, question.schema, context.request_id)
     return await context.session.elicit_url(
@@ -152,7 +152,7 @@ async def _push(
     )
 
 
-def _answered(suspension_id: str, digest: str, mode: Mode, answer: ElicitResult) -> ElicitationAnswer:
+def _build_answer(suspension_id: str, digest: str, mode: Mode, answer: ElicitResult) -> ElicitationAnswer:
     return ElicitationAnswer(
         suspension_id=suspension_id,
         digest=digest,
@@ -162,15 +162,15 @@ def _answered(suspension_id: str, digest: str, mode: Mode, answer: ElicitResult)
     )
 
 
-def _returns_questions(context: AnyContext) -> bool:
-    return _is_since(context, RETURNS_QUESTIONS_SINCE)
+def _is_input_required_supported(context: AnyContext) -> bool:
+    return _is_at_least(context, INPUT_REQUIRED_SINCE)
 
 
-def _is_since(context: AnyContext, version: str) -> bool:
+def _is_at_least(context: AnyContext, version: str) -> bool:
     return context.protocol_version is not None and is_version_at_least(context.protocol_version, version)
 
 
-def _shown(state: str) -> tuple[str, str, Mode] | None:
+def _read_request_state(state: str) -> tuple[str, str, Mode] | None:
     """What a request state says was shown; it was sealed by this server, possibly by another version of it."""
     try:
         found = json.loads(state)

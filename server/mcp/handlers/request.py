@@ -1,0 +1,92 @@
+"""One call of an MCP tool, and the execution as its result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from mcp.types import CallToolResult
+from pydantic import Field, TypeAdapter, ValidationError
+
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.server.api.service import Service
+from planwarden.server.auth.caller import Caller
+from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
+from planwarden.server.mcp.progress import AnyContext, wait_with_progress
+from planwarden.server.mcp.results import build_view_result
+from planwarden.server.mcp.text import format_execution
+from planwarden.server.views.execution import Execution
+from planwarden.server.views.suspension import Suspension
+from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
+
+_CHAIN = TypeAdapter[list[str]](
+    Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRequest:
+    """One call of a tool."""
+
+    service: Service
+    caller: Caller
+    arguments: Mapping[str, Any]
+    """They fit the tool's input schema."""
+    context: AnyContext
+    nonces: Nonces = field(default_factory=Nonces)
+    shows_app: bool = False
+    """True when the host draws this tool's result as an app."""
+
+    @property
+    def principal(self) -> str:
+        return self.caller.principal
+
+    @property
+    def thread_id(self) -> str:
+        return self.arguments["threadId"]
+
+    @property
+    def suspension_id(self) -> str:
+        return self.arguments["suspensionId"]
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long the caller waits for the execution; None for the execution's own option."""
+        return self.arguments.get("waitSeconds")
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The executions that delegated this call, as `_meta` of the call states them; the outermost first.
+
+        Raises:
+            InvalidArguments: `_meta` has no valid list of ids.
+            LimitExceeded: the goal was delegated too often.
+        """
+        meta: Mapping[str, Any] = dict(self.context.request_context.meta or {})
+        ids, depth = meta.get(CHAIN, []), meta.get(DEPTH, 0)
+        try:
+            chain = _CHAIN.validate_python(ids)
+        except ValidationError:
+            raise InvalidArguments(f"_meta {CHAIN!r} is not a list of at most 16 ids") from None
+        if type(depth) is int and depth > max(len(chain), MAX_DEPTH):
+            raise LimitExceeded(f"this goal was delegated {depth} times, the limit is {MAX_DEPTH}")
+        return tuple(chain)
+
+    async def read_question(self) -> tuple[Suspension, bool]:
+        """The question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
+        return await self.service.question(self.thread_id, self.suspension_id, principal=self.principal)
+
+
+async def wait_and_show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
+    """Waits while the execution runs, as long as the caller asked, and returns it as a result."""
+    return await show_execution(
+        request, await wait_with_progress(request.service, view, request.wait_s, request.context)
+    )
+
+
+async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
+    """The execution as a result. For hosts that draw apps, `_meta` carries its questions to a person."""
+    result = build_view_result(view, format_execution)
+    if not request.shows_app:
+        return result
+    now = request.service.engine.store.clock.now()
+    return result.model_copy(update={"meta": {META_KEY: build_questions(view, request.nonces, request.principal, now)}})

@@ -1,0 +1,176 @@
+"""Handlers of the tools that list and answer suspensions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from mcp.types import CallToolResult, InputRequiredResult
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.server.mcp.elicitation.exchange import (
+    ElicitationAnswer,
+    can_open_links,
+    can_show_forms,
+    elicit,
+    notify_decided,
+    read_answer,
+)
+from planwarden.server.mcp.elicitation.forms import (
+    Elicitation,
+    ElicitationForm,
+    build_form,
+    build_link,
+    compute_form_digest,
+    read_decision,
+)
+from planwarden.server.mcp.handlers.request import ToolRequest, show_execution, wait_and_show_execution
+from planwarden.server.mcp.progress import wait_for_decision
+from planwarden.server.mcp.results import build_view_result
+from planwarden.server.mcp.text import format_suspensions
+from planwarden.server.views.execution import Execution
+from planwarden.server.views.suspension import Suspension
+
+
+async def list_suspensions(request: ToolRequest) -> CallToolResult:
+    given = request.arguments
+    page = await request.service.list_suspensions(
+        thread_id=given.get("threadId"),
+        addressee=given.get("addressee"),
+        limit=int(given.get("limit", 20)),
+        cursor=given.get("cursor"),
+        principal=request.principal,
+    )
+    return build_view_result(page, format_suspensions)
+
+
+async def submit_answer(request: ToolRequest) -> CallToolResult:
+    view = await request.service.answer(
+        request.thread_id,
+        request.suspension_id,
+        Decision(content=request.arguments["content"]),
+        Authority(assurance="caller", channel="mcp", principal=request.principal),
+        wait_seconds=0,
+        principal=request.principal,
+        caller_only=True,
+    )
+    return await wait_and_show_execution(request, view)
+
+
+async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
+    """The model's rejection counts. Its approval of a person's question is a proposal, about which the person is asked."""
+    answer = read_answer(request.context)
+    if answer is not None and answer.suspension_id == request.suspension_id:
+        return await _apply_person_answer(request, answer)
+    view = await _apply_proposal(request, _build_decision(request.arguments["decision"]))
+    suspension = _find_open_suspension(request, view)
+    if suspension is None:
+        return await wait_and_show_execution(request, view)
+    elicitation = _build_elicitation(request, suspension)
+    if elicitation is None:
+        request.service.call_person(suspension.suspension_id)
+        return await show_execution(request, view)
+    return await _ask_person(request, suspension, elicitation)
+
+
+async def record_decision(request: ToolRequest, decision: Decision, authority: Authority) -> Execution:
+    """The execution after the store has taken or refused the decision."""
+    return await request.service.answer(
+        request.thread_id, request.suspension_id, decision, authority, wait_seconds=0, principal=request.principal
+    )
+
+
+async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution:
+    """The execution after what the model sent. A person's question stays open unless the model rejects it."""
+    question, is_open = await request.read_question()
+    lacks_content = question.answer_schema is not None and decision.content is None and decision.approved is True
+    if is_open and question.addressee == "human" and lacks_content:
+        return await _read_execution(request, attempt="approval")
+    claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal)
+    return await record_decision(request, decision, claimed)
+
+
+def _build_elicitation(request: ToolRequest, suspension: Suspension) -> Elicitation | None:
+    """A form, else the address of the question's page; None when this client can show neither."""
+    form = build_form(suspension) if can_show_forms(request.context) else None
+    if form is not None:
+        return form
+    return build_link(suspension) if can_open_links(request.context) else None
+
+
+async def _ask_person(
+    request: ToolRequest, suspension: Suspension, elicitation: Elicitation
+) -> CallToolResult | InputRequiredResult:
+    answer = await elicit(request.service, suspension, elicitation, request.context)
+    if isinstance(answer, InputRequiredResult):
+        return answer
+    if answer is not None:
+        return await _apply_person_answer(request, answer)
+    show = _show_undecided if isinstance(elicitation, ElicitationForm) else _show_page_outcome
+    return await show(request, "could not be asked")
+
+
+async def _apply_person_answer(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
+    if answer.mode == "url":
+        return await _wait_for_page(request, answer)
+    question, _ = await request.read_question()
+    decision = read_decision(question, answer.content) if answer.action == "accept" else None
+    if decision is None:
+        return await _show_undecided(request, "did not decide in the form")
+    authority = Authority(
+        assurance="client",
+        channel="elicitation",
+        principal=request.principal,
+        digest=answer.digest,
+        client_id=request.caller.client_id,
+        rendered=compute_form_digest(question),
+    )
+    return await wait_and_show_execution(request, await record_decision(request, decision, authority))
+
+
+async def _wait_for_page(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
+    """Waits for the decision of a person who agreed to open the page, as long as the caller waits."""
+    if answer.action != "accept":
+        return await _show_page_outcome(request, "did not open the page")
+    question, is_open = await request.read_question()
+    if is_open:
+        await wait_for_decision(request.service, question, request.wait_s, request.context)
+    return await _show_page_outcome(request, "has not decided on the page yet")
+
+
+async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
+    """What the person decided on the page, as the store says; `reason` explains why it is still open."""
+    _, is_open = await request.read_question()
+    if is_open:
+        return await _show_undecided(request, reason)
+    await notify_decided(request.suspension_id, request.context)
+    return await wait_and_show_execution(request, await _read_execution(request))
+
+
+async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
+    """The execution as it is. While the question is open, `next_action` says that nobody decided, and why."""
+    view = await _read_execution(request, attempt="answer")
+    if _find_open_suspension(request, view) is not None:
+        next_action = f"The person {reason}, so nothing was approved or rejected. {view.next_action}"
+        view = replace(view, next_action=next_action)
+    return await show_execution(request, view)
+
+
+async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
+    """The execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
+    return await request.service.awaiting(
+        request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
+    )
+
+
+def _find_open_suspension(request: ToolRequest, view: Execution) -> Suspension | None:
+    """The suspension that this call names, or None when it is no longer open."""
+    return next((found for found in view.suspensions if found.suspension_id == request.suspension_id), None)
+
+
+def _build_decision(given: Mapping[str, Any]) -> Decision:
+    return Decision(
+        approved=given.get("approved"),
+        reason=given.get("reason"),
+        modified_args=given.get("modifiedArgs"),
+        content=given.get("content"),
+    )
