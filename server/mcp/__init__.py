@@ -1,4 +1,5 @@
-"""MCP: the tools, resources and prompts that clients see, and the questions that they are asked.
+"""MCP: the tools, resources and prompts that clients see, and the questions that they put to their person.
 
-`tools` lists the MCP tools, `handlers` answers their calls. `tasks/`, `subscriptions/` and `app/` are extensions.
+A call goes `server` -> `McpTool` in `tools` -> a function in `handlers/` -> `Service`. `elicitation/` asks the client's
+person. `tasks/`, `subscriptions/` and `app/` are extensions of the protocol.
 """

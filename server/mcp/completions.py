@@ -1,7 +1,7 @@
-"""Completions: what can be typed next into an argument of a prompt or a resource's address.
+"""Completions of the arguments of prompts and of resource addresses.
 
-Thread ids and question ids are the caller's own, newest first; tool names are the catalogue's. Whatever else is asked
-for has no completions, which is not an error.
+Thread ids and suspension ids are the caller's own, newest first. Tool names are those of the catalogue. Any other
+argument has no completions, which is not an error.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion.
 """
@@ -22,7 +22,7 @@ from planwarden.server.mcp.resources import TEMPLATES
 MAX_VALUES = 100
 """The protocol's limit."""
 MAX_EXECUTIONS = 1_000
-"""Newest executions whose threads are offered."""
+"""How many of the newest executions are searched for threads."""
 
 Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 
@@ -32,9 +32,9 @@ async def complete(context: ServerRequestContext[LazyService, Any], params: Comp
     source = _find_source(params)
     if source is None:
         return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
-    desk = context.lifespan_context
+    lazy_service = context.lifespan_context
     try:
-        found = await source(await desk.service(), desk.principal())
+        found = await source(await lazy_service.service(), lazy_service.principal())
     except PlanwardenError as error:
         raise MCPError(code=INTERNAL_ERROR, message=f"{error.code}: {error.message}") from None
     values = [value for value in dict.fromkeys(found) if value.startswith(params.argument.value)]
@@ -44,7 +44,7 @@ async def complete(context: ServerRequestContext[LazyService, Any], params: Comp
 
 
 def _find_source(params: CompleteRequestParams) -> Source | None:
-    """What completes the argument; None when it is not an argument of ours."""
+    """The source of the argument's completions; None for an argument that has none."""
     if isinstance(params.ref, PromptReference):
         arguments = _PROMPTS.get(params.ref.name, frozenset[str]())
     else:
@@ -57,7 +57,7 @@ async def _list_thread_ids(service: Service, principal: str) -> Iterable[str]:
 
 
 async def _list_suspension_ids(service: Service, principal: str) -> Iterable[str]:
-    """Of the open questions; answered ones are read with their execution."""
+    """The ids of open suspensions only, newest first."""
     page = await service.engine.store.suspensions(principal=principal, limit=MAX_PAGE)
     return [row.suspension_id for row in sorted(page.rows, key=lambda row: row.created_at, reverse=True)]
 

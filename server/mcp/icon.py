@@ -1,4 +1,4 @@
-"""The icon that hosts may show beside the server, its tools and its prompts: one small drawing, carried in the list itself.
+"""The icon that hosts may show beside the server, its tools and its prompts: one small drawing in a `data:` address.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/basic#icons (`data:` addresses are allowed).
 """
@@ -15,4 +15,4 @@ _DRAWING = (
 ICONS = [
     Icon(src=f"data:image/svg+xml;base64,{b64encode(_DRAWING).decode()}", mime_type="image/svg+xml", sizes=["any"])
 ]
-"""No script, no outside address, fit for light and dark backgrounds."""
+"""No script and no outside address; readable on light and dark backgrounds."""

@@ -1,7 +1,8 @@
-"""Where requests find the service: it opens in the background, after the answers that need nothing of it.
+"""The service that requests use, opened in the background after the first answers, which do not need it.
 
-Opening imports most of planwarden, which on another thread would still take its turns from the thread that answers. So
-it begins when a request asks for the service, or when the server has had a moment to introduce itself. A store that cannot be opened does not end the server: every call says why, which is where somebody will read it.
+Opening imports most of planwarden. Even on another thread that would slow down the thread that answers. So opening
+begins when a request needs the service, or after `HEADSTART_S`. If the store cannot be opened, the server continues and
+every call returns the reason, where the caller can read it.
 """
 
 import logging
@@ -18,18 +19,18 @@ from planwarden.server.api.warden import Warden
 logger = logging.getLogger(__name__)
 
 HEADSTART_S = 0.25
-"""How long opening waits to be asked for: enough for what hosts ask first, too short for anybody to notice."""
+"""How long opening waits for a request that needs it: long enough for a host's first requests, too short to notice."""
 
 ServiceOpener = Callable[[], AbstractAsyncContextManager[Service]]
 
 
 class LazyService:
-    """The service of one running server, and who asks for it."""
+    """The service of one running server, and the principal of the current request."""
 
     def __init__(self, opening: ServiceOpener, principal: Callable[[], str]) -> None:
         self._opening = opening
         self.principal = principal
-        """On whose behalf the request that is being served acts."""
+        """Returns the principal of the request that is being served."""
         self._listeners: TaskGroup | None = None
         self._service: Service | None = None
         self._failure: PlanwardenError | None = None
@@ -38,7 +39,7 @@ class LazyService:
         self._closing = anyio.Event()
 
     async def service(self) -> Service:
-        """The service as soon as it is open, which begins now if it has not. Raises what kept it from opening."""
+        """The service, once it is open; opening begins now if it has not. Raises the error that prevented opening."""
         self._wanted.set()
         await self._settled.wait()
         if self._service is None:
@@ -47,14 +48,14 @@ class LazyService:
 
     @property
     def listener_tasks(self) -> TaskGroup:
-        """Where whatever outlives a request runs; it is cancelled when the server stops. A task in it must not raise."""
+        """Runs what outlives a request until the server stops, which cancels it. Its tasks must not raise."""
         if self._listeners is None:
             raise StoreError("the server is not running")
         return self._listeners
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator["LazyService"]:
-        """Opens in a task of its own, which also closes: a task group must be left where it was entered."""
+        """Opens and closes the service in its own task: a task group must exit in the task that entered it."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._open_until_closed)
             try:
@@ -66,12 +67,12 @@ class LazyService:
                 self._wanted.set()
 
     async def _open_until_closed(self) -> None:
-        """Shielded: a cancelled server still closes its store in order; the engine bounds how long that takes."""
+        """Shielded, so that a cancelled server still closes its store; the engine limits how long that takes."""
         try:
             with anyio.move_on_after(HEADSTART_S):
                 await self._wanted.wait()
             if self._closing.is_set():
-                # Nobody has asked; what was never opened need not be closed.
+                # No request needed the service, so there is nothing to close.
                 return
             with anyio.CancelScope(shield=True):
                 async with self._opening() as service:
@@ -89,7 +90,7 @@ class LazyService:
 
 
 def build_service_opener(warden: Warden) -> ServiceOpener:
-    """Opens the warden's store and engine; for one server at a time."""
+    """A function that opens the warden's store and engine, for one server at a time."""
 
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Service]:

@@ -1,6 +1,6 @@
-"""Waiting on behalf of a request: until the execution stops running, with progress for clients that asked for it.
+"""Waits for a request until the execution stops or a person decides, and reports progress to clients that asked for it.
 
-The execution itself lives in the engine. A request that is cancelled, or whose client has gone, only stops watching.
+The engine runs the execution. A request that is cancelled, or whose client has gone, only stops waiting.
 """
 
 from typing import Any
@@ -16,10 +16,10 @@ from planwarden.server.views.facts import escape_text
 from planwarden.server.views.suspension import Suspension
 
 HEARTBEAT_S = 3.0
-"""Progress is repeated this often, so that clients whose time limit starts anew with it do not give up."""
+"""How often progress is repeated, for clients whose time limit restarts with every report."""
 
 STREAMED_CHARS = 200
-"""Of an answer that is being written."""
+"""How many of the last characters of an unfinished answer a report shows."""
 
 AnyContext = Context[Any, Any]
 
@@ -52,7 +52,7 @@ async def wait_with_progress(
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
-    """Returns when the question is no longer open, whoever decided it; reports progress meanwhile."""
+    """Returns when the question is no longer open; reports progress until then."""
     beats = 0
     while True:
         execution = await service.engine.find(suspension.execution_id)
@@ -68,16 +68,16 @@ async def wait_until_decided(service: Service, suspension: Suspension, context: 
 async def wait_for_decision(
     service: Service, suspension: Suspension, seconds: float | None, context: AnyContext
 ) -> None:
-    """Returns when the question is decided, or after `seconds` (the execution's own option when None)."""
+    """Returns when the question is no longer open, or after `seconds` (the execution's own option when None)."""
     execution = await service.engine.find(suspension.execution_id)
     with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
         await wait_until_decided(service, suspension, context)
 
 
 async def _report_progress(service: Service, execution_id: str, context: AnyContext) -> None:
-    """One notification for every change that was seen, and a heartbeat; the number only ever grows.
+    """Sends one notification for each observed change, and a heartbeat; the number always grows.
 
-    A commit is a change, and so is text that a model writes, which the engine tells twice a second at most.
+    A change is a commit, or text that a model streams, which the engine reports at most twice a second.
     """
     beats = 0
     while True:
@@ -95,13 +95,14 @@ async def _report_progress(service: Service, execution_id: str, context: AnyCont
             await service.engine.wait_for_change(execution_id)
 
 
-def format_progress(execution: ExecutionState, heard: str = "") -> str:
-    """Where the execution is, in words that are the engine's own; last, in quotes, how an answer that is being written goes on."""
-    if heard:
-        return f'{format_progress(execution)}; writing: "...{escape_text(heard[-STREAMED_CHARS:])[-STREAMED_CHARS:]}"'
+def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
+    """The progress of the execution in the engine's own words; the end of `streamed_text` follows in quotes."""
+    if streamed_text:
+        ending = escape_text(streamed_text[-STREAMED_CHARS:])[-STREAMED_CHARS:]
+        return f'{format_progress(execution)}; writing: "...{ending}"'
     if not execution.steps:
         return "planning"
     done = sum(state.status in STEP_TERMINAL for state in execution.steps.values())
     running = [state.step.step_id for state in execution.steps.values() if state.status == "in_progress"]
-    doing = f"; running {', '.join(running[:5])}" if running else ""
-    return f"{done} of {len(execution.steps)} steps done{doing}"
+    running_text = f"; running {', '.join(running[:5])}" if running else ""
+    return f"{done} of {len(execution.steps)} steps done{running_text}"

@@ -1,4 +1,4 @@
-"""Resources: the same views as JSON, for hosts that let people or models read them beside the tools."""
+"""Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them."""
 
 import json
 from base64 import b64encode
@@ -23,7 +23,7 @@ ARTIFACTS = "planwarden://artifacts"
 
 _FOR_MODELS = Annotations(audience=["assistant"], priority=0.3)
 _FOR_BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
-"""When something was last modified stands in its content; a listing that changed with it could not be kept by clients."""
+"""Without `lastModified`: the content has it, and clients can cache a listing that does not change."""
 
 RESOURCES: tuple[Resource, ...] = (
     Resource(
@@ -85,13 +85,13 @@ TEMPLATES: tuple[ResourceTemplate, ...] = (
 )
 
 PIECE_BYTES = 128 * 1024
-"""Of an artifact that one reading gives."""
+"""How much of an artifact one read returns."""
 
 Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
 
 def find_reader(uri: str) -> tuple[Reader, str] | None:
-    """What reads the resource, and what its address names; None when it is not one of ours."""
+    """The function that reads the resource, and the name in its address; None if the address is not one of ours."""
     if uri in _READERS_BY_URI:
         return _READERS_BY_URI[uri], ""
     if uri.startswith(f"{ARTIFACTS}/"):
@@ -104,8 +104,8 @@ async def read_resource(service: Service, uri: str, principal: str) -> str:
     """The resource as JSON text.
 
     Raises:
-        ResourceNotFoundError: it is not one of ours.
-        PlanwardenError: there is no such tool, thread, question or artifact, or the store failed.
+        ResourceNotFoundError: the address is not one of ours.
+        PlanwardenError: there is no such tool, thread, suspension or artifact, or the store failed.
     """
     found = find_reader(uri)
     if found is None:
@@ -140,7 +140,7 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
 
 
 def _build_piece(found: Artifact, start: int) -> JsonValue:
-    """At most `PIECE_BYTES` of it: as text where it is text, ASCII then, so that every byte is a character."""
+    """At most `PIECE_BYTES` of the artifact: text if it is ASCII JSON, where each byte is a character, else base64."""
     data = found.data[start : start + PIECE_BYTES]
     end = start + len(data)
     is_text = found.media_type == JSON_TYPE and data.isascii()
@@ -160,7 +160,7 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Absent, answered and foreign ones are one error, and each costs one query."""
+    """Raises the same error for unknown, answered and foreign suspensions, after one query each."""
     row = await service.engine.store.find_suspension(name)
     if row is None or row.principal != principal:
         raise _unknown_suspension(name)

@@ -1,8 +1,8 @@
-"""What an MCP tool returns: structured content and a text twin, of which hosts show the model only one.
+"""What an MCP tool returns: structured content and the same as text, because hosts show the model only one of them.
 
-Both are bounded. A structured result that would be larger than `MAX_STRUCTURED` characters has its long values replaced
-by `{"truncated": true, "sizeBytes", "preview"}`. Errors are results with `isError`, so that the model can read and
-correct them; the same sentence is in both forms.
+Both have a limit. In a result of more than `MAX_STRUCTURED` characters, `{"truncated": true, "sizeBytes", "preview"}`
+replaces each long value. Errors are results with `isError`, so that the model can read and correct them; text and
+structured content have the same sentence.
 """
 
 import json
@@ -19,16 +19,16 @@ from planwarden.server.views.encoding import to_json
 
 MAX_STRUCTURED = 256_000
 MAX_WHOLE_VALUE = 2_000
-"""Values shorter than this stay whole in a result that is too large."""
+"""Characters of a value that stays whole in a result that is too large."""
 _LONG = frozenset({"result", "arguments"})
 INTERNAL_CODES = frozenset({"illegal_transition", "conflict"})
-"""Codes that are the engine's own business; no caller can act on them."""
+"""Codes that no caller can act on; a result has `internal_error` instead."""
 
 Document = dict[str, Any]
 
 
 def build_view_result(view: object, text: Callable[[Document], str]) -> CallToolResult:
-    """A view as a result; `text` renders the twin from the same document."""
+    """A view as a result; `text` renders the same document as text."""
     document = make_presentable(to_json(view))
     return CallToolResult(
         content=[TextContent(type="text", text=cut(text(document), MAX_TEXT))], structured_content=document
@@ -36,7 +36,7 @@ def build_view_result(view: object, text: Callable[[Document], str]) -> CallTool
 
 
 def build_error_result(error: PlanwardenError) -> CallToolResult:
-    """A refusal as a result with `isError`."""
+    """The error as a result with `isError`."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
     found: JsonValue = {"error": {"code": code, "message": error.message, "details": error.details}}
     document = make_presentable(found)
@@ -48,7 +48,7 @@ def build_error_result(error: PlanwardenError) -> CallToolResult:
 
 
 def make_presentable(document: JsonValue) -> Document:
-    """The document as UTF-8 can carry it (half surrogate pairs become "?"), its long values cut when it is too large."""
+    """The document in valid UTF-8 ("?" for lone surrogates); its long values are cut if it is too large."""
     whole = json.dumps(document, ensure_ascii=False)
     try:
         whole.encode()

@@ -1,8 +1,8 @@
-"""JSON Schemas of the MCP tools: what they take, short enough for every context window, and what they give.
+"""JSON Schemas of the MCP tools: their arguments, short enough for every context window, and their results.
 
-Input schemas are what callers see and what arguments are checked against, except for parts that have a check of their
-own with better messages (`options`, `plan`). Output schemas admit an error's `{"error": ...}` too, because some clients
-check results that are errors, and require nothing, because clients cache them across versions of the server.
+Callers see the input schemas, and arguments are checked against them, except `options` and `plan`, which have their own
+check with better messages. Output schemas admit an error's `{"error": ...}` too, because some clients check results
+that are errors. They require nothing, because clients cache them across versions of the server.
 """
 
 from typing import Any
@@ -136,6 +136,6 @@ EXECUTION_OUT: JsonSchema = {
 
 
 def build_arguments_schema(properties: JsonSchema, required: tuple[str, ...]) -> JsonSchema:
-    """The input schema of a tool; keys that are not listed are refused."""
+    """The input schema of a tool; it refuses keys that are not listed."""
     schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema

@@ -1,8 +1,8 @@
 """The MCP server object: planwarden's ten tools, its resources and prompts on the SDK's `MCPServer`.
 
-Whatever else is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each request
-acts for the principal that `identify` finds for it: everybody is `local` over stdio and on loopback addresses, the owner
-of the bearer token where tokens are asked for.
+Anything else that is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each
+request acts for the principal that `identify` returns: `local` over stdio and on loopback addresses, and the owner of
+the bearer token where tokens are required.
 """
 
 import logging
@@ -71,46 +71,46 @@ logger = logging.getLogger(__name__)
 INSTRUCTIONS = """Give multi-step work to run_goal (or your own plan to execute_plan), then do what nextAction in each \
 result says until status is completed. Never approve for a person: resume_execution asks them.
 
-Questions addressed to `caller` are your part: read prompt, tools and answerSchema, answer with submit_answer. A step is \
-done only when its required tools were really called. Executions survive restarts: keep threadId, get_execution finds \
-them again. status running means: call get_execution later."""
+Questions addressed to `caller` are your part: read prompt, tools and answerSchema, answer with submit_answer. A step \
+is done only when its required tools were really called. Executions survive restarts: keep threadId, get_execution \
+finds them again. status running means: call get_execution later."""
 
 QUESTION_TTL_S = 30 * 24 * 3600.0
-"""How long a question that was returned to a client can be answered; the store decides whether it is still open."""
+"""How long a client may answer a question that a call returned; the store decides whether it is still open."""
 
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
 _BY_CLIENT = CacheHint(ttl_ms=3_600_000, scope="private")
-"""What hosts that draw apps are shown differs."""
-_LISTED = [tool.definition for tool in TOOLS]
+"""Private, because hosts that draw apps get another list."""
+_DEFINITIONS = [tool.definition for tool in TOOLS]
 
 
 class InternalFailure(PlanwardenError):
-    """Something went wrong inside planwarden; its log says what. The execution, if there is one, is kept."""
+    """An error inside planwarden; its log has the details. The execution, if there is one, is kept."""
 
 
 class PlanwardenServer(MCPServer[LazyService]):
-    """Serves one opened desk; make it with `build_server`."""
+    """Serves one service; `build_server` makes it."""
 
     identify: Identify
-    """Who makes the request that is being served."""
+    """Returns the caller of the request that is being served."""
     nonces: Nonces
-    """Of the views that show questions now."""
+    """The nonces of the views that show questions now."""
     tasks: Tasks
-    """Gives calls as tasks to clients that take them."""
+    """Turns calls into tasks for clients that take tasks."""
     end_streams: Callable[[], None]
-    """Ends open `subscriptions/listen` streams in order; for transports that are about to stop."""
+    """Ends open `subscriptions/listen` streams properly; for transports that are about to stop."""
     closed: anyio.Event
-    """Set when the server has stopped and what it opened is closed."""
+    """Set when the server has stopped and has closed what it opened."""
 
     async def list_tools(self) -> list[Tool]:
-        """The ten tools; for hosts that draw apps also with the app, and the one tool that only the app calls."""
-        ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _LISTED
+        """The ten tools; for hosts that draw apps, with their view and with the tool that only the view calls."""
+        ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _DEFINITIONS
         return [*ours, *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[LazyService, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """The result of a call; whatever goes wrong in one of our tools is a result too, and the server goes on."""
+        """The result of a call. Every failure of one of our tools is a result too, and the server continues."""
         tool = TOOLS_BY_NAME.get(name)
         try:
             if tool is not None:
@@ -120,7 +120,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             return build_error_result(await self._explain_unknown_tool(name, context))
         except PlanwardenError as error:
             return build_error_result(error)
-        # The outermost place of a call: the caller learns that it failed, the log learns why.
+        # The outermost handler of a call: the result says that it failed, the log says why.
         except Exception:
             if tool is None:
                 raise
@@ -130,7 +130,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        """Unknown prompts and missing arguments are the client's mistakes, not crashes worth a traceback."""
+        """The prompt. Raises `MCPError` without a traceback for an unknown name or a missing argument."""
         prompt = next((found for found in await self.list_prompts() if found.name == name), None)
         if prompt is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name[:200]}")
@@ -142,7 +142,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
-        """Ours, and the view for hosts that draw apps."""
+        """Our resources and all others; the app's view only for hosts that draw apps."""
         others = await super().list_resources()
         return [*resources.RESOURCES, *(found for found in others if client_shows_apps.get() or found.uri != URI)]
 
@@ -167,39 +167,38 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def _run_tool(
         self, tool: McpTool, arguments: dict[str, Any], context: Context[LazyService, Any] | None
     ) -> CallToolResult | InputRequiredResult:
-        given = tool.check_arguments(arguments)
+        checked = tool.check_arguments(arguments)
         caller = self.identify()
         service = await _find_lazy_service(context).service()
         assert context is not None
-        shows_app = tool.shows_app and client_supports_apps(context)
         request = ToolRequest(
             service=service,
             caller=caller,
-            arguments=given,
+            arguments=checked,
             context=context,
             nonces=self.nonces,
-            shows_app=shows_app,
+            shows_app=tool.shows_app and client_supports_apps(context),
         )
         if tool.name in TASK_TOOLS and wants_tasks(context):
             return await self.tasks.run(tool, request)
         return await tool.handler(request)
 
     def register_methods(self) -> None:
-        """Tell listeners of both eras what changes."""
-        legacy, listening = LegacySubscriptions(self._subscriptions), ListenMethod(self._subscriptions, self.tasks)
-        self.end_streams = listening.close
+        """Registers completions, and subscriptions of both eras."""
+        legacy, listen = LegacySubscriptions(self._subscriptions), ListenMethod(self._subscriptions, self.tasks)
+        self.end_streams = listen.close
         handlers = self._lowlevel_server
         handlers.add_request_handler("completion/complete", CompleteRequestParams, complete)
-        handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listening)
+        handlers.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
         handlers.add_request_handler("resources/subscribe", SubscribeRequestParams, legacy.subscribe)
         handlers.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, legacy.unsubscribe)
 
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> UnknownTool:
-        """Says what the name is when it is a tool for plans, which models like to call directly."""
+        """The error for an unknown name. Models often call tools for plans directly, so it explains those."""
         service = await _find_lazy_service(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
-        return UnknownTool(f"there is no tool {name[:64]!r}; there are {', '.join(tool.name for tool in TOOLS)}")
+        return UnknownTool(f"there is no tool {name[:64]!r}; the tools are {', '.join(tool.name for tool in TOOLS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,24 +210,24 @@ class BearerAuth:
 
 
 def build_server(
-    opening: ServiceOpener,
+    opener: ServiceOpener,
     home: Path,
     *,
     extensions: Sequence[Extension] = (),
     auth: BearerAuth | None = None,
     observer: "Telemetry | None" = None,
 ) -> PlanwardenServer:
-    """The server over whatever `opening` opens while it runs; `home` keeps the key for questions in flight.
+    """A server for the service that `opener` opens while it runs; `home` holds the key that seals request states.
 
-    `extensions` come besides our own; a `Tasks` among them takes the place of ours. `observer` looks on at requests.
+    `extensions` are added to our own; a `Tasks` among them replaces ours. `observer` records requests.
     """
     tasks = next((found for found in extensions if isinstance(found, Tasks)), None) or Tasks()
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[LazyService]) -> AsyncGenerator[LazyService]:
         try:
-            async with LazyService(opening, lambda: server.identify().principal).run() as desk:
-                yield desk
+            async with LazyService(opener, lambda: server.identify().principal).run() as lazy_service:
+                yield lazy_service
         finally:
             server.closed.set()
 
@@ -264,7 +263,7 @@ def build_server(
 
 
 def _install_observer(server: PlanwardenServer, observer: "Telemetry | None") -> None:
-    """The SDK puts its own observer first, which makes nothing of requests as long as nobody has set up OpenTelemetry."""
+    """Puts our observer first. The SDK's own observer does nothing unless OpenTelemetry is set up."""
     if observer is None:
         server.middleware.insert(0, bounding)
     else:
@@ -273,7 +272,7 @@ def _install_observer(server: PlanwardenServer, observer: "Telemetry | None") ->
 
 
 def _build_state_security(home: Path) -> RequestStateSecurity:
-    """Without a key of its own (the store will not open either) the server seals for the life of the process."""
+    """Seals with the home's key; without one (the store will not open either), only for the life of the process."""
     try:
         return RequestStateSecurity(keys=[load_request_state_key(home)], ttl=QUESTION_TTL_S)
     except StoreError as error:

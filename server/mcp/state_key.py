@@ -1,6 +1,7 @@
-"""The key that seals what a client carries between two calls: one per home directory, shared by its processes.
+"""The key that seals the request state which a client carries between two calls: one key for each home directory.
 
-A key that died with its process would make every question a client still holds unanswerable after a restart.
+All processes of the home share it, and it outlives them: otherwise a restart would make every question that a client
+still holds unanswerable.
 """
 
 import os
@@ -15,10 +16,10 @@ KEY_BYTES = 32
 
 
 def load_request_state_key(home: Path) -> bytes:
-    """The key of this home directory, made by whichever process asks first; mode 0600.
+    """The key of this home directory; the first process creates it, with mode 0600.
 
     Raises:
-        StoreError: it can be neither read nor written, or is not a key.
+        StoreError: the file cannot be read or written, or is not a key.
     """
     path = home / FILE
     try:
@@ -36,7 +37,7 @@ def load_request_state_key(home: Path) -> bytes:
 
 
 def _create_key(path: Path) -> None:
-    """Write the whole key beside its place and link it there: readers never see half, and the first writer wins."""
+    """Writes the key to a file beside it and links that: readers never see half a key, and the first writer wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f"{FILE}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

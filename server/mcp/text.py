@@ -1,8 +1,8 @@
-"""The text twin: everything a client that shows its model only text needs in order to go on.
+"""Results as text: everything that a client needs to continue if it shows its model only text.
 
-Most important first: status and ids, what to do next, open questions with prompt, schemas and the call that answers
-them, then the output, the steps and what was observed. Values from outside are JSON on one line, so that none of them
-can pass for a line of ours. Long values are cut; the whole is in the structured content and in the resource.
+The most important comes first: status and ids, what to do next, the open questions with prompt, schemas and the call
+that answers them, then the output, the steps and the observations. Values from outside are JSON on one line, so that
+none can pass for a line of ours. Long values are cut; the structured content and the resource have them whole.
 """
 
 import json
@@ -14,12 +14,12 @@ Document = dict[str, Any]
 MAX_TEXT = 60_000
 MAX_VALUE = 4_000
 _SHORT_VALUE = 400
-"""Of a value when the steps do not fit otherwise."""
+"""Characters of a value when the steps would not fit otherwise."""
 MAX_STEPS_TEXT = 40_000
 
 
 def format_execution(document: Document) -> str:
-    """The twin of an execution."""
+    """An execution as text."""
     lines = [f"{_format_status(document)}; threadId {document['threadId']}, executionId {document['executionId']}"]
     lines.append(f"Next: {document['nextAction']}")
     if document["goal"]:
@@ -42,7 +42,7 @@ def format_execution(document: Document) -> str:
 
 
 def format_suspensions(document: Document) -> str:
-    """The twin of a page of suspensions."""
+    """A page of suspensions as text."""
     lines = [f"{document['total']} open question(s){_format_cursor(document)}"]
     for suspension in document["suspensions"]:
         lines.extend(["", f"threadId {suspension['threadId']}", *_format_question(suspension)])
@@ -50,7 +50,7 @@ def format_suspensions(document: Document) -> str:
 
 
 def format_tools(document: Document) -> str:
-    """The twin of a page of the catalogue, one tool a line."""
+    """A page of the catalogue as text, one tool a line."""
     lines = [f"{document['total']} tool(s) for plans{_format_cursor(document)}; get_tool_schemas gives their arguments"]
     for tool in document["tools"]:
         facts = [f"risk {tool['risk']}", tool["executionMode"], *tool["capabilities"], f"from {tool['source']}"]
@@ -60,7 +60,7 @@ def format_tools(document: Document) -> str:
 
 
 def format_schemas(document: Document) -> str:
-    """The twin of tool definitions, one as JSON a line."""
+    """Tool definitions as text, one JSON object a line."""
     lines = [_format_json(tool, MAX_TEXT) for tool in document["tools"]]
     if document["unknown"]:
         lines.append(f"Unknown: {_format_json(document['unknown'])}; search_tools finds names")
@@ -68,13 +68,13 @@ def format_schemas(document: Document) -> str:
 
 
 def format_error(error: Document) -> str:
-    """The twin of an error: code, sentence, details."""
+    """An error as text: code, message, details."""
     sentence = f"{error['code']}: {error['message']}"
     return f"{sentence}\nDetails: {_format_json(error['details'], 2 * MAX_VALUE)}" if error["details"] else sentence
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` characters, saying how many there were."""
+    """At most `limit` characters; a cut text ends with its whole length."""
     if len(text) <= limit:
         return text
     note = f"... [cut; {len(text)} characters in all]"
@@ -109,8 +109,8 @@ def _format_for_caller(suspension: Document) -> Iterator[str]:
     if suspension["prompt"]:
         yield suspension["prompt"]
     for tool in suspension["tools"]:
-        shown = {key: tool[key] for key in ("name", "description", "inputSchema")}
-        yield f"Tool: {_format_json(shown, MAX_TEXT)}"
+        fields = {key: tool[key] for key in ("name", "description", "inputSchema")}
+        yield f"Tool: {_format_json(fields, MAX_TEXT)}"
     yield f"content must fit: {_format_json(suspension['answerSchema'], MAX_VALUE)}"
     ids = f'"threadId": "{suspension["threadId"]}", "suspensionId": "{suspension["suspensionId"]}"'
     yield f'Answer: submit_answer {{{ids}, "content": {{...}}}}'
@@ -130,12 +130,12 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
     if suspension["answerSchema"]:
         yield f"Form: {_format_json(suspension['answerSchema'])}"
     how = suspension["howToAnswer"]
-    doors = [f"`{how['command']}`" if how["command"] else "", how["inboxUrl"] or ""]
-    yield f"To be decided by a person: {' or '.join(door for door in doors if door)}"
+    channels = [f"`{how['command']}`" if how["command"] else "", how["inboxUrl"] or ""]
+    yield f"A person decides: {' or '.join(filter(None, channels))}"
 
 
 def _format_steps(steps: list[Document]) -> list[str]:
-    """The steps with their results; shorter values when they would take too much room."""
+    """The steps with their results; values are shorter if they would take too much room."""
     lines = [line for step in steps for line in _format_step(step, MAX_VALUE)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
         lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE)]
@@ -157,7 +157,8 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
 
 def _format_observations(document: Document) -> Iterator[str]:
     for entry in document.get("observations", ()):
-        yield f"{entry['sequence']} {entry['at']} {entry['type']} {entry['stepId'] or ''} {_format_json(entry['data'], 500)}"
+        event = f"{entry['sequence']} {entry['at']} {entry['type']} {entry['stepId'] or ''}"
+        yield f"{event} {_format_json(entry['data'], 500)}"
 
 
 def _format_json(value: Any, limit: int = MAX_VALUE) -> str:

@@ -1,4 +1,7 @@
-"""The ten tools of the MCP surface as data, and the check of their arguments: docs/reference/mcp.md lists them."""
+"""The ten tools of the MCP surface as data, and the check of their arguments: docs/reference/mcp.md lists them.
+
+The server checks the arguments of a call with the `McpTool` of that name, and then calls its handler.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from planwarden.server.mcp.icon import ICONS
 
 ToolResult = CallToolResult | InputRequiredResult
 UNCHECKED_ARGUMENTS = ("options", "plan")
-"""Arguments with a check of their own, whose refusals say more than a schema's."""
+"""Arguments with their own check, whose messages say more than a schema's."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,15 @@ class McpTool:
     reads: bool = False
     destroys: bool = False
     repeats: bool = False
-    """The same call again changes nothing more."""
+    """True when repeating the call changes nothing more."""
     shows_app: bool = False
-    """Hosts that draw apps draw the result."""
+    """True when hosts that draw apps draw the result."""
     for_app: bool = False
-    """Only the app calls it."""
+    """True when only the app's view calls it."""
 
     @cached_property
     def definition(self) -> Listed:
-        """As in `tools/list`. Nothing here reaches beyond planwarden: what a plan does outside is gated inside."""
+        """The entry in `tools/list`. `openWorldHint` is false: planwarden confirms what a plan does outside."""
         return Listed(
             name=self.name,
             title=self.title,
@@ -65,16 +68,16 @@ class McpTool:
 
     @cached_property
     def definition_with_app(self) -> Listed:
-        """As in `tools/list` for hosts that draw apps."""
+        """The entry in `tools/list` for hosts that draw apps."""
         ui: dict[str, object] = {"resourceUri": URI, **({"visibility": ["app"]} if self.for_app else {})}
         return self.definition.model_copy(update={"meta": {"ui": ui}}) if self.shows_app else self.definition
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments without nulls, which some clients send for what is left out.
+        """The arguments, without the nulls that some clients send for absent ones.
 
         Raises:
-            InvalidArguments: an unknown key, a missing one, or a wrong type; every fault is named.
-            LimitExceeded: nested too deeply.
+            InvalidArguments: a key is unknown or missing, or a value has the wrong type; the details have every fault.
+            LimitExceeded: the arguments are nested too deeply.
         """
         given = _drop_nulls(arguments, self.properties)
         if isinstance(given.get("decision"), dict):
@@ -111,7 +114,7 @@ def _drop_nulls(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
 _THREAD: schemas.JsonSchema = {"threadId": schemas.STRING}
 _ANSWERED: schemas.JsonSchema = {"threadId": schemas.STRING, "suspensionId": schemas.STRING}
 _RUN: schemas.JsonSchema = {
-    "threadId": {"type": "string", "description": "To go on in a thread; default: a new one"},
+    "threadId": {"type": "string", "description": "To continue a thread; default: a new one"},
     "options": schemas.OPTIONS,
 }
 _PAGE: schemas.JsonSchema = {
@@ -123,7 +126,7 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="search_tools",
         title="Search tools",
-        description="Find tools that plans can use, one line each. Planning does this by itself; use it to write a plan.",
+        description="Find tools for plans, one line each. Planning does this by itself; use it to write a plan.",
         handler=plans.search_tools,
         properties={"query": schemas.STRING, **_PAGE},
         output=schemas.TOOLS_OUT,
@@ -161,8 +164,8 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="execute_plan",
         title="Execute a plan",
-        description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when its "
-        "requiredTools were really called. Put a displayConfirmation step before what cannot be undone.",
+        description="Run the given plan, or without plan the planned one of threadId. A step counts as done only when "
+        "its requiredTools were really called. Put a displayConfirmation step before what cannot be undone.",
         handler=plans.execute_plan,
         properties={"plan": schemas.PLAN, "goal": schemas.STRING, **_RUN},
         output=schemas.EXECUTION_OUT,
@@ -170,7 +173,7 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="get_execution",
         title="Get an execution",
-        description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds the whole history.",
+        description="Status, steps, results and open questions of a thread. observationsAfter: 0 adds its history.",
         handler=plans.get_execution,
         properties={**_THREAD, "observationsAfter": {"type": "integer", "minimum": 0}},
         required=("threadId",),
@@ -201,8 +204,8 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="resume_execution",
         title="Put a decision",
-        description="Put a person's question to that person, or pass on their rejection. approved: true from you is only a "
-        "proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for them.",
+        description="Put a person's question to that person, or pass on their rejection. approved: true from you is "
+        "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for them.",
         handler=suspensions.resume_execution,
         properties={**_ANSWERED, "decision": schemas.DECISION, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "decision"),

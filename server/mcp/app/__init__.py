@@ -1,1 +1,1 @@
-"""The question to a person as an MCP App: a view that hosts draw."""
+"""The MCP App: a view of the open questions to a person, which hosts draw."""

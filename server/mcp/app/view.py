@@ -1,10 +1,10 @@
-"""The question for the person as an MCP App: `ui://planwarden/suspension`, drawn by hosts that show apps.
+"""The view of open questions that hosts with MCP Apps draw: `ui://planwarden/suspension`.
 
-A result for such a host carries its open questions in `_meta`, which hosts hand to the view and not to the model: the
-facts as every other channel shows them, and, for a question that a form may decide, that form and a nonce. `app_decide`
-takes a decision only with that nonce: once, for that revision of that question, from that principal. So a model that
-calls the tool by itself decides nothing, wherever `visibility: ["app"]` is ignored. It is worth the assurance `client`
-and no more, because the host draws the view and could press its buttons
+A result for these hosts carries its open questions in `_meta`, which the host passes to the view and not to the model.
+Each question has the facts that every channel shows. A question that a form may decide also has that form and a nonce.
+`app_decide` accepts a decision only with the nonce, once, for that revision of the question and from that principal.
+So a model that calls the tool itself decides nothing, even if its host ignores `visibility: ["app"]`. The decision has
+the assurance `client` and no more, because the host draws the view and could press its buttons
 (https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
 """
 
@@ -33,12 +33,12 @@ META_KEY = "planwarden/questions"
 NONCE_TTL_S = 3_600.0
 MAX_NONCES = 10_000
 MAX_QUESTIONS = 10
-"""Of one result."""
+"""In one result."""
 QUESTION_CHARS = 4_000
-"""A longer question is shown, but not decided in the view."""
+"""The view shows a longer question, but takes no decision about it."""
 
-client_shows_apps: ContextVar[bool] = ContextVar("shows_apps", default=False)
-"""Whether the client that sent the message draws apps; set by `noting_apps`."""
+client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
+"""True when the client that sent the current message draws apps; `record_app_support` sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class _IssuedNonce:
 
 
 class Nonces:
-    """What views were given to decide with; lives as long as the process, at most `MAX_NONCES` of them."""
+    """The nonces issued to views: at most `MAX_NONCES`, and lost when the process ends."""
 
     def __init__(self) -> None:
         self._issued: OrderedDict[tuple[str, str], _IssuedNonce] = OrderedDict()
 
     def issue(self, principal: str, suspension: Suspension, now: float) -> str:
-        """The nonce for this revision of the question; the same one until it is used or over."""
+        """The nonce for this revision of the question; the same one until it is used or expires."""
         key = (principal, suspension.suspension_id)
         found = self._issued.get(key)
         if found is None or found.digest != suspension.digest or found.expires_at <= now:
@@ -67,7 +67,7 @@ class Nonces:
         return found.nonce
 
     def redeem(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
-        """The digest of the revision for which the nonce was issued; None when it was not, or was used, or is over."""
+        """The digest of the revision that the nonce was issued for; None if the nonce is unknown, used or expired."""
         found = self._issued.get((principal, suspension_id))
         if found is None or not hmac.compare_digest(found.nonce.encode(), nonce.encode("utf-8", "surrogatepass")):
             return None
@@ -76,7 +76,7 @@ class Nonces:
 
 
 async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
-    """Middleware: lets `tools/list`, which gets no context, know whether the client draws apps."""
+    """Middleware that sets `client_shows_apps`, because the SDK calls `list_tools` without a context."""
     reset = client_shows_apps.set(client_supports_apps(ctx))
     try:
         return await call_next(ctx)
@@ -85,7 +85,7 @@ async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> 
 
 
 def build_suspension_app() -> Apps:
-    """The extension: the view, and what the host may let it load, which is nothing."""
+    """The extension with the view. The host may let the view load nothing from elsewhere."""
     apps = Apps()
     apps.add_html_resource(
         URI,
@@ -100,15 +100,14 @@ def build_suspension_app() -> Apps:
 
 
 def build_questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
-    """The open questions to people, for the view's eyes only."""
-    asked = [found for found in view.suspensions if found.addressee == "human"][:MAX_QUESTIONS]
-    return [_build_question(found, nonces, principal, now) for found in asked]
+    """The open questions to people, at most `MAX_QUESTIONS`, for the view and not for the model."""
+    suspensions = [found for found in view.suspensions if found.addressee == "human"][:MAX_QUESTIONS]
+    return [_build_question(found, nonces, principal, now) for found in suspensions]
 
 
 def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
     facts, agent = facts_lines(suspension), " ".join(agent_lines(suspension))
     is_shown = sum(map(len, facts)) + len(agent) <= QUESTION_CHARS
-    # Unlike a form, the view has room for all of its lines.
     schema = build_form_schema(suspension) if is_shown else None
     return {
         "threadId": suspension.thread_id,
@@ -124,10 +123,11 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
 
 @cache
 def build_page() -> str:
-    """The view as one document whose own policy admits its one script and its one style by their hashes."""
+    """The view as one HTML document; its content security policy admits its script and its style by their hashes."""
     text = files("planwarden.server.mcp.app").joinpath("app.html").read_text(encoding="utf-8")
     style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))
-    policy = f"default-src 'none'; script-src {_list_hashes(script)}; style-src {_list_hashes(style)}; form-action 'none'; base-uri 'none'"
+    sources = f"script-src {_list_hashes(script)}; style-src {_list_hashes(style)}"
+    policy = f"default-src 'none'; {sources}; form-action 'none'; base-uri 'none'"
     return text.replace("%CSP%", policy)
 
 

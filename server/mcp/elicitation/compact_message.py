@@ -1,10 +1,10 @@
-"""The brief of a question: its facts on three short lines, then the agent's words, for forms that show no more.
+"""The compact message of a question: its facts on three short lines, then the agent's words, for small forms.
 
-Claude Code 2.1.330 shows four lines of the message of an elicitation, or three and a count when there are more, however
-tall the terminal is, and cuts each of them at the width of the terminal less six columns. So all that a person has to
-know stands on `FACT_LINES` lines of `LINE_CELLS` columns, or there is no brief and the question is not put into a form.
-What follows is on one last line, so that there is never a fifth. A line that goes on with the one before begins with a
-bar, so that nothing which came from outside ever begins a line. The same question always has the same brief.
+Claude Code 2.1.330 shows four lines of an elicitation's message, or three lines and a count when there are more, and
+cuts each line at the terminal's width less six columns. So the facts must fit on `MAX_FACT_LINES` lines of `LINE_CELLS`
+columns. If they do not fit, there is no compact message and the question does not become a form. All further text is on
+one last line, so that there are never more than `MAX_LINES`. A line that continues the one before begins with a bar, so
+that text from outside never begins a line. The same question always has the same message.
 """
 
 import unicodedata
@@ -24,7 +24,7 @@ from planwarden.server.views.suspension import CoveredCallView, Suspension
 MAX_LINES = 4
 MAX_FACT_LINES = 3
 LINE_CELLS = 74
-"""What is left of a terminal of 80 columns."""
+"""The room that a terminal of 80 columns leaves."""
 CONTINUATION = "| "
 
 _HEADINGS = {
@@ -39,15 +39,15 @@ _HEADINGS = {
 def build_compact_message(suspension: Suspension) -> str | None:
     """Facts and the agent's words on at most `LINES` lines; None when the facts do not fit.
 
-    The words of another asker are what is decided about, so they have to fit too; the agent's own, which prove nothing,
-    may go on beyond what is seen of the last line, and then their length stands before them.
+    The decision is about the words of another asker, so those must fit too. The agent's own words prove nothing: they
+    may run beyond the visible part of the last line, and then their length stands before them.
     """
     layouts = _find_layouts(suspension)
     words = agent_lines(suspension)[0]
-    said = _wrap_lines(words)
-    whole = next((facts for facts in layouts if len(facts) + len(said) <= MAX_LINES), None)
-    if whole is not None:
-        return "\n".join([*whole, *said])
+    word_lines = _wrap_lines(words)
+    facts = next((lines for lines in layouts if len(lines) + len(word_lines) <= MAX_LINES), None)
+    if facts is not None:
+        return "\n".join([*facts, *word_lines])
     if suspension.asker is not None or not layouts:
         return None
     facts = min(layouts, key=len)
@@ -57,12 +57,12 @@ def build_compact_message(suspension: Suspension) -> str | None:
 
 
 def build_compact_facts(suspension: Suspension) -> list[str] | None:
-    """The facts on at most `FACT_LINES` lines of at most `LINE_CELLS` columns; None when they do not fit whole."""
+    """All facts on at most `MAX_FACT_LINES` lines of at most `LINE_CELLS` columns; None when they do not fit."""
     return next(iter(_find_layouts(suspension)), None)
 
 
 def _find_layouts(suspension: Suspension) -> list[list[str]]:
-    """The ways in which all facts fit, the one that reads best first; none of them when they do not."""
+    """The layouts in which all facts fit, the most readable one first; empty when there is none."""
     head, arguments, covers, notes = (
         _format_headline(suspension),
         _format_arguments(suspension),
@@ -87,7 +87,7 @@ def _find_layouts(suspension: Suspension) -> list[list[str]]:
 
 
 def build_headline(suspension: Suspension) -> list[str]:
-    """What is asked, about which tool, at what risk: for an address to open, where the rest is on the page."""
+    """The kind of question, the tool and the risk, for an address to open; the page shows the rest."""
     return _wrap_lines(_format_headline(suspension), most=MAX_FACT_LINES - 1)
 
 
@@ -103,7 +103,7 @@ def _format_headline(suspension: Suspension) -> str:
 
 
 def _format_arguments(suspension: Suspension) -> list[str]:
-    """Every argument; one that stands elsewhere in the form is named with where it stands."""
+    """Every argument. One that the form shows elsewhere is named, with where to find it."""
     call = suspension.tool_call
     if call is None:
         return []
@@ -121,7 +121,7 @@ def _format_arguments(suspension: Suspension) -> list[str]:
 
 
 def _format_covered_calls(suspension: Suspension) -> list[str]:
-    """Every call that the same decision releases, their number before the first."""
+    """Every call that the same decision releases; the first entry begins with their number."""
     calls = [_format_call(call) for call in suspension.confirms]
     return [f"covers {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
 
@@ -147,13 +147,13 @@ def _format_notes(suspension: Suspension) -> list[str]:
 
 
 def _format_name(name: str) -> str:
-    """A name that cannot be taken for more than a name."""
+    """The name, quoted when it has characters that could pass for more than a name."""
     is_plain = name.isascii() and all(part.isalnum() or part in "_-./:@" for part in name) and name != ""
     return name if is_plain else value_text(name)
 
 
 def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -> list[str]:
-    """The text on lines of `LINE_CELLS` columns; of `most` lines the last one holds all that is left."""
+    """The text on lines of `LINE_CELLS` columns; with `most`, the last line holds all the rest."""
     lines: list[str] = []
     begins = ""
     while True:
@@ -167,7 +167,7 @@ def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -
 
 
 def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
-    """How many characters stand on a line of so many columns, up to a space where one is not too far back."""
+    """How many characters fit into `cells` columns, ending at a space if there is one in the second half."""
     at = sum(1 for _ in takewhile(lambda used: used <= cells, accumulate(map(_count_cells, text))))
     if at == len(text):
         return at
@@ -175,7 +175,7 @@ def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
     if at_spaces and space > at // 2:
         return space
     while at > 1 and unicodedata.category(text[at])[0] == "M":
-        # A mark stays with its letter.
+        # A combining mark stays with its letter.
         at -= 1
     return at
 

@@ -1,12 +1,14 @@
-"""Asking the client's person, in both eras of the protocol, and what the answer is worth.
+"""Asks the client's person, in both eras of the protocol, and reads the answer.
 
-A question is a form, whose accepted content is worth the assurance `client` and no more, or an address to open, where the
-person decides outside of MCP. Since 2026-07-28 the question is returned and comes back with the answer in a repeated
-call; before, it is pushed while the call waits. Either way it is rendered from the stored suspension, and declining or
-closing it decides nothing, because unattended hosts do that by themselves. Accepting an address means "agreed to open
-it": what was decided there is read from the store. The sealed request state holds ids only, so that sending an answer
-twice changes nothing (https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr and
-https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
+The client shows a form, or opens an address where the person decides outside of MCP. The accepted content of a form has
+the assurance `client` and no more. Since 2026-07-28 a call returns the question, and the client repeats the call with
+the answer. Before, the server pushes the question while the call waits. Either way the question is rendered from the
+stored suspension. To decline or close it decides nothing, because unattended hosts do that by themselves. To accept an
+address means "agreed to open it"; the decision made there is read from the store. The sealed request state holds only
+ids, a digest and the mode, so sending an answer twice changes nothing.
+
+Sources: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr and
+https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation.
 """
 
 import json
@@ -42,63 +44,63 @@ Mode = Literal["form", "url"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElicitationAnswer:
-    """What came back for a question that was shown."""
+    """The client's answer to a question that it showed."""
 
     suspension_id: str
     digest: str
-    """Of the revision that was shown."""
+    """The digest of the revision that was shown."""
     mode: Mode
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, str | int | float | bool | list[str] | None] | None = None
-    """Of a form; always None for an address, whatever the client sent."""
+    """The content of a form; always None for an address, whatever the client sent."""
 
 
 def declares_forms(capabilities: ClientCapabilities | None) -> bool:
-    """True when the client shows forms; one that declares elicitation and no mode of it does too."""
+    """True when the client declares forms, or elicitation without a mode, which means forms too."""
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
 def declares_links(capabilities: ClientCapabilities | None) -> bool:
-    """True when the client opens addresses for its person."""
+    """True when the client declares that it opens addresses for its person."""
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and elicitation.url is not None
 
 
 def can_show_forms(context: AnyContext) -> bool:
-    """True when the client declared forms and there is a way to send it one."""
+    """True when the client declares forms and can be sent one."""
     if not declares_forms(context.client_capabilities):
         return False
     return _is_input_required_supported(context) or context.session.can_send_request
 
 
 def can_open_links(context: AnyContext) -> bool:
-    """True when the client declared that it opens addresses and there is a way to send it one."""
+    """True when the client declares that it opens addresses and can be sent one."""
     if not declares_links(context.client_capabilities) or not _is_at_least(context, URL_MODE_SINCE):
         return False
     return _is_input_required_supported(context) or context.session.can_send_request
 
 
 def read_answer(context: AnyContext) -> ElicitationAnswer | None:
-    """The answer that came with this call to the question that an earlier call returned.
+    """The answer in this call to the question that an earlier call returned, or None.
 
-    None also from a client that does not declare what it claims to have shown, whosever state it sends.
+    None also when the client does not declare the mode that the state names: it cannot have shown the question.
     """
     if context.request_state is None:
         return None
     answer = (context.input_responses or {}).get(RESPONSE_KEY)
-    shown = _read_request_state(context.request_state)
-    if shown is None or not isinstance(answer, ElicitResult):
+    state = _read_request_state(context.request_state)
+    if state is None or not isinstance(answer, ElicitResult):
         return None
-    *_, mode = shown
+    *_, mode = state
     declared = declares_forms if mode == "form" else declares_links
-    return _build_answer(*shown, answer) if declared(context.client_capabilities) else None
+    return _build_answer(*state, answer) if declared(context.client_capabilities) else None
 
 
 async def elicit(
     service: Service, suspension: Suspension, question: Elicitation, context: AnyContext
 ) -> ElicitationAnswer | InputRequiredResult | None:
-    """The answer, or the question to return from the call; None when the client failed or somebody else decided."""
+    """The answer, or the question that the call must return; None when the client failed or another channel decided."""
     mode: Mode = "form" if isinstance(question, ElicitationForm) else "url"
     if _is_input_required_supported(context):
         ids = {"suspensionId": suspension.suspension_id, "digest": suspension.digest, "mode": mode}
@@ -110,14 +112,14 @@ async def elicit(
 
 
 def build_elicit_request(question: Elicitation) -> ElicitRequest:
-    """The question as the request that the client's person is asked with."""
+    """The question as an `elicitation/create` request."""
     if isinstance(question, ElicitationForm):
         return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=question.schema))
     return ElicitRequest(params=ElicitRequestURLParams(message=question.message, url=question.url))
 
 
 async def notify_decided(suspension_id: str, context: AnyContext) -> None:
-    """Lets a client of the older era close its "waiting for the page" once the person has decided there."""
+    """Tells a client of the older era that the person decided on the page, so that it can stop waiting for it."""
     if not _is_input_required_supported(context):
         await context.session.send_elicit_complete(suspension_id, context.request_id)
 
@@ -125,7 +127,7 @@ async def notify_decided(suspension_id: str, context: AnyContext) -> None:
 async def _push_until_decided(
     service: Service, suspension: Suspension, question: Elicitation, context: AnyContext
 ) -> ElicitResult | None:
-    """The client's answer; None when it failed, or when the question was decided elsewhere first."""
+    """The client's answer; None when the client failed, or when another channel decided first."""
     answer: ElicitResult | None = None
     async with anyio.create_task_group() as tasks:
 
@@ -138,7 +140,7 @@ async def _push_until_decided(
         try:
             answer = await _push(suspension, question, context)
         except (MCPError, ValidationError):
-            # Whatever the client did with the question, nobody decided anything.
+            # A client that fails has decided nothing.
             answer = None
         tasks.cancel_scope.cancel()
     return answer
@@ -171,7 +173,7 @@ def _is_at_least(context: AnyContext, version: str) -> bool:
 
 
 def _read_request_state(state: str) -> tuple[str, str, Mode] | None:
-    """What a request state says was shown; it was sealed by this server, possibly by another version of it."""
+    """Suspension id, digest and mode of the question that was shown; None if another version sealed another form."""
     try:
         found = json.loads(state)
         mode = found.get("mode", "form")

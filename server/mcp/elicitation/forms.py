@@ -1,10 +1,10 @@
-"""Elicitation forms: which questions can be put into one, how it looks, and what a filled-in form decides.
+"""Elicitation forms: which questions fit into one, its fields, and the decision that a filled-in form makes.
 
-A form always has `decision` (approve or reject, required, without a default): accepting an empty or pre-filled form
-decides nothing. Arguments that are shown whole may be edited in `arg_NAME`; a `requestInput` adds the fields of its own
-form when they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
-What cannot be shown whole in the few lines that clients show of a form (`planwarden.server.mcp.elicitation.compact_message`) is not put into
-one. The same question always gives the same form.
+A form always has `decision` (approve or reject, required, no default), so accepting an empty or pre-filled form decides
+nothing. A person may edit arguments that are shown whole in `arg_NAME`. A `requestInput` adds its own fields if they
+are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
+A question that does not fit into the few lines that clients show of a form (see `compact_message`) does not become one.
+The same question always has the same form.
 """
 
 import json
@@ -33,7 +33,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "integer": frozenset({"type", "title", "description", "default", "minimum", "maximum"}),
     "boolean": frozenset({"type", "title", "description", "default"}),
 }
-"""Keywords of the fields that clients know; others are left to the check of the whole answer."""
+"""Keywords that clients know, by type of field; the check of the whole answer covers all others."""
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 _NUMBERS = ("number", "integer")
 _LABELS = frozenset({"title", "description"})
@@ -44,7 +44,7 @@ _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optio
 
 @dataclass(frozen=True, slots=True)
 class ElicitationForm:
-    """What is sent to the client."""
+    """A form for the client to show."""
 
     message: str
     schema: dict[str, Any]
@@ -52,7 +52,7 @@ class ElicitationForm:
 
 @dataclass(frozen=True, slots=True)
 class ElicitationLink:
-    """An address that the client is asked to open."""
+    """An address for the client to open."""
 
     message: str
     url: str
@@ -62,19 +62,19 @@ Elicitation = ElicitationForm | ElicitationLink
 
 
 def build_link(suspension: Suspension) -> ElicitationLink | None:
-    """The address where a person decides this question; None while no inbox runs. It holds the id and no secret."""
+    """The address where a person decides this question; None while no inbox runs. It has the id and no secret."""
     url = suspension.how_to_answer.inbox_url
     if url is None:
         return None
-    shown = build_compact_facts(suspension) or [
+    lines = build_compact_facts(suspension) or [
         *build_headline(suspension),
         "It does not fit here; all of it is on the page.",
     ]
-    return ElicitationLink("\n".join([*shown, "A person decides on the page; accepting here only opens it."]), url)
+    return ElicitationLink("\n".join([*lines, "A person decides on the page; accepting here only opens it."]), url)
 
 
 def build_form(suspension: Suspension) -> ElicitationForm | None:
-    """The question as a form; None when it needs more than an accepted form, or does not fit into one."""
+    """The question as a form; None if it needs more assurance than a form has, or does not fit into one."""
     message, schema = build_compact_message(suspension), build_form_schema(suspension)
     if message is None or schema is None:
         return None
@@ -84,7 +84,7 @@ def build_form(suspension: Suspension) -> ElicitationForm | None:
 
 
 def build_form_schema(suspension: Suspension) -> dict[str, Any] | None:
-    """What a person fills in; None when it needs more than that, or the fields do not fit into a form."""
+    """The JSON Schema of the form; None if the question needs more assurance, or its fields do not fit into a form."""
     fields = _build_fields(suspension) if suspension.needs == "client" else None
     if fields is None:
         return None
@@ -98,13 +98,13 @@ def build_form_schema(suspension: Suspension) -> dict[str, Any] | None:
 
 
 def compute_form_digest(suspension: Suspension) -> str:
-    """SHA-256 of what the form of this question says, to be recorded with the decision."""
+    """SHA-256 of the form's text, which is recorded with the decision."""
     message = build_compact_message(suspension)
     return shown_digest(suspension) if message is None else text_digest(message)
 
 
 def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
-    """What an accepted form decides; None when it decides nothing.
+    """The decision of an accepted form, or None if it has none.
 
     Raises:
         InvalidArguments: a field has a value of the wrong type.
@@ -116,22 +116,22 @@ def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Dec
     if suspension.answer_schema is not None:
         return Decision(approved=True, content=given) if verdict == "approve" else Decision(approved=False)
     reason = given.get(REASON)
-    noted = reason if isinstance(reason, str) and reason.strip() else None
+    given_reason = reason if isinstance(reason, str) and reason.strip() else None
     if verdict == "reject":
-        return Decision(approved=False, reason=noted)
-    return Decision(approved=True, reason=noted, modified_args=_apply_edits(suspension, given))
+        return Decision(approved=False, reason=given_reason)
+    return Decision(approved=True, reason=given_reason, modified_args=_apply_edits(suspension, given))
 
 
 def _build_fields(suspension: Suspension) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """The fields besides the decision and which of them are required; None when a form cannot hold them."""
+    """The fields besides the decision, and the names of the required ones; None if a form cannot hold them."""
     if suspension.answer_schema is not None:
         return _build_answer_fields(suspension.answer_schema)
     return {REASON: _REASON_FIELD, **_build_argument_fields(suspension)}, []
 
 
 def _build_argument_fields(suspension: Suspension) -> dict[str, dict[str, JsonValue]]:
-    """One optional field for each primitive argument that the person sees whole, with its value as default."""
-    # What another asks comes from a call that runs already.
+    """One optional field for each primitive argument that is shown whole, with its value as the default."""
+    # A question of another asker comes from a call that already runs, so its arguments are fixed.
     call = suspension.tool_call if suspension.asker is None else None
     found: dict[str, dict[str, JsonValue]] = {}
     for name, value in call.arguments.items() if call is not None else ():
@@ -142,14 +142,14 @@ def _build_argument_fields(suspension: Suspension) -> dict[str, dict[str, JsonVa
 
 
 def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """An argument that is a number as a text field: Codex 0.169.0 shows a form with a number in it without any of its fields."""
+    """A number becomes a text field, because Codex 0.169.0 shows no fields at all of a form that has a number."""
     if field["type"] not in _NUMBERS:
         return field
     return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
 
 
 def _parse_number(value: JsonValue, kind: JsonValue) -> JsonValue:
-    """What was typed for a number as that number; anything else as it came."""
+    """Text typed for a number, as that number; any other value unchanged."""
     if kind not in _NUMBERS or not isinstance(value, str):
         return value
     try:
@@ -163,7 +163,7 @@ def _parse_number(value: JsonValue, kind: JsonValue) -> JsonValue:
 
 
 def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
-    """All arguments with the edits, or None when nothing was changed."""
+    """All arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
     fields = _build_argument_fields(suspension)
     edits = {name: _parse_number(value, fields[name]["type"]) for name, value in given.items() if name in fields}
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
@@ -176,7 +176,7 @@ def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, Jso
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """The properties of a flat form with primitive fields, labels escaped and cut; None for any other form."""
+    """The fields of a flat form with primitive fields, labels escaped and cut; None for any other form."""
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or DECISION in properties:
         return None

@@ -40,7 +40,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
-    """Refuses a call without the nonce, which the model could have made. It counts as an attempt; an approval is recorded.
+    """Refuses a call without the nonce, which the model could have made; counts it, and records an approval.
 
     For a question that is already decided, returns the recorded outcome, as every other channel does.
     """

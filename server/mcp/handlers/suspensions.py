@@ -57,7 +57,7 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
 
 
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
-    """The model's rejection counts. Its approval of a person's question is a proposal, about which the person is asked."""
+    """The model's rejection counts. Its approval of a person's question is a proposal, and the person is asked."""
     answer = read_answer(request.context)
     if answer is not None and answer.suspension_id == request.suspension_id:
         return await _apply_person_answer(request, answer)

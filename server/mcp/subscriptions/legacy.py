@@ -1,7 +1,7 @@
-"""`resources/subscribe` of the protocol's older revisions: the same changes, pushed over the client's connection.
+"""`resources/subscribe` of the older revisions of the protocol, which pushes changes over the client's connection.
 
-A connection has one watch and one task that tells it, from its first subscription until it closes. Resources that
-planwarden does not change can be subscribed to as well; whatever is published about them on the SDK's bus is passed on.
+A connection has one watcher and one task that sends its changes, from its first subscription until it closes. Clients
+may subscribe to resources that planwarden does not change, too; events about them on the SDK's bus are passed on.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resources#subscriptions.
 """
@@ -21,13 +21,12 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, SubscribeRequ
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import LazyService
-from planwarden.server.mcp.subscriptions.listen import find_topic
-from planwarden.server.mcp.subscriptions.topic_watcher import MAX_TOPICS, ResourceTopic, TopicWatcher
+from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, ResourceTopic, TopicWatcher, find_topic
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""After something failed."""
+"""The pause after a failure."""
 
 ServiceContext = ServerRequestContext[LazyService, Any]
 
@@ -38,10 +37,10 @@ class LegacySubscriptions:
     def __init__(self, bus: SubscriptionBus) -> None:
         self._bus = bus
         self._subscribers: dict[int, _Subscriber] = {}
-        """By identity of the connection; taken out when it closes."""
+        """By the identity of the connection; removed when it closes."""
 
     async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
-        """The same resource twice is one subscription."""
+        """Subscribes to a resource; subscribing twice is one subscription."""
         try:
             service = await ctx.lifespan_context.service()
             subscriber = self._find_or_start_subscriber(ctx, service)
@@ -53,7 +52,7 @@ class LegacySubscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, ctx: ServiceContext, params: UnsubscribeRequestParams) -> EmptyResult:
-        """What was not subscribed to is not an error."""
+        """Ends a subscription; without one it does nothing."""
         subscriber = self._subscribers.get(id(_find_connection(ctx)))
         if subscriber is not None:
             subscriber.remove(str(params.uri))
@@ -74,50 +73,50 @@ class LegacySubscriptions:
 
 
 class _Subscriber:
-    """What one connection subscribed to."""
+    """The subscriptions of one connection."""
 
     def __init__(self, session: ServerSession, service: Service, principal: str, bus: SubscriptionBus) -> None:
         self.scope = anyio.CancelScope()
         self._session = session
         self._uris: set[str] = set()
-        self._watch = TopicWatcher(service, principal, bus, self._admits)
+        self._watcher = TopicWatcher(service, principal, bus, self._accepts_event)
 
     async def add(self, uri: str) -> bool:
         if uri not in self._uris and len(self._uris) >= MAX_TOPICS:
             return False
         self._uris.add(uri)
         topic = find_topic(uri)
-        return topic is None or await self._watch.add(topic)
+        return topic is None or await self._watcher.add(topic)
 
     def remove(self, uri: str) -> None:
         self._uris.discard(uri)
         topic = find_topic(uri)
         if topic is not None:
-            self._watch.remove(topic)
+            self._watcher.remove(topic)
 
     async def run(self) -> None:
-        """Until the connection closes; what failed is tried again."""
+        """Runs until the connection closes; tries again after a failure."""
         with self.scope:
             while True:
                 try:
                     await self._send_changes()
                 except PlanwardenError as error:
                     logger.error("%s", error.message)
-                # The outermost loop: one client's subscriptions must neither end the server nor fall silent.
+                # The outermost loop: a failure must end neither the server nor this client's subscriptions.
                 except Exception:
-                    logger.exception("a client's subscriptions stumbled")
+                    logger.exception("sending a client's subscribed changes failed; trying again in %s s", RETRY_S)
                 await anyio.sleep(RETRY_S)
 
     async def _send_changes(self) -> None:
-        async with aclosing(self._watch.changes()) as changes:
+        async with aclosing(self._watcher.changes()) as changes:
             async for change in changes:
                 if isinstance(change, ResourceTopic | ResourceUpdated):
                     await self._session.send_resource_updated(change.uri)
 
-    def _admits(self, event: ServerEvent) -> bool:
+    def _accepts_event(self, event: ServerEvent) -> bool:
         return isinstance(event, ResourceUpdated) and event.uri in self._uris
 
 
 def _find_connection(ctx: ServiceContext) -> Connection:
-    # The SDK (2.3) has no public way from a request to its connection, whose end has to end the subscriptions.
+    # The end of the connection must end the subscriptions; SDK 2.3 has no public way from a request to its connection.
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]

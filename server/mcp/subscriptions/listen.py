@@ -1,11 +1,11 @@
 """`subscriptions/listen`: changes of resources and tasks as they happen (protocol 2026-07-28).
 
-The request's response is the stream. It begins with what the server agreed to tell, then carries
-`notifications/resources/updated` for executions, open questions and tools for plans, `notifications/tasks` with the whole task, and what
-else is published on the SDK's bus. Each task is told once at the beginning, so that nothing is missed between the call
-that made it and this one. There is no replay: who lost the stream listens again and reads.
+The response to the request is a stream. It begins with the subscriptions that the server accepts. Then it carries
+`notifications/resources/updated` for executions, open questions and tools for plans, `notifications/tasks` with the
+whole task, and other events of the SDK's bus. Each task is sent once at the beginning, so that no change is missed
+between the call that created it and this one. There is no replay: a client that lost the stream listens again.
 
-The SDK's own handler ends the stream of a slow client and knows neither owners nor tasks; this one takes its place.
+The SDK's own handler ends the stream of a slow client, and knows neither owners nor tasks; this one replaces it.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
 """
@@ -35,9 +35,8 @@ from mcp.types import (
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp import resources
 from planwarden.server.mcp.lazy_service import LazyService
-from planwarden.server.mcp.subscriptions.topic_watcher import (
+from planwarden.server.mcp.subscriptions.topics import (
     MAX_TOPICS,
     Change,
     ExecutionTopic,
@@ -45,8 +44,8 @@ from planwarden.server.mcp.subscriptions.topic_watcher import (
     SuspensionTopic,
     TaskTopic,
     ToolsTopic,
-    Topic,
     TopicWatcher,
+    find_topic,
 )
 from planwarden.server.mcp.tasks.extension import Tasks, find_task
 from planwarden.server.mcp.tasks.view import TASKS, TERMINAL
@@ -75,20 +74,20 @@ class ListenMethod:
         tasks.add_listener(self._mark_task_changed)
 
     def close(self) -> None:
-        """End every stream as the protocol wants it ended by a server: with a result. It does not wait for that."""
+        """Ends every stream with a result, as the protocol asks of a server. Does not wait for the end."""
         self._is_closing = True
         for stream in self._streams:
             stream.close()
 
     def _mark_task_changed(self, task_id: str) -> None:
-        """An answer that decides nothing changes a task and no execution."""
+        """Called for answers, because one that decides nothing changes the task but not its execution."""
         for stream in self._streams:
             stream.mark_task_changed(task_id)
 
     async def __call__(
         self, ctx: ServiceContext, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        """Runs until the client ends it, the server closes, or the store fails."""
+        """Runs until the client ends the stream, the server closes, or the store fails."""
         if ctx.request_id is None:
             raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen requires a request id")
         if len(self._streams) >= MAX_LISTENERS:
@@ -128,45 +127,45 @@ class _Stream:
             resource_subscriptions=uris or None,
         )
         self._uris = frozenset(uris)
-        self._watch = TopicWatcher(
-            service, self._principal, bus, self._admits, partial(tasks.fingerprint_answers, service)
+        self._watcher = TopicWatcher(
+            service, self._principal, bus, self._accepts_event, partial(tasks.fingerprint_answers, service)
         )
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        """By task, for those that will look different without anything happening."""
+        """By task id, for tasks that change when a time is over."""
 
     def close(self) -> None:
-        self._watch.close()
+        self._watcher.close()
 
     def stop(self) -> None:
-        """Nothing is told any more."""
+        """Sends nothing more."""
         for alarm in self._timers.values():
             alarm.cancel()
 
     def mark_task_changed(self, task_id: str) -> None:
-        self._watch.mark_changed(TaskTopic(task_id))
+        self._watcher.mark_changed(TaskTopic(task_id))
 
     async def run(self, task_ids: Sequence[str]) -> None:
-        """Watched before it is acknowledged, so that nothing falls between; the acknowledgement is the first frame."""
+        """Watches before it acknowledges, so that no change is missed; the acknowledgement is the first frame."""
         for topic in map(find_topic, self._uris):
             if topic is not None:
-                await self._watch.add(topic)
+                await self._watcher.add(topic)
         accepted = [task_id for task_id in task_ids if await self._watch_task(task_id)]
         await self._acknowledge(accepted)
         for task_id in accepted:
             await self._send_task(TaskTopic(task_id))
-        async with aclosing(self._watch.changes()) as changes:
+        async with aclosing(self._watcher.changes()) as changes:
             async for change in changes:
                 await self._send_change(change)
 
-    def _admits(self, event: ServerEvent) -> bool:
+    def _accepts_event(self, event: ServerEvent) -> bool:
         return event_matches(self._honored, self._uris, event)
 
     async def _watch_task(self, task_id: str) -> bool:
-        """Foreign and unknown tasks are left out of the acknowledgement alike."""
+        """True when the task is now watched; False for foreign and unknown tasks alike."""
         if await find_task(self._service, task_id, self._principal) is None:
             return False
-        return await self._watch.add(TaskTopic(task_id))
+        return await self._watcher.add(TaskTopic(task_id))
 
     async def _acknowledge(self, accepted: list[str]) -> None:
         honored = self._honored.model_dump(by_alias=True, exclude_none=True)
@@ -187,16 +186,16 @@ class _Stream:
                 await self._send(event_to_notification(event, self._meta))
 
     async def _send_task(self, topic: TaskTopic) -> None:
-        """The task as `tasks/get` would give it now; after its end there is nothing more to say."""
+        """Sends the task as `tasks/get` would return it now; stops watching it after its end."""
         task = await find_task(self._service, topic.task_id, self._principal)
         if task is None:
-            self._watch.remove(topic)
+            self._watcher.remove(topic)
             return
-        shown = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
-        self._set_timer(topic.task_id, shown.changes_in_s)
-        if shown.document["status"] in TERMINAL:
-            self._watch.remove(topic)
-        await self._send(TaskNotification(params={**shown.document, "_meta": self._meta}))
+        snapshot = await self._tasks.build_snapshot(task, self._ctx.session.client_capabilities)
+        self._set_timer(topic.task_id, snapshot.changes_in_s)
+        if snapshot.document["status"] in TERMINAL:
+            self._watcher.remove(topic)
+        await self._send(TaskNotification(params={**snapshot.document, "_meta": self._meta}))
 
     def _set_timer(self, task_id: str, seconds: float | None) -> None:
         earlier = self._timers.pop(task_id, None)
@@ -209,30 +208,14 @@ class _Stream:
         await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
 
 
-def find_topic(uri: str) -> Topic | None:
-    """What has to be watched for a resource; None for resources that planwarden does not change."""
-    if uri == resources.SUSPENSIONS:
-        return SuspensionsTopic(uri)
-    if uri == resources.TOOLS:
-        return ToolsTopic(uri)
-    found = resources.find_reader(uri)
-    if found is None:
-        return None
-    if uri.startswith(f"{resources.EXECUTIONS}/"):
-        return ExecutionTopic(uri, found[1])
-    if uri.startswith(f"{resources.TOOLS}/"):
-        return ToolsTopic(uri, found[1])
-    return SuspensionTopic(uri, found[1]) if uri.startswith(f"{resources.SUSPENSIONS}/") else None
-
-
 def _read_task_ids(ctx: ServiceContext, wanted: SubscriptionFilter) -> list[str]:
-    """The tasks that the filter names. Raises `MCPError` without the extension, or when they are not names."""
+    """The task ids in the filter. Raises `MCPError` without the extension, or when they are not strings."""
     given: object = (wanted.model_extra or {}).get(TASK_IDS)
     if given is None:
         return []
     require_client_extension(ctx, TASKS)
-    found = cast("list[object]", given) if isinstance(given, list) else [None]
-    names = [task_id for task_id in found if isinstance(task_id, str)]
-    if len(names) != len(found):
+    entries = cast("list[object]", given) if isinstance(given, list) else [None]
+    names = [task_id for task_id in entries if isinstance(task_id, str)]
+    if len(names) != len(entries):
         raise MCPError(code=INVALID_PARAMS, message=f"notifications.{TASK_IDS} is not a list of task ids")
     return list(dict.fromkeys(names))[:MAX_TOPICS]

@@ -1,10 +1,10 @@
-"""The tasks extension: calls that start or continue an execution answer at once with a durable task.
+"""The tasks extension: calls that start or continue an execution return a durable task at once.
 
-Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get it; for all others nothing changes. The
-task is the execution, so it survives restarts, is known to every process with the same store, and can be looked at and
-cancelled from any of the owner's clients. What is not promised: a task that asks the caller's own model. Its prompts are
-neither forms nor sampling, so where the caller thinks, the call gives the ordinary result with the prompt in it. So does
-a call whose execution waits for a person that this client cannot ask; `mcp_tasks_standing` says what becomes of a task then.
+Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
+task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
+clients can read and cancel it. A task never asks the caller's own model, whose prompts are neither forms nor sampling:
+where the caller thinks, the call returns its ordinary result with the prompt. So does a call whose execution waits for
+a person that this client cannot ask; `tasks.state` says what happens to a task then.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -36,9 +36,9 @@ from starlette.requests import Request as HttpRequest
 from planwarden.agent.common.errors import PlanwardenError, UnknownThread
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.handlers.request import ToolRequest, show_execution
+from planwarden.server.mcp.handlers.request import ToolRequest, wait_and_show_execution
 from planwarden.server.mcp.lazy_service import LazyService
-from planwarden.server.mcp.progress import AnyContext, wait_with_progress
+from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.tasks.input import TaskInput, build_input_request
 from planwarden.server.mcp.tasks.state import TaskState, read_task_state, record_end
@@ -48,26 +48,26 @@ from planwarden.server.mcp.tools import McpTool, ToolResult
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"
-"""Marks a result, on its way from a tool to `Tasks`, as one to be given as a task; it never leaves the server."""
+"""Marks a result that `Tasks` replaces by a task; it never leaves the server."""
 
 ServiceContext = ServerRequestContext[LazyService, Any]
 
 
 class TaskParams(RequestParams):
-    """Of `tasks/get` and `tasks/cancel`."""
+    """Parameters of `tasks/get` and `tasks/cancel`."""
 
     task_id: Annotated[str, Field(max_length=200)]
 
 
 class UpdateParams(TaskParams):
-    """Of `tasks/update`."""
+    """Parameters of `tasks/update`."""
 
     input_responses: Annotated[dict[str, Any], Field(max_length=100)]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of the principal who asks."""
+    """An execution as a task of its principal."""
 
     service: Service
     execution: ExecutionState
@@ -79,24 +79,24 @@ class TaskSnapshot:
 
     document: Document
     changes_in_s: float | None
-    """When it will look different without anything happening."""
+    """Seconds until the task changes by itself; None if it does not."""
 
 
 class Tasks(Extension):
-    """The extension as the server registers it; `outcome` is what a suite of fixtures may override."""
+    """The extension that the server registers. A suite of fixtures may override `build_outcome`."""
 
     identifier = TASKS
 
-    def __init__(self, questions: TaskInput | None = None) -> None:
-        self._input = questions or TaskInput()
+    def __init__(self, task_input: TaskInput | None = None) -> None:
+        self._input = task_input or TaskInput()
         self._listeners: list[Callable[[str], None]] = []
 
-    def add_listener(self, told: Callable[[str], None]) -> None:
-        """Tell `told` the id of each task that a client's answer changed in this process; it must not raise or block."""
-        self._listeners.append(told)
+    def add_listener(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener`, which must not raise or block, with the id of each task that an answer changed here."""
+        self._listeners.append(listener)
 
     async def fingerprint_answers(self, service: Service, task_id: str) -> object:
-        """A value that differs when answers changed how the task looks, in whatever process. Raises `StoreError`."""
+        """A value that differs after answers, in any process, changed the task. Raises `StoreError`."""
         return (await self._input.notes.read(service.engine.store, task_id)).fingerprint
 
     def methods(self) -> Sequence[MethodBinding]:
@@ -110,7 +110,7 @@ class Tasks(Extension):
     async def intercept_tool_call(
         self, params: CallToolRequestParams, ctx: ServiceContext, call_next: CallNext
     ) -> HandlerResult:
-        """A result that a tool offered as a task is given as the task's first state; every other one as it is."""
+        """Replaces a result that a tool offered as a task by the task's first state; returns others unchanged."""
         result = await call_next(ctx)
         task_id = (result.meta or {}).get(_TASK_META_KEY) if isinstance(result, CallToolResult) else None
         if not isinstance(task_id, str):
@@ -123,10 +123,10 @@ class Tasks(Extension):
             return {"resultType": "task", **build_task_document(service, execution, found.status, found.progress)}
 
     async def run(self, tool: McpTool, request: ToolRequest) -> ToolResult:
-        """The tool's result at once, offered as a task, whether or not the execution has ended meanwhile.
+        """The tool's result, offered as a task at once, even if the execution has already ended.
 
-        Refusals, a question of this very call that is still open, and whatever waits for somebody that this client
-        cannot ask are given as ordinary results.
+        The result stays ordinary if it is an error, if the call's own question is still open, or if the execution
+        waits for somebody that this client cannot ask.
         """
         if await _is_continuation(tool, request):
             return await tool.handler(request)
@@ -136,19 +136,16 @@ class Tasks(Extension):
             return result
         service = request.service
         execution = await service.engine.find(document["executionId"])
-        asked = request.arguments.get("suspensionId")
-        if any(found.question.suspension_id == asked for found in execution.open_suspensions):
+        suspension_id = request.arguments.get("suspensionId")
+        if any(found.question.suspension_id == suspension_id for found in execution.open_suspensions):
             return result
         found = await read_task_state(self._input, service, execution, request.context.client_capabilities)
         if not found.has_ended_early and not _has_caller_prompts(service, execution):
             return offer_task(result, execution.execution_id)
-        seconds = request.arguments.get("waitSeconds")
-        return await show_execution(
-            request, await wait_with_progress(service, service.view(execution), seconds, request.context)
-        )
+        return await wait_and_show_execution(request, service.view(execution))
 
     async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
-        """The task with what belongs to its status: open questions, the result, or the error. Raises `StoreError`."""
+        """The task with its open questions, result or error, depending on its status. Raises `StoreError`."""
         found = await self._read_state(task, capabilities)
         document = build_task_document(task.service, task.execution, found.status, found.progress)
         if found.status == "input_required":
@@ -162,16 +159,14 @@ class Tasks(Extension):
         return TaskSnapshot(document, found.changes_in_s)
 
     async def _read_state(self, task: Task, capabilities: ClientCapabilities | None) -> TaskState:
-        """Where the task stands; kept when the client is told that it is over."""
+        """The state of the task; recorded if it tells the client that the task is over."""
         found = await read_task_state(self._input, task.service, task.execution, capabilities)
         if found.has_ended_early or found.can_continue:
-            await record_end(
-                self._input, task.service, task.execution.execution_id, capabilities, task.execution.principal
-            )
+            await record_end(self._input, task.service, task.execution, capabilities)
         return found
 
     def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
-        """What the call gives in the end: the finished execution, as every tool would show it."""
+        """The final result of the call: the finished execution, as every tool returns it."""
         return build_view_result(task.service.view(task.execution), format_execution)
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
@@ -189,8 +184,8 @@ class Tasks(Extension):
                     task.service, task.execution.principal, found.questions, params.input_responses
                 )
             finally:
-                for told in self._listeners:
-                    told(params.task_id)
+                for listener in self._listeners:
+                    listener(params.task_id)
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: ServiceContext, params: TaskParams) -> Document:
@@ -201,7 +196,7 @@ class Tasks(Extension):
 
 
 def wants_tasks(context: AnyContext) -> bool:
-    """True when this request's client takes tasks: a protocol that has them, and the extension declared."""
+    """True when the client's protocol has tasks and the client declares the extension."""
     capabilities = context.client_capabilities
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and TASKS in (
         (capabilities.extensions if capabilities is not None else None) or {}
@@ -209,25 +204,25 @@ def wants_tasks(context: AnyContext) -> bool:
 
 
 def offer_task(result: CallToolResult, execution_id: str) -> CallToolResult:
-    """The result, marked to be given as the task `execution_id`; only for clients that `wants_tasks`."""
+    """The result, marked to become the task `execution_id`; only for clients for which `wants_tasks` is true."""
     return result.model_copy(update={"meta": {**(result.meta or {}), _TASK_META_KEY: execution_id}})
 
 
 async def find_task(service: Service, task_id: str, principal: str) -> Task | None:
-    """The principal's task; None when there is none with that id or it is somebody else's. Raises `StoreError`.
+    """The principal's task; None if the id is unknown or belongs to another principal. Raises `StoreError`.
 
-    A plan that nobody runs yet is no task: nothing works on it, and it would be polled for ever.
+    A plan that nobody runs yet is not a task, because a client would poll it without end.
     """
     try:
         execution = await service.engine.find(task_id)
     except UnknownThread:
         return None
-    is_one = execution.principal == principal and execution.status != "planned"
-    return Task(service, execution) if is_one else None
+    is_task = execution.principal == principal and execution.status != "planned"
+    return Task(service, execution) if is_task else None
 
 
 async def _require_task(ctx: ServiceContext, params: TaskParams) -> Task:
-    """The task of a request. Raises `MCPError` for clients without the extension and for ids that are not theirs."""
+    """The task of a request. Raises `MCPError` for clients without the extension and for unknown or foreign ids."""
     require_client_extension(ctx, TASKS)
     _check_name_header(ctx, params.task_id)
     service = await ctx.lifespan_context.service()
@@ -238,7 +233,7 @@ async def _require_task(ctx: ServiceContext, params: TaskParams) -> Task:
 
 
 def _check_name_header(ctx: ServiceContext, task_id: str) -> None:
-    """Over HTTP the header that intermediaries route by has to name the task; the SDK checks its own methods only."""
+    """Over HTTP, the header by which intermediaries route must name the task; the SDK checks only its own methods."""
     request: object = ctx.request
     if isinstance(request, HttpRequest) and decode_header_value(request.headers.get(MCP_NAME_HEADER)) != task_id:
         raise MCPError(
@@ -248,7 +243,7 @@ def _check_name_header(ctx: ServiceContext, task_id: str) -> None:
 
 
 async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
-    """True for an execution that ended `incomplete` and is to go on: as a task it is over."""
+    """True when the call continues an execution that ended `incomplete`, whose task is over."""
     given: Mapping[str, Any] = request.arguments
     if tool.name != "execute_plan" or "plan" in given or "threadId" not in given:
         return False
@@ -257,7 +252,7 @@ async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
 
 
 def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:
-    """True when the execution has, or will have, a prompt for the calling model."""
+    """True when the execution asks the calling model, or will ask it."""
     if any(found.question.addressee == "caller" for found in execution.open_suspensions):
         return True
     if not service.caller_thinks:
@@ -268,7 +263,7 @@ def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:
 
 @asynccontextmanager
 async def _translate_errors() -> AsyncGenerator[None]:
-    """Our errors as the protocol's, which has no other place for them here."""
+    """Raises our errors as errors of the protocol, because these methods have no other place for them."""
     try:
         yield
     except PlanwardenError as error:

@@ -1,12 +1,11 @@
-"""What a task asks of its client, and what the client's answers decide.
+"""The questions that a task asks through its client, and the decisions in the client's answers.
 
-A question that a form can decide is an input request under the key `SUSPENSION.REVISION`, for clients that show forms; every
-other question to a person is an address to open, for clients that open them, under a key that names the address too: it
-changes with a restart, and an address that is gone must not be taken for the one that was shown. An accepted form goes
-through the same gate as on every other channel and is worth `client`, no more. A form that came back without a decision
-decides nothing, because unattended hosts close forms by themselves; neither does an address, whether it was opened or not:
-the person decides on the page. As a key may not be used again after its answer, the question is not put through the task
-any more.
+For clients that show forms, a question that a form can decide is an input request with the key `SUSPENSION.REVISION`.
+Every other question to a person is an address, for clients that open addresses. Its key names the address too: the
+address changes with a restart, and the key of an old one must not stand for the new one. An accepted form is checked as
+in every other channel and has the assurance `client`, no more. A form without a decision decides nothing, because
+unattended hosts close forms by themselves. An address decides nothing, opened or not: the person decides on the page.
+The protocol allows each key only one answer, so after it the task does not ask the question again.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,11 +47,11 @@ MAX_KEY_SHOWN = 80
 
 Content = dict[str, Any]
 TaskQuestion = tuple[Suspension, Elicitation]
-"""A question, and how this client can be asked it."""
+"""A suspension, and the form or address that asks this client's person about it."""
 
 
 class TaskInput:
-    """Questions of tasks to clients. `form` and `decision` make a form and read it; a suite of fixtures has its own."""
+    """Asks through tasks. `form` builds a form and `decision` reads it; a suite of fixtures passes its own."""
 
     def __init__(
         self,
@@ -66,33 +65,35 @@ class TaskInput:
     async def find_questions(
         self, service: Service, view: Execution, capabilities: ClientCapabilities | None
     ) -> dict[str, TaskQuestion]:
-        """What this client can be asked now, by key. Raises `StoreError`."""
+        """The questions that this client can be asked now, by key. Raises `StoreError`."""
         found: dict[str, TaskQuestion] = {}
         for suspension in view.suspensions:
-            question = self._build_elicitation(suspension, capabilities) if suspension.addressee == "human" else None
-            if question is not None:
-                found[_build_key(suspension, question)] = suspension, question
+            if suspension.addressee != "human":
+                continue
+            elicitation = self._build_elicitation(suspension, capabilities)
+            if elicitation is not None:
+                found[_build_key(suspension, elicitation)] = suspension, elicitation
         if not found:
             return {}
         notes = await self.notes.read(service.engine.store, view.execution_id)
-        return {key: asked for key, asked in found.items() if parse_revision(key) not in notes.answered}
+        return {key: question for key, question in found.items() if parse_revision(key) not in notes.answered}
 
     async def apply_responses(
-        self, service: Service, principal: str, asked: Mapping[str, TaskQuestion], responses: Mapping[str, Any]
+        self, service: Service, principal: str, questions: Mapping[str, TaskQuestion], responses: Mapping[str, Any]
     ) -> None:
-        """Apply the responses to outstanding keys and ignore all others; the same responses again change nothing.
+        """Applies the responses to these questions and ignores all others; repeating them changes nothing.
 
         Raises:
-            MCPError: a response does not fit its question, which stays open; the ones before it count.
-            StoreError: nothing more was recorded.
+            MCPError: a response does not fit its question, which stays open; those before it count.
+            StoreError: the store failed; responses that it already recorded count.
         """
-        read = {key: _parse_response(key, responses[key]) for key in asked if key in responses}
-        for key, response in read.items():
-            suspension, question = asked[key]
+        parsed = {key: _parse_response(key, responses[key]) for key in questions if key in responses}
+        for key, response in parsed.items():
+            suspension, elicitation = questions[key]
             try:
-                decision = self._read_decision(suspension, question, response)
+                decision = self._read_decision(suspension, elicitation, response)
                 if decision is None:
-                    await self._record_no_decision(service, suspension, question, key, response.action, principal)
+                    await self._record_no_decision(service, suspension, elicitation, key, response.action, principal)
                 else:
                     await _record_decision(service, suspension, decision, principal)
             except (InvalidArguments, LimitExceeded) as error:
@@ -102,12 +103,13 @@ class TaskInput:
         form = self._form(suspension) if declares_forms(capabilities) else None
         if form is not None:
             return form
-        # Everything else is decided on the page.
         return build_link(suspension) if declares_links(capabilities) else None
 
-    def _read_decision(self, suspension: Suspension, question: Elicitation, response: ElicitResult) -> Decision | None:
-        """None when it decides nothing, which is all that the answer to an address can do, whatever came with it."""
-        if response.action != "accept" or isinstance(question, ElicitationLink):
+    def _read_decision(
+        self, suspension: Suspension, elicitation: Elicitation, response: ElicitResult
+    ) -> Decision | None:
+        """The decision, or None if there is none; the answer to an address never has one."""
+        if response.action != "accept" or isinstance(elicitation, ElicitationLink):
             return None
         return self._decision(suspension, response.content)
 
@@ -115,13 +117,13 @@ class TaskInput:
         self,
         service: Service,
         suspension: Suspension,
-        question: Elicitation,
+        elicitation: Elicitation,
         key: str,
         action: Literal["accept", "decline", "cancel"],
         principal: str,
     ) -> None:
         entry = AuditEntry(
-            kind="form_closed" if isinstance(question, ElicitationForm) else "link_answered",
+            kind="form_closed" if isinstance(elicitation, ElicitationForm) else "link_answered",
             facts={"key": key, "action": action, "channel": CHANNEL, "principal": principal},
             execution_id=suspension.execution_id,
             suspension_id=suspension.suspension_id,
@@ -132,20 +134,20 @@ class TaskInput:
         )
 
 
-def build_input_request(question: Elicitation) -> Content:
-    """The question as the request that a client would get by itself."""
-    return build_elicit_request(question).model_dump(by_alias=True, mode="json", exclude_none=True)
+def build_input_request(elicitation: Elicitation) -> Content:
+    """The `elicitation/create` request, as JSON."""
+    return build_elicit_request(elicitation).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def _build_key(suspension: Suspension, question: Elicitation) -> str:
+def _build_key(suspension: Suspension, elicitation: Elicitation) -> str:
     revision = f"{suspension.suspension_id}.{suspension.revision}"
-    if isinstance(question, ElicitationForm):
+    if isinstance(elicitation, ElicitationForm):
         return revision
-    return f"{revision}.link-{sha256(question.url.encode()).hexdigest()[:8]}"
+    return f"{revision}.link-{sha256(elicitation.url.encode()).hexdigest()[:8]}"
 
 
 async def _record_decision(service: Service, suspension: Suspension, decision: Decision, principal: str) -> None:
-    """What somebody else decided, what expired or was revised meanwhile is superseded, which is no error here."""
+    """Records the decision. If the question was decided, expired or revised meanwhile, does nothing."""
     authority = Authority(
         assurance="client",
         channel=CHANNEL,

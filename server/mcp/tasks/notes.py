@@ -1,8 +1,8 @@
-"""What is kept about tasks beside the log of their execution: which questions were answered without a decision, and for
-which clients the task is over.
+"""What is recorded about tasks beside the log of their execution: which questions were answered without a decision, and
+for which clients the task is over.
 
-These are no facts of an execution, which goes on whatever its tasks told anybody, so they are rows of the audit: there
-they survive restarts and are seen by every process with the same store.
+These are not facts of the execution, which continues whatever its tasks said. So they are rows of the audit, where they
+survive restarts and every process with the same store sees them.
 """
 
 from collections import OrderedDict
@@ -19,24 +19,24 @@ CACHED, PAGE = 1_024, 100
 
 @dataclass(slots=True)
 class TaskNotes:
-    """Of one execution, as far as the audit was read."""
+    """The notes of one execution, as far as the audit was read."""
 
     seen: int = 0
-    """Number of the last row that was looked at."""
+    """Sequence number of the last row that was read."""
     answered: set[str] = field(default_factory=set[str])
-    """Revisions of questions that a task's client has answered, and that may not be asked through a task again."""
+    """Revisions of questions that a client has answered, which a task may not ask again."""
     opened: dict[str, float] = field(default_factory=dict[str, float])
-    """When a person agreed to open the page of a revision, in Unix seconds; the last time counts."""
+    """When a person last agreed to open the page of a revision, in Unix seconds."""
     ended: set[str] = field(default_factory=set[str])
-    """Which clients were told that the task is over, by what they can be asked."""
+    """The kinds of clients that were told that the task is over, named by what they can be asked."""
 
     @property
     def fingerprint(self) -> object:
-        """Differs when a client has answered more, which changes how the task looks and is no commit of its execution."""
+        """Differs after each answer that changed the task without a commit of its execution."""
         return len(self.answered), len(self.opened)
 
     def apply(self, row: AuditRow) -> None:
-        """Rows of other kinds change nothing; neither does the same row again."""
+        """Adds the row; other kinds of rows, and the same row again, change nothing."""
         facts = row.entry.facts
         match row.entry.kind:
             case "form_closed" | "link_answered":
@@ -51,14 +51,14 @@ class TaskNotes:
 
 
 class TaskNotesStore:
-    """Notes by execution, read from the store as far as they are new."""
+    """Reads and writes notes through the store, and caches them by execution."""
 
     def __init__(self) -> None:
         self._notes: OrderedDict[str, TaskNotes] = OrderedDict()
         self._writing = anyio.Lock()
 
     async def read(self, store: Store, execution_id: str) -> TaskNotes:
-        """What is noted now, by whatever process. Raises `StoreError`."""
+        """The current notes, of all processes. Raises `StoreError`."""
         notes = self._notes.setdefault(execution_id, TaskNotes())
         self._notes.move_to_end(execution_id)
         if len(self._notes) > CACHED:
@@ -74,7 +74,7 @@ class TaskNotesStore:
     async def add(
         self, store: Store, execution_id: str, entry: AuditEntry, is_known: Callable[[TaskNotes], bool]
     ) -> bool:
-        """Whether the entry was written, which what is known already is not. Raises `StoreError`."""
+        """Writes the entry unless `is_known`; True if it was written. Raises `StoreError`."""
         async with self._writing:
             if is_known(await self.read(store, execution_id)):
                 return False
@@ -83,5 +83,5 @@ class TaskNotesStore:
 
 
 def parse_revision(key: str) -> str:
-    """The revision of a question that the key of an input request stands for, as `SUSPENSION.REVISION`."""
+    """The revision that the key of an input request names, as `SUSPENSION.REVISION`."""
     return ".".join(key.split(".", 2)[:2])

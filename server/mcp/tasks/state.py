@@ -1,15 +1,14 @@
-"""Where a task stands for the client that looks at it, whose capabilities say what it can be asked.
+"""The state of a task for the client that reads it, whose capabilities say what it can be asked.
 
-A task stands for a call, and a call ends when its execution runs no further. A question that this client can be asked
-keeps the task open: `input_required`. One that it cannot be asked, that its person has left without a decision, or that
-is for the calling model would have it poll for as long as nobody decides, without being told why; there the task is
-`completed` with the result that the call would have had without tasks: suspended, who is awaited, and where it is
-answered. The execution stays as it is, and whatever is decided continues it. One whose budget ran out has ended too,
-although a later call may give it a larger one. A task that was over stays over for all
-clients that can be asked as much, in every process and after every restart; what the execution does then is told by
-`get_execution`, and by the calls that continue it.
+A task stands for a call, and ends when its execution runs no further. While this client can be asked a question, the
+task is `input_required`. A question that this client cannot be asked, that its person left without a decision, or that
+is for the calling model would leave the client polling without a reason. Then the task is `completed` with the result that
+the call would have without tasks: suspended, who is awaited, and where to answer. The execution stays as it is, and any
+decision continues it. A task also ends when the budget runs out, although a later call may give a larger one. A task
+that is over stays over for all clients that can be asked as much, in every process and after every restart;
+`get_execution`, and the calls that continue the execution, say what it does then.
 
-A person who agreed to open the page of a question is given some time to decide there; the task works on meanwhile.
+A person who agreed to open the page of a question has `PAGE_S` to decide there; the task is `working` meanwhile.
 """
 
 from collections.abc import Mapping
@@ -35,23 +34,23 @@ PAGE_S = 900.0
 class TaskState:
     status: TaskStatus
     questions: Mapping[str, TaskQuestion] = field(default_factory=dict[str, TaskQuestion])
-    """What the client can be asked now, by key; only of tasks that are `input_required`."""
+    """What the client can be asked now, by key; only for `input_required`."""
     has_ended_early: bool = False
-    """The task is over although its execution is not, so the call that would be the task gives its ordinary result."""
+    """True when the task is over but its execution is not; a call then returns its ordinary result."""
     can_continue: bool = False
-    """The execution has ended, but a larger budget lets it go on."""
+    """True when the execution has ended, but a larger budget can continue it."""
     changes_in_s: float | None = None
-    """When it will be another one without anything happening."""
+    """Seconds until the state changes by itself; None if it does not."""
     progress: str | None = None
-    """What it waits for, where the execution alone does not say it."""
+    """What the task waits for, if the execution alone does not say it."""
 
 
 async def read_task_state(
-    questions: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
+    task_input: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
 ) -> TaskState:
-    """Where the task stands for this client. Raises `StoreError`."""
+    """The state of the task for this client. Raises `StoreError`."""
     status = read_task_status(execution)
-    notes = await questions.notes.read(service.engine.store, execution.execution_id)
+    notes = await task_input.notes.read(service.engine.store, execution.execution_id)
     if _name_client_kind(capabilities) in notes.ended:
         return TaskState(status="completed", has_ended_early=True)
     if execution.status == "incomplete":
@@ -59,9 +58,9 @@ async def read_task_state(
     if status in TERMINAL or not execution.suspensions:
         return TaskState(status=status)
     view = service.view(execution)
-    asked = await questions.find_questions(service, view, capabilities)
-    if asked:
-        return TaskState(status="input_required", questions=asked)
+    questions = await task_input.find_questions(service, view, capabilities)
+    if questions:
+        return TaskState(status="input_required", questions=questions)
     if view.awaiting is None:
         return TaskState(status="working")
     left_s = _compute_page_time_left_s(view, notes, service.engine.store.clock.now())
@@ -71,28 +70,28 @@ async def read_task_state(
 
 
 async def record_end(
-    questions: TaskInput, service: Service, execution_id: str, capabilities: ClientCapabilities | None, principal: str
+    task_input: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
 ) -> None:
-    """Keep that this client is told that the task is over. Raises `StoreError`; it must not be told then."""
+    """Records that this client is told that the task is over. After a `StoreError` it must not be told."""
     kind = _name_client_kind(capabilities)
     entry = AuditEntry(
         kind="task_ended",
-        facts={"client": kind, "channel": CHANNEL, "principal": principal},
-        execution_id=execution_id,
+        facts={"client": kind, "channel": CHANNEL, "principal": execution.principal},
+        execution_id=execution.execution_id,
     )
-    await questions.notes.add(service.engine.store, execution_id, entry, lambda notes: kind in notes.ended)
+    await task_input.notes.add(service.engine.store, execution.execution_id, entry, lambda notes: kind in notes.ended)
 
 
 def _name_client_kind(capabilities: ClientCapabilities | None) -> str:
-    """What the client can be asked with."""
+    """How the client can be asked: `form`, `link`, `form+link` or `nothing`."""
     modes = (("form", declares_forms(capabilities)), ("link", declares_links(capabilities)))
     return "+".join(name for name, declared in modes if declared) or "nothing"
 
 
 def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> float:
-    """How long somebody who was sent to a page is still waited for; 0 when nobody is.
+    """How long the task still waits for a person who agreed to open a page; 0 if there is none.
 
-    A clock that was set back further than `PAGE_S` says nothing about them; they are not waited for.
+    The task does not wait if the clock was set back by more than `PAGE_S`.
     """
     revisions = (f"{found.suspension_id}.{found.revision}" for found in view.suspensions)
     ages = (now - notes.opened[name] for name in revisions if name in notes.opened)

@@ -1,9 +1,9 @@
-"""An execution as a task of the tasks extension: its status, its times, and what the finished call gives.
+"""An execution as a task of the tasks extension: its status, its times, and its document.
 
-The execution is the task, under its own id. What a task can say is less than what an execution can: everything that has
-ended or runs no further, well or not, is `completed` with the result that the call would have given (`failed` is for protocol errors, which
-our tools do not end with); only what was cancelled is `cancelled`. An `incomplete` execution is `completed` too. It can
-be continued by a later call, which is answered without a task, because a task that ended does not start again.
+The execution is the task and has the same id. A task has fewer states than an execution: every execution that has ended
+or runs no further is `completed`, well or not, with the result that the call would have returned. `failed` is for
+protocol errors, with which our tools do not end, and `cancelled` for cancelled executions. An `incomplete` execution is
+`completed` too. A later call can continue it, without a task, because a task that ended does not start again.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -18,7 +18,7 @@ from planwarden.server.mcp.progress import format_progress
 TASKS = "io.modelcontextprotocol/tasks"
 """Identifier of the extension."""
 WORKING_POLL_MS, WAITING_POLL_MS = 1_000, 3_000
-"""How often to look again, as a suggestion: who looks more often is answered all the same."""
+"""The suggested interval between polls; a client that polls more often is answered too."""
 DAY_MS = 24 * 3600 * 1000
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -28,21 +28,21 @@ Document = dict[str, Any]
 
 
 def read_task_status(execution: ExecutionState) -> TaskStatus:
-    """What the execution alone says: whether it has ended, and how."""
+    """The status that follows from the execution alone: whether it has ended, and how."""
     if execution.status == "cancelled":
         return "cancelled"
     return "completed" if execution.is_finished else "working"
 
 
 def build_task_document(
-    service: Service, execution: ExecutionState, status: TaskStatus, what: str | None = None
+    service: Service, execution: ExecutionState, status: TaskStatus, progress: str | None = None
 ) -> Document:
-    """The fields that every form of a task has. `what` takes the place of what is to be done in its message."""
+    """The fields that every task has. `progress` replaces the next action in its message."""
     is_running = status == "working" and execution.status == "running"
     return {
         "taskId": execution.execution_id,
         "status": status,
-        "statusMessage": _build_message(service, execution, is_running, what),
+        "statusMessage": _build_message(service, execution, is_running, progress),
         "createdAt": _format_time(execution.created_at),
         "lastUpdatedAt": _format_time(_updated_at(execution)),
         "ttlMs": _compute_ttl_ms(service, execution),
@@ -50,22 +50,22 @@ def build_task_document(
     }
 
 
-def _build_message(service: Service, execution: ExecutionState, is_running: bool, what: str | None) -> str:
-    """Names the thread, which is what our tools take, and says what is to be done."""
-    if what is None:
-        what = format_progress(execution) if is_running else service.view(execution).next_action
-    return f"thread {execution.thread_id}: {what}"
+def _build_message(service: Service, execution: ExecutionState, is_running: bool, progress: str | None) -> str:
+    """The thread, whose id our tools take, and the progress or the next action."""
+    if progress is None:
+        progress = format_progress(execution) if is_running else service.view(execution).next_action
+    return f"thread {execution.thread_id}: {progress}"
 
 
 def _compute_ttl_ms(service: Service, execution: ExecutionState) -> int | None:
-    """From the creation; None, which is unlimited, before the end: only what has ended is ever deleted."""
+    """Milliseconds from the creation; None (unlimited) before the end, because only finished executions are deleted."""
     if not execution.is_finished:
         return None
     return round((_updated_at(execution) - execution.created_at) * 1000) + service.retention_days * DAY_MS
 
 
 def _updated_at(execution: ExecutionState) -> float:
-    """Never before the creation, whatever the clock did."""
+    """The last change; never before the creation, even if the clock was set back."""
     return max(execution.updated_at, execution.created_at)
 
 

@@ -29,7 +29,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.resources import EXECUTIONS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.subscriptions.topic_watcher import (
+from planwarden.server.mcp.subscriptions.topics import (
     MAX_TOPICS,
     ExecutionTopic,
     SuspensionsTopic,

@@ -1,9 +1,8 @@
-"""What one listener waits to hear about: which of its topics changed since it last looked.
+"""Watches the topics of one listener and yields those that changed since it last looked.
 
-A change marks the topic, and a marked topic stays one entry however often it changes again, so the queue is as long as
-the subscription at most and a slow listener misses intermediate states and nothing else. A marked topic is told only if
-what its reader would see is different, and only to the principal it belongs to: foreign and unknown things are never
-heard of, and look alike.
+A change puts the topic into a queue. A topic is in the queue only once however often it changes, so the queue is never
+longer than the subscription, and a slow listener misses only intermediate states. A topic is yielded only if its reader
+would see a difference, and only for the principal that owns it: foreign and unknown topics never change.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -15,10 +14,11 @@ from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import MAX_PAGE, Service
+from planwarden.server.mcp import resources
 from planwarden.server.views.tools import ToolLine, build_tool_line
 
 MAX_TOPICS = 256
-"""Per listener."""
+"""The limit for one listener."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TaskTopic:
 
 @dataclass(frozen=True, slots=True)
 class ToolsTopic:
-    """What there is for plans, or the one tool `name`, as the resource `uri`; the same for everybody."""
+    """The tools for plans, or the tool `name`, as the resource `uri`; the same for every principal."""
 
     uri: str
     name: str | None = None
@@ -62,40 +62,40 @@ class ToolsTopic:
 ResourceTopic = ExecutionTopic | SuspensionsTopic | SuspensionTopic | ToolsTopic
 Topic = ResourceTopic | TaskTopic
 Change = Topic | ServerEvent
-"""Events of the SDK's bus are passed on as they are."""
+"""A topic, or an event of the SDK's bus, which is passed on unchanged."""
 
 
 class TopicWatcher:
-    """The topics of one listener; `changes` has to be running for anything to be heard."""
+    """The topics of one listener; it notices changes while `changes` runs."""
 
     def __init__(
         self,
         service: Service,
         principal: str,
         bus: SubscriptionBus,
-        admits: Callable[[ServerEvent], bool],
-        noted: Callable[[str], Awaitable[object]] | None = None,
+        accepts_event: Callable[[ServerEvent], bool],
+        fingerprint_task: Callable[[str], Awaitable[object]] | None = None,
     ) -> None:
-        """`admits` says which events of the bus are for this listener; `noted` gives a value that differs when a task
-        looks different, by its id, although its execution is the same.
+        """`accepts_event` selects the events of the bus for this listener. `fingerprint_task` takes a task's id and
+        returns a value that differs when the task changed and its execution did not.
         """
         self._service = service
         self._principal = principal
         self._bus = bus
-        self._admits = admits
-        self._noted = noted
+        self._accepts_event = accepts_event
+        self._fingerprint_answers = fingerprint_task
         self._fingerprints: dict[Topic, object] = {}
-        """What each topic looked like when it was last told of."""
+        """Of each topic, when it was last yielded."""
         self._executions_with_questions: frozenset[str] = frozenset()
-        """Executions with open questions, as of the last look."""
+        """The ids of executions with open questions at the last look."""
         self._catalogue: tuple[object, tuple[ToolLine, ...]] = (None, ())
-        """The catalogue as of the last look, and what of it is shown: other processes' commits are many."""
+        """The catalogue at the last look and its lines, kept because commits of other processes cause many looks."""
         self._changed: dict[Change, None] = {}
         self._wakeup = anyio.Event()
         self._is_closed = False
 
     async def add(self, topic: Topic) -> bool:
-        """Watch the topic from now on; False when there are too many. Raises `StoreError`."""
+        """Watches the topic from now on; False when there are too many. Raises `StoreError`."""
         if topic not in self._fingerprints:
             if len(self._fingerprints) >= MAX_TOPICS:
                 return False
@@ -108,19 +108,19 @@ class TopicWatcher:
         self._changed.pop(topic, None)
 
     def mark_changed(self, topic: Topic) -> None:
-        """Tell of the topic again if it is watched, although nothing that is stored with it has changed."""
+        """Yields the topic again if it is watched, although nothing stored has changed."""
         if topic in self._fingerprints:
             self._fingerprints[topic] = None
             self._changed[topic] = None
             self._wake()
 
     def close(self) -> None:
-        """Let `changes` end when it has told what changed so far."""
+        """Ends `changes` after it has yielded what changed so far."""
         self._is_closed = True
         self._wake()
 
     async def changes(self) -> AsyncGenerator[Change]:
-        """Each change from the first `__anext__` on, until `close`. Raises `StoreError`; what changed is still to come."""
+        """Yields changes from the first `__anext__` until `close`. Raises `StoreError`; the change stays queued."""
         stop = self._service.engine.listen(self._on_commit)
         stop_tools = self._service.engine.tools.listen(self._on_catalogue_change)
         unsubscribe = self._bus.subscribe(self._on_event)
@@ -128,52 +128,52 @@ class TopicWatcher:
             # What changed between `add` and now.
             self._mark_all_changed()
             while True:
-                bell = self._wakeup
+                wakeup = self._wakeup
                 while self._changed:
                     change = next(iter(self._changed))
                     if await self._take_if_changed(change):
                         yield change
                 if self._is_closed:
                     return
-                await bell.wait()
+                await wakeup.wait()
         finally:
             unsubscribe()
             stop_tools()
             stop()
 
     async def _take_if_changed(self, change: Change) -> bool:
-        """Taken out of the queue before it is looked at: what changes while we look is looked at again."""
+        """True if the change is new. Leaves the queue before the look, so that a change meanwhile queues it again."""
         self._changed.pop(change, None)
         if not isinstance(change, ResourceTopic | TaskTopic):
             return True
         try:
-            mark = await self._fingerprint(change)
+            fingerprint = await self._fingerprint(change)
         except BaseException:
             self._changed[change] = None
             raise
-        is_news = change in self._fingerprints and mark is not None and mark != self._fingerprints[change]
-        if change in self._fingerprints:
-            self._fingerprints[change] = mark
-        return is_news
+        if change not in self._fingerprints:
+            return False
+        earlier, self._fingerprints[change] = self._fingerprints[change], fingerprint
+        return fingerprint is not None and fingerprint != earlier
 
     def _on_commit(self, commit: Commit | None) -> None:
         if commit is None:
             self._mark_all_changed()
         elif commit.execution.principal == self._principal:
-            concerned = [topic for topic in self._fingerprints if self._is_affected(topic, commit.execution)]
-            if concerned:
-                self._changed.update(dict.fromkeys(concerned))
+            affected = [topic for topic in self._fingerprints if self._is_affected(topic, commit.execution)]
+            if affected:
+                self._changed.update(dict.fromkeys(affected))
                 self._wake()
 
     def _on_event(self, event: ServerEvent) -> None:
-        if self._admits(event):
+        if self._accepts_event(event):
             self._changed[event] = None
             self._wake()
 
     def _on_catalogue_change(self) -> None:
-        concerned = [topic for topic in self._fingerprints if isinstance(topic, ToolsTopic)]
-        if concerned:
-            self._changed.update(dict.fromkeys(concerned))
+        affected = [topic for topic in self._fingerprints if isinstance(topic, ToolsTopic)]
+        if affected:
+            self._changed.update(dict.fromkeys(affected))
             self._wake()
 
     def _is_affected(self, topic: Topic, execution: ExecutionState) -> bool:
@@ -198,7 +198,7 @@ class TopicWatcher:
         self._wakeup = anyio.Event()
 
     async def _fingerprint(self, topic: Topic) -> object:
-        """A value that differs when the topic looks different; None for what is not the principal's."""
+        """A value that differs when the topic's reader sees a difference; None if it is not the principal's."""
         match topic:
             case ExecutionTopic(thread_id=thread_id):
                 return await self._fingerprint_execution(thread_id)
@@ -221,10 +221,10 @@ class TopicWatcher:
         found = await self._service.engine.store.header(task_id)
         if found is None or found.principal != self._principal:
             return None
-        return found.version, None if self._noted is None else await self._noted(task_id)
+        return found.version, None if self._fingerprint_answers is None else await self._fingerprint_answers(task_id)
 
     def _fingerprint_tools(self, name: str | None) -> object:
-        """Never None, which would be silent: a tool that is gone looks different too."""
+        """Never None, because a tool that is gone is a change too."""
         tools = self._service.engine.tools
         if name is not None:
             return tools.get(name) or "gone"
@@ -241,9 +241,26 @@ class TopicWatcher:
         )
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
-        """None for what is not the principal's; the engine's own waiting looks like what does not exist."""
+        """None if the suspension is unknown, the engine's own (`clock`), or not the principal's."""
         row = await self._service.engine.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
         found, is_open = await self._service.question(row.thread_id, suspension_id, principal=self._principal)
         return is_open, found.digest, len(found.endorsements)
+
+
+def find_topic(uri: str) -> ResourceTopic | None:
+    """The topic of a resource; None for a resource that planwarden does not change."""
+    if uri == resources.SUSPENSIONS:
+        return SuspensionsTopic(uri)
+    if uri == resources.TOOLS:
+        return ToolsTopic(uri)
+    found = resources.find_reader(uri)
+    if found is None:
+        return None
+    _, name = found
+    if uri.startswith(f"{resources.EXECUTIONS}/"):
+        return ExecutionTopic(uri, name)
+    if uri.startswith(f"{resources.TOOLS}/"):
+        return ToolsTopic(uri, name)
+    return SuspensionTopic(uri, name) if uri.startswith(f"{resources.SUSPENSIONS}/") else None
