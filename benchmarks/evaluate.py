@@ -14,10 +14,10 @@ import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
 from tests.support.doubles.manners import MANNERS, Manner
-from tests.support.doubles.provider import provider_of
-from tests.support.doubles.server import serving
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import serve_double
 from tests.support.paths import DOCS
-from tests.support.wardens import Ledger, asked_step, plan
+from tests.support.wardens import Ledger, model_step, plan
 
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.events import ExecutionCreated, Options, PlanAccepted, StepStarted
@@ -35,9 +35,9 @@ from planwarden.tools.base import Tool, as_tool
 WIRE = "openai-chat"
 REPORT = DOCS / "evaluation.md"
 PLAN = plan(
-    asked_step("gather", "find", description="find the records"),
-    asked_step("record", "find", "note", description="find the details and write them down"),
-    asked_step("report", "note", description="write the closing note"),
+    model_step("gather", "find", description="find the records"),
+    model_step("record", "find", "note", description="find the details and write them down"),
+    model_step("report", "note", description="write the closing note"),
 )
 OFFLINE = frozenset({"50 MB"})
 """Left out: they test the HTTP client, and their size says nothing here."""
@@ -62,9 +62,9 @@ class Row:
 
 async def with_planwarden(manner: Manner) -> tuple[int, int, int, int, int]:
     """Returns how many steps were claimed, false and rescued, the retries, and the tokens."""
-    async with serving(WIRE, manner) as double:
+    async with serve_double(WIRE, manner) as double:
         timeout_s = 0.1 if manner.name == "hangs" else 30.0
-        model, ledger = provider_of(double, timeout_s=timeout_s), Ledger()
+        model, ledger = build_provider_model(double, timeout_s=timeout_s), Ledger()
         settings = Settings(home=Path("/nonexistent"))
         async with Warden(settings=settings, model=model, tools=ledger.tools(), store=MemoryStore()) as warden:
             execution = await warden.execute_plan(PLAN, goal="find and note", wait_seconds=60)
@@ -85,8 +85,8 @@ async def with_naive_loop(manner: Manner) -> tuple[int, int, int]:
     facts = {name: ToolFacts(is_blocking=False) for name in tools}
     parsed, _ = parse_plan(PLAN, author="caller", tools=facts)
     claimed = false = used = 0
-    async with serving(WIRE, manner) as double:
-        model = provider_of(double, timeout_s=0.1 if manner.name == "hangs" else 30.0)
+    async with serve_double(WIRE, manner) as double:
+        model = build_provider_model(double, timeout_s=0.1 if manner.name == "hangs" else 30.0)
         for step in parsed.steps:
             alone = replace(step, dependencies=())
             state = new_execution("naive", "naive", "local")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 from tests.agent.models.runs import GOAL, WAYS, Finished, Way, make_home, run_goal
-from tests.support.doubles.asked import Asked
+from tests.support.doubles.messages import ModelRequest
 from tests.support.paths import DOCS
 
 PAGE = DOCS / "providers.md"
@@ -62,7 +62,7 @@ def section(way: Way, run: Finished) -> str:
     return "\n".join(lines)
 
 
-def _request(number: int, asked: Asked) -> str:
+def _request(number: int, asked: ModelRequest) -> str:
     where = " in the text" if asked.in_text else ""
     tools = ", ".join(f"`{name}`" for name in (*asked.tools, *(("revise_plan",) if asked.may_revise else ()))) or "none"
     forced = "asked for" if asked.in_text and asked.forced else ", ".join(f"`{name}`" for name in asked.forced) or "no"

@@ -1,9 +1,12 @@
-"""The command `planwarden`: arguments in, one command run, an exit code out."""
+"""The command `planwarden`: reads the arguments, runs one command and returns its exit code."""
 
+import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from io import TextIOWrapper
 
 from planwarden.agent.common.errors import (
@@ -16,35 +19,42 @@ from planwarden.agent.common.errors import (
     ThreadBusy,
     UsageError,
 )
-from planwarden.server.cli.handlers import print_json
-from planwarden.server.cli.home import FAILED, INTERRUPTED, USAGE
-from planwarden.server.cli.parser import parser
+from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+from planwarden.server.cli.parser import build_parser
 
+_COMMANDS = "planwarden.server.cli.commands"
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
-"""Right commands at the wrong time: failures, not misuse."""
+"""Usage errors of a correct command that came at the wrong time; they exit as failures."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit code."""
+    """Runs one command and returns its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A character that the terminal cannot show is no reason to stop.
+            # A character that the terminal cannot show must not stop the command.
             stream.reconfigure(errors="replace")
     logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
-    arguments = parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        return load_handler(arguments.handler)(arguments)
     except PlanwardenError as error:
-        if getattr(arguments, "json", False):
-            print_json({"error": {"code": error.code, "message": error.message, "details": error.details}})
+        if arguments.json:
+            document = {"error": {"code": error.code, "message": error.message, "details": error.details}}
+            print(json.dumps(document, indent=2, ensure_ascii=False))
         print(f"planwarden: {error.message}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has enough; without this the interpreter complains when it flushes.
+        # The reader closed the pipe. Without this the interpreter would fail again when it flushes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def load_handler(name: str) -> Callable[[Namespace], int]:
+    """Returns the handler that the parser names as `MODULE:FUNCTION`, and imports nothing of other commands."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"{_COMMANDS}.{module}"), function)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import anyio
 from PIL import Image
-from tests.clients.app_host import app_host, opened, suspended, view_of
+from tests.clients.app_host import find_view, open_app, run_app_host, run_to_question
 from tests.clients.installed import Unavailable
 from tests.clients.interactive import HOSTS, REMIND, TOOLS
 from tests.clients.scenes import SCENES
 from tests.clients.stage import Stage
-from tests.server.cli.support import clean_environment, command
-from tests.support.scene import chromium, launched
-from tests.support.screen import Screen, on_screen
+from tests.server.cli.support import clean_environment, command_line
+from tests.support.scene import find_chromium, launch_browser
+from tests.support.screen import Screen, run_on_screen
 
 from dev.pictures.inbox import FOLDER
 
@@ -32,7 +32,7 @@ def hosts() -> dict[str, str]:
 
     def add(name: str, screen: Screen) -> None:
         title = next(f"{host.name} {host.version}" for host in HOSTS if name.startswith(host.picture))
-        pages[name] = screen.page(title)
+        pages[name] = screen.render_page(title)
 
     for scene in SCENES:
         with tempfile.TemporaryDirectory() as folder:
@@ -47,16 +47,18 @@ def demo() -> dict[str, str]:
     """Returns the screen of `make demo` after a person said yes."""
     with tempfile.TemporaryDirectory() as folder:
         env = clean_environment({"HOME": folder, "LOGNAME": "ann"})
-        with on_screen(command("demo"), cwd=Path(folder), env=env, columns=DEMO_COLUMNS, lines=DEMO_LINES) as screen:
+        with run_on_screen(
+            command_line("demo"), cwd=Path(folder), env=env, columns=DEMO_COLUMNS, lines=DEMO_LINES
+        ) as screen:
             screen.expect("Approve?")
             screen.press("y", "enter")
             assert screen.finish() == 0, screen.text
-            return {"demo": screen.page("make demo")}
+            return {"demo": screen.render_page("make demo")}
 
 
 async def draw(pages: dict[str, str], browser_path: str, folder: Path) -> None:
     """Writes one PNG for each document."""
-    async with launched(browser_path) as browser:
+    async with launch_browser(browser_path) as browser:
         context = await browser.new_context(device_scale_factor=SCALE, viewport={"width": 1000, "height": 800})
         page = await context.new_page()
         for name, document in pages.items():
@@ -68,10 +70,10 @@ async def draw_app(browser_path: str, folder: Path) -> None:
     """Takes the pictures of the MCP App in the Inspector's page."""
     with tempfile.TemporaryDirectory() as place:
         stage = Stage(Path(place), tools=TOOLS, kills=False)
-        thread_id = suspended(stage, REMIND)
-        with app_host(stage) as host:
-            async with opened(host, browser_path, "get_execution", {"threadId": thread_id}) as page:
-                view = await view_of(page)
+        thread_id = run_to_question(stage, REMIND)
+        with run_app_host(stage) as host:
+            async with open_app(host, browser_path, "get_execution", {"threadId": thread_id}) as page:
+                view = await find_view(page)
                 save(await page.screenshot(), folder / "host-inspector-app.png")
                 await view.get_by_role("button", name="Approve").click()
                 await view.wait_for_selector("text=You approved it here")
@@ -85,7 +87,7 @@ def save(picture: bytes, path: Path) -> None:
 
 
 def main() -> int:
-    path = chromium()
+    path = find_chromium()
     if path is None:
         print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
         return 1

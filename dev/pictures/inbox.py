@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 from tests.support.paths import DOCS
-from tests.support.scene import CLEAN_UP, LETTER, Scene, chromium, launched, scene
+from tests.support.scene import CLEAN_UP, LETTER, InboxScene, find_chromium, launch_browser, open_scene
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.server.api.grants import GrantRequest
@@ -36,13 +36,13 @@ async def _page(browser: "Browser", size: str, scheme: Scheme) -> "Page":
     return await context.new_page()
 
 
-async def _take(page: "Page", found: Scene, ids: dict[str, str], folder: Path, size: str, scheme: Scheme) -> None:
+async def _take(page: "Page", found: InboxScene, ids: dict[str, str], folder: Path, size: str, scheme: Scheme) -> None:
     """Takes the pages that everybody sees."""
 
     async def shoot(name: str) -> None:
         await page.screenshot(path=folder / f"inbox-{name}-{size}-{scheme}.png")
 
-    await page.goto(await found.link())
+    await page.goto(await found.make_link())
     await page.click("main button[type=submit]")
     await page.wait_for_selector(".question")
     await shoot("waiting")
@@ -59,7 +59,7 @@ async def _take(page: "Page", found: Scene, ids: dict[str, str], folder: Path, s
     await shoot("review")
 
 
-async def _take_others(page: "Page", found: Scene, ids: dict[str, str], folder: Path) -> None:
+async def _take_others(page: "Page", found: InboxScene, ids: dict[str, str], folder: Path) -> None:
     places = {
         "hostile": f"/suspensions/{ids['hostile']}",
         "grant": f"/suspensions/{ids['pay']}/grant",
@@ -70,7 +70,7 @@ async def _take_others(page: "Page", found: Scene, ids: dict[str, str], folder: 
         await page.screenshot(path=folder / f"inbox-{name}.png")
 
 
-async def _decide_some(found: Scene, ids: dict[str, str]) -> None:
+async def _decide_some(found: InboxScene, ids: dict[str, str]) -> None:
     """Makes earlier decisions, and a grant."""
     service = found.warden.service
     person = Authority(assurance="human", channel="inbox", principal="ann")
@@ -78,7 +78,7 @@ async def _decide_some(found: Scene, ids: dict[str, str]) -> None:
         ((LETTER,), Decision(approved=False, reason="They have logged in yesterday")),
         (CLEAN_UP, Decision(approved=True)),
     ):
-        ids["past"] = await found.ask(*steps, goal="Clean the CRM")
+        ids["past"] = await found.run_to_question(*steps, goal="Clean the CRM")
         row = await service.engine.store.find_suspension(ids["past"])
         assert row is not None
         ids["execution"] = row.execution_id
@@ -88,14 +88,14 @@ async def _decide_some(found: Scene, ids: dict[str, str]) -> None:
 
 
 async def main() -> int:
-    path = chromium()
+    path = find_chromium()
     if path is None:
         print("there is no Chromium on this machine; `apt-get install chromium` brings one", file=sys.stderr)
         return 1
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(exist_ok=True)
-    async with scene() as found, launched(path) as browser:
-        ids = await found.fill()
+    async with open_scene() as found, launch_browser(path) as browser:
+        ids = await found.ask_every_kind()
         for size in SIZES:
             for scheme in SCHEMES:
                 page = await _page(browser, size, scheme)

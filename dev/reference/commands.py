@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from dev.reference.code import table
-from planwarden.server.cli.parser import EXIT_CODES, Parser, parser
+from planwarden.server.cli.parser import EXIT_CODES, Parser, build_parser
 
 _EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--version")
 """Described once for all commands."""
@@ -13,14 +13,14 @@ _EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--versi
 
 def everywhere() -> str:
     """Flags of many commands."""
-    makers = (parser(), *(made for words, made in _leaves(parser(), ()) if words == ("list",)))
+    makers = (build_parser(), *(made for words, made in _leaves(build_parser(), ()) if words == ("list",)))
     found = {flag: action for made in makers for action in _actions(made) for flag in action.option_strings}
     return table(("flag", "meaning"), ((_spelled(found[flag]), _meaning(found[flag])) for flag in _EVERYWHERE))
 
 
 def commands() -> str:
     """A section for each command."""
-    return "\n\n".join(_section(words, made) for words, made in _leaves(parser(), ()))
+    return "\n\n".join(_section(words, made) for words, made in _leaves(build_parser(), ()))
 
 
 def exit_codes() -> str:

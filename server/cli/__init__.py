@@ -1,1 +1,1 @@
-"""The command line: the parser, one module a command in `commands/`, drawing and asking in `terminal/`, and the demo."""
+"""The command line: the parser, one module for each command in `commands/`, the terminal, and the demo."""

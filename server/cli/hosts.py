@@ -1,4 +1,4 @@
-"""How each host of MCP servers writes planwarden down: the document to paste, and where it goes.
+"""How each host of MCP servers is configured to start planwarden: the document to paste, and where it goes.
 
 Sources, read in November 2026: https://modelcontextprotocol.io/docs/develop/connect-local-servers (Claude Desktop),
 https://code.claude.com/docs/en/mcp, https://code.visualstudio.com/docs/agents/reference/mcp-configuration,
@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 NAME = "planwarden"
 STARTUP_S = 60
-"""Codex waits 10 s for a server; the first start of `uvx` downloads."""
+"""Seconds. Codex waits 10 s for a server by default, and `uvx` downloads planwarden at its first start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class LaunchCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class HostGuide:
-    """One host."""
+class HostInstructions:
+    """Where the document of a host goes, and how it is written."""
 
     where: str
-    """The file, or the place in its settings."""
+    """The file, or the place in the settings of the host."""
     write: Callable[[LaunchCommand], str]
 
 
-def launch(env: Mapping[str, str]) -> LaunchCommand:
-    """`uvx planwarden`, or this very installation when it runs from an environment that will still be there."""
+def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
+    """Returns `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
     prefix = Path(sys.prefix)
-    if sys.prefix == sys.base_prefix or _is_passing(prefix):
+    if sys.prefix == sys.base_prefix or _is_temporary(prefix):
         return LaunchCommand("uvx", (NAME,), env)
     suffix = ".exe" if sys.platform == "win32" else ""
     script = Path(sysconfig.get_path("scripts")) / f"{NAME}{suffix}"
@@ -54,49 +54,49 @@ def launch(env: Mapping[str, str]) -> LaunchCommand:
     return LaunchCommand(sys.executable, ("-m", "planwarden.server.main"), env)
 
 
-def _is_passing(prefix: Path) -> bool:
-    """True for an environment in uv's cache, which `uvx` made and may sweep away."""
+def _is_temporary(prefix: Path) -> bool:
+    """Whether the environment is in the cache of uv, where `uvx` creates it and may delete it."""
     return re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{prefix}/") is not None
 
 
-def _mcp_servers(launch: LaunchCommand) -> str:
-    return _json({"mcpServers": {NAME: _stdio(launch)}})
+def _write_mcp_servers(launch: LaunchCommand) -> str:
+    return _write_json({"mcpServers": {NAME: _build_entry(launch)}})
 
 
-def _typed_mcp_servers(launch: LaunchCommand) -> str:
-    return _json({"mcpServers": {NAME: {"type": "stdio", **_stdio(launch)}}})
+def _write_typed_mcp_servers(launch: LaunchCommand) -> str:
+    return _write_json({"mcpServers": {NAME: {"type": "stdio", **_build_entry(launch)}}})
 
 
-def _vscode(launch: LaunchCommand) -> str:
-    return _json({"servers": {NAME: {"type": "stdio", **_stdio(launch)}}})
+def _write_vscode(launch: LaunchCommand) -> str:
+    return _write_json({"servers": {NAME: {"type": "stdio", **_build_entry(launch)}}})
 
 
-def _zed(launch: LaunchCommand) -> str:
-    return _json({"context_servers": {NAME: {**_stdio(launch), "env": dict(launch.env)}}})
+def _write_zed(launch: LaunchCommand) -> str:
+    return _write_json({"context_servers": {NAME: {**_build_entry(launch), "env": dict(launch.env)}}})
 
 
-def _opencode(launch: LaunchCommand) -> str:
+def _write_opencode(launch: LaunchCommand) -> str:
     server: dict[str, JsonValue] = {"type": "local", "command": [launch.command, *launch.args], "enabled": True}
     if launch.env:
         server["environment"] = dict(launch.env)
-    return _json({"$schema": "https://opencode.ai/config.json", "mcp": {NAME: server}})
+    return _write_json({"$schema": "https://opencode.ai/config.json", "mcp": {NAME: server}})
 
 
-def _codex(launch: LaunchCommand) -> str:
+def _write_codex(launch: LaunchCommand) -> str:
     lines = [
         f"[mcp_servers.{NAME}]",
-        f"command = {_quoted(launch.command)}",
-        f"args = [{', '.join(map(_quoted, launch.args))}]",
+        f"command = {_quote(launch.command)}",
+        f"args = [{', '.join(map(_quote, launch.args))}]",
         f"startup_timeout_sec = {STARTUP_S}",
     ]
     if launch.env:
-        lines += ["", f"[mcp_servers.{NAME}.env]", *(f"{name} = {_quoted(text)}" for name, text in launch.env.items())]
+        lines += ["", f"[mcp_servers.{NAME}.env]", *(f"{name} = {_quote(text)}" for name, text in launch.env.items())]
     return "\n".join(lines)
 
 
-def _goose(launch: LaunchCommand) -> str:
-    args = ", ".join(map(_quoted, launch.args))
-    env = ", ".join(f"{name}: {_quoted(text)}" for name, text in launch.env.items())
+def _write_goose(launch: LaunchCommand) -> str:
+    args = ", ".join(map(_quote, launch.args))
+    env = ", ".join(f"{name}: {_quote(text)}" for name, text in launch.env.items())
     return "\n".join(
         [
             "extensions:",
@@ -104,7 +104,7 @@ def _goose(launch: LaunchCommand) -> str:
             "    type: stdio",
             f"    name: {NAME}",
             "    enabled: true",
-            f"    cmd: {_quoted(launch.command)}",
+            f"    cmd: {_quote(launch.command)}",
             f"    args: [{args}]",
             "    env_keys: []",
             f"    envs: {{{env}}}",
@@ -113,35 +113,37 @@ def _goose(launch: LaunchCommand) -> str:
     )
 
 
-def _stdio(launch: LaunchCommand) -> dict[str, JsonValue]:
+def _build_entry(launch: LaunchCommand) -> dict[str, JsonValue]:
     server: dict[str, JsonValue] = {"command": launch.command, "args": list(launch.args)}
     if launch.env:
         server["env"] = dict(launch.env)
     return server
 
 
-def _json(document: JsonValue) -> str:
+def _write_json(document: JsonValue) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _quoted(text: str) -> str:
-    """A string as TOML and YAML both read it: JSON's escapes are a part of either's."""
+def _quote(text: str) -> str:
+    """Returns a string that TOML and YAML both read: both accept the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 
-CLIENTS: dict[str, HostGuide] = {
-    "claude-desktop": HostGuide("claude_desktop_config.json (Settings > Developer > Edit Config)", _mcp_servers),
-    "claude-code": HostGuide(".mcp.json in the project", _typed_mcp_servers),
-    "vscode": HostGuide(".vscode/mcp.json in the project, or `MCP: Open User Configuration`", _vscode),
-    "cursor": HostGuide("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _typed_mcp_servers),
-    "zed": HostGuide("settings.json (`zed: open settings file`)", _zed),
-    "codex": HostGuide("~/.codex/config.toml, or .codex/config.toml in a trusted project", _codex),
-    "gemini": HostGuide("~/.gemini/settings.json, or .gemini/settings.json in the project", _mcp_servers),
-    "goose": HostGuide(
-        "~/.config/goose/config.yaml, or %APPDATA%\\Block\\goose\\config\\config.yaml on Windows", _goose
+CLIENTS: dict[str, HostInstructions] = {
+    "claude-desktop": HostInstructions(
+        "claude_desktop_config.json (Settings > Developer > Edit Config)", _write_mcp_servers
     ),
-    "opencode": HostGuide("opencode.json in the project, or ~/.config/opencode/opencode.json", _opencode),
-    "jetbrains": HostGuide(
-        "Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _mcp_servers
+    "claude-code": HostInstructions(".mcp.json in the project", _write_typed_mcp_servers),
+    "vscode": HostInstructions(".vscode/mcp.json in the project, or `MCP: Open User Configuration`", _write_vscode),
+    "cursor": HostInstructions("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _write_typed_mcp_servers),
+    "zed": HostInstructions("settings.json (`zed: open settings file`)", _write_zed),
+    "codex": HostInstructions("~/.codex/config.toml, or .codex/config.toml in a trusted project", _write_codex),
+    "gemini": HostInstructions("~/.gemini/settings.json, or .gemini/settings.json in the project", _write_mcp_servers),
+    "goose": HostInstructions(
+        "~/.config/goose/config.yaml, or %APPDATA%\\Block\\goose\\config\\config.yaml on Windows", _write_goose
+    ),
+    "opencode": HostInstructions("opencode.json in the project, or ~/.config/opencode/opencode.json", _write_opencode),
+    "jetbrains": HostInstructions(
+        "Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _write_mcp_servers
     ),
 }

@@ -1,3 +1,4 @@
-"""Real clients over the real command: each lists the tools, starts a plan that stops for a person, loses its server to SIGKILL,
-finds the question again through a new one, and reads the result. `make clients` runs it and writes docs/clients.md.
+"""Real clients with the real command: each lists the tools and starts a plan that stops for a person. Then its server
+is killed. Through a new server it finds the question and reads the result. `make clients` runs this and writes
+docs/clients.md.
 """

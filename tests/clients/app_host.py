@@ -1,7 +1,7 @@
-"""The MCP Inspector's page as a host of MCP Apps: it draws our view in its sandbox, between its frame and our server over HTTP.
+"""The MCP Inspector's page as a host of MCP Apps: it draws our view in its sandbox and talks to our server over HTTP.
 
-Its host side is `AppBridge` of `@modelcontextprotocol/ext-apps`, the view is served from a second origin under the policy that our
-resource asks for. Source: https://github.com/modelcontextprotocol/inspector/blob/main/docs/mcp-app-review.md.
+Its host side is `AppBridge` of `@modelcontextprotocol/ext-apps`. A second origin serves the view, under the policy that
+our resource asks for. Source: https://github.com/modelcontextprotocol/inspector/blob/main/docs/mcp-app-review.md.
 """
 
 import base64
@@ -19,35 +19,35 @@ from pydantic import JsonValue
 from tests.clients.installed import path_with_node
 from tests.clients.roster import INSPECTOR
 from tests.clients.stage import Stage
-from tests.server.cli.support import Cli, clean_environment, command
-from tests.support.scene import launched
-from tests.support.screen import on_screen
+from tests.server.cli.support import Cli, clean_environment, command_line
+from tests.support.scene import launch_browser
+from tests.support.screen import run_on_screen
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
 WIDE = 200
-"""Columns of the screens that servers write their address on: it has to stay on one line."""
+"""Columns of the screens on which servers print their address, which must stay on one line."""
 
 
 @dataclass(frozen=True)
 class AppHost:
-    """A running Inspector and the server that it is to talk to."""
+    """A running Inspector and the server that it talks to."""
 
     url: str
     token: str
     server_url: str
 
     def link(self, tool: str, arguments: dict[str, JsonValue]) -> str:
-        """Connects to our server and fills in the call; a click on `Open App` makes it."""
+        """Returns an address that connects to our server and fills in the call; a click on `Open App` makes it."""
         packed = base64.urlsafe_b64encode(json.dumps(arguments).encode()).decode().rstrip("=")
         found = {"serverUrl": self.server_url, "transport": "http", "autoConnect": self.token}
         return f"{self.url}/?{urlencode({**found, 'openApp': tool, 'appArgs': packed})}"
 
 
 @contextmanager
-def app_host(stage: Stage) -> Generator[AppHost]:
-    """Our server over HTTP, and the Inspector's page; both end with the block. Raises `Unavailable`."""
+def run_app_host(stage: Stage) -> Generator[AppHost]:
+    """Runs our server over HTTP and the Inspector's page while the block runs. Raises `Unavailable`."""
     binary = INSPECTOR.binary("mcp-inspector")
     web, sandbox, ours = _free_port(), _free_port(), _free_port()
     token = secrets.token_hex(16)
@@ -59,10 +59,10 @@ def app_host(stage: Stage) -> Generator[AppHost]:
         "MCP_AUTO_OPEN_ENABLED": "false",
         "MCP_INSPECTOR_API_TOKEN": token,
     }
-    serve = command("--home", str(stage.home), "serve", "--http", "--port", str(ours))
+    serve = command_line("--home", str(stage.home), "serve", "--http", "--port", str(ours))
     with (
-        on_screen(serve, cwd=stage.folder, env=env, columns=WIDE) as server,
-        on_screen([*binary, "--web"], cwd=stage.folder, env={**env, **settings}, columns=WIDE) as inspector,
+        run_on_screen(serve, cwd=stage.folder, env=env, columns=WIDE) as server,
+        run_on_screen([*binary, "--web"], cwd=stage.folder, env={**env, **settings}, columns=WIDE) as inspector,
     ):
         server.expect(f"http://127.0.0.1:{ours}/mcp")
         inspector.expect(f"http://127.0.0.1:{web}")
@@ -70,11 +70,11 @@ def app_host(stage: Stage) -> Generator[AppHost]:
 
 
 @asynccontextmanager
-async def opened(
+async def open_app(
     host: AppHost, browser_path: str, tool: str, arguments: dict[str, JsonValue]
 ) -> AsyncGenerator["Page"]:
-    """The Inspector's page with our view drawn."""
-    async with launched(browser_path) as browser:
+    """Opens the Inspector's page and draws our view."""
+    async with launch_browser(browser_path) as browser:
         page = await (await browser.new_context(viewport={"width": 1280, "height": 780})).new_page()
         await page.goto(host.link(tool, arguments))
         await page.wait_for_selector('[data-testid="connection-status"][data-status="connected"]')
@@ -83,8 +83,8 @@ async def opened(
         yield page
 
 
-async def view_of(page: "Page") -> "Frame":
-    """Our view: the innermost frame, inside of the sandbox's, when it has drawn its question."""
+async def find_view(page: "Page") -> "Frame":
+    """Returns our view, which is the frame inside the sandbox's frame, when it has drawn its question."""
     sandbox = await page.locator("iframe").element_handle()
     outer = await sandbox.content_frame()
     assert outer is not None
@@ -95,13 +95,13 @@ async def view_of(page: "Page") -> "Frame":
     return inner
 
 
-def suspended(stage: Stage, plan: JsonValue) -> str:
-    """Run a plan up to its question; gives the thread's id."""
+def run_to_question(stage: Stage, plan: JsonValue) -> str:
+    """Runs a plan until it asks, and returns the id of the thread."""
     path = stage.folder / "plan.json"
     path.write_text(json.dumps(plan), encoding="utf-8")
-    said = Cli(stage.home).spawn("run", str(path), "--json")
-    assert said.code == 3, said
-    return str(said.json["threadId"])
+    result = Cli(stage.home).spawn("run", str(path), "--json")
+    assert result.code == 3, result
+    return str(result.json["threadId"])
 
 
 def _free_port() -> int:

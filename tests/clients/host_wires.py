@@ -1,7 +1,7 @@
-"""The doubles' wires as hosts use them: hosts stream everything, calls included, and send more kinds of items than planwarden does.
-Ids of calls are told apart by the number of the request: hosts drop a second result under the same id.
+"""The wire formats as hosts use them: hosts also stream calls, and send more kinds of items than planwarden.
 
-`steps_taken` counts the results of calls in a request, which is how a model without a memory knows where it is.
+Ids of calls contain the number of the request, because hosts drop a second result with the same id. A model without a
+memory finds its place in the script by counting the results in a request.
 """
 
 import json
@@ -9,32 +9,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.support.doubles.asked import Asked, Body, Said
-from tests.support.doubles.wire import MODEL, Received, events, expect
+from tests.support.doubles.messages import Body, ModelReply, ModelRequest
+from tests.support.doubles.wire import MODEL, HttpRequest, expect, format_events
 from tests.support.doubles.wire_anthropic import AnthropicWire
 from tests.support.doubles.wire_gemini import GeminiWire
 from tests.support.doubles.wire_openai import CREATED, OpenAIChatWire, OpenAIResponsesWire
 
 
 class HostAnthropicWire(AnthropicWire):
-    """Claude Code; it asks for an alias of the model in its side questions, and counts tokens, which is refused."""
+    """Claude Code. Its side questions use an alias of the model, and it counts tokens, which the double refuses."""
 
     results = '"type": "tool_result"'
 
-    def read(self, received: Received, number: int) -> Asked:
-        """Only what is needed to go on; the real service takes kinds of tools and messages that the double does not know."""
-        body = received.body
-        expect(received.path.split("?")[0] == "/v1/messages", "no such path", 404)
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        """Reads only what the double needs; the real service accepts more kinds of tools and messages."""
+        body = http_request.body
+        expect(http_request.path.split("?")[0] == "/v1/messages", "no such path", 404)
         tools = {tool["name"]: tool.get("input_schema", {}) for tool in body.get("tools", ())}
-        return _asked(received, number, tools)
+        return _build_request(http_request, number, tools)
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        if not said.calls:
-            return super().stream(said, asked)
-        whole = self.write(said, asked)
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        if not reply.calls:
+            return super().stream(reply, request)
+        whole = self.write(reply, request)
         blocks: list[Body] = []
         for index, block in enumerate(whole["content"]):
-            block["id"] = f"{block['id']}_{asked.number}"
+            block["id"] = f"{block['id']}_{request.number}"
             arguments = json.dumps(block["input"])
             blocks += [
                 {"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}},
@@ -45,7 +45,7 @@ class HostAnthropicWire(AnthropicWire):
                 },
                 {"type": "content_block_stop", "index": index},
             ]
-        return events(
+        return format_events(
             {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
             *blocks,
             {
@@ -62,25 +62,27 @@ class HostChatWire(OpenAIChatWire):
 
     results = '"role": "tool"'
 
-    def read(self, received: Received, number: int) -> Asked:
-        expect(received.path == "/v1/chat/completions", "no such path", 404)
-        functions = [tool["function"] for tool in received.body.get("tools", ())]
-        return _asked(received, number, {function["name"]: function["parameters"] for function in functions})
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        expect(http_request.path == "/v1/chat/completions", "no such path", 404)
+        functions = [tool["function"] for tool in http_request.body.get("tools", ())]
+        return _build_request(
+            http_request, number, {function["name"]: function["parameters"] for function in functions}
+        )
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        if not said.calls:
-            return super().stream(said, asked)
-        whole = self.write(said, asked)
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        if not reply.calls:
+            return super().stream(reply, request)
+        whole = self.write(reply, request)
         message = whole["choices"][0]["message"]
         calls = [
-            {**call, "id": f"{call['id']}_{asked.number}", "index": index}
+            {**call, "id": f"{call['id']}_{request.number}", "index": index}
             for index, call in enumerate(message["tool_calls"])
         ]
         common = {"id": whole["id"], "object": "chat.completion.chunk", "created": CREATED, "model": MODEL}
         deltas: list[tuple[Body, str | None]] = [({"role": "assistant", "tool_calls": calls}, None), ({}, "tool_calls")]
         chunks = [{**common, "choices": [{"index": 0, "delta": d, "finish_reason": r}]} for d, r in deltas]
         chunks.append({**common, "choices": [], "usage": whole["usage"]})
-        return [*events(*chunks), "data: [DONE]\n\n"]
+        return [*format_events(*chunks), "data: [DONE]\n\n"]
 
 
 class HostResponsesWire(OpenAIResponsesWire):
@@ -88,16 +90,16 @@ class HostResponsesWire(OpenAIResponsesWire):
 
     results = '"type": "function_call_output"'
 
-    def read(self, received: Received, number: int) -> Asked:
-        expect(received.path == "/v1/responses", "no such path", 404)
-        return _asked(received, number, dict(_functions(received.body.get("tools", []))))
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        expect(http_request.path == "/v1/responses", "no such path", 404)
+        return _build_request(http_request, number, dict(_find_functions(http_request.body.get("tools", []))))
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        if not said.calls:
-            return super().stream(said, asked)
-        whole = self.write(said, asked)
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        if not reply.calls:
+            return super().stream(reply, request)
+        whole = self.write(reply, request)
         for item in whole["output"]:
-            _place(item, asked)
+            _fill_ids(item, request)
         items = [
             {"type": "response.output_item.done", "output_index": i, "item": x} for i, x in enumerate(whole["output"])
         ]
@@ -106,7 +108,7 @@ class HostResponsesWire(OpenAIResponsesWire):
             *items,
             {"type": "response.completed", "response": whole},
         ]
-        return events(*({**body, "sequence_number": number} for number, body in enumerate(bodies)))
+        return format_events(*({**body, "sequence_number": number} for number, body in enumerate(bodies)))
 
 
 class HostGeminiWire(GeminiWire):
@@ -114,41 +116,43 @@ class HostGeminiWire(GeminiWire):
 
     results = '"functionResponse"'
 
-    def read(self, received: Received, number: int) -> Asked:
-        expect(":" in received.path and "enerateContent" in received.path, "no such path", 404)
-        declared = [found for tool in received.body.get("tools", ()) for found in tool.get("functionDeclarations", ())]
-        return _asked(received, number, {str(found["name"]): {} for found in declared})
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        expect(":" in http_request.path and "enerateContent" in http_request.path, "no such path", 404)
+        declared = [
+            found for tool in http_request.body.get("tools", ()) for found in tool.get("functionDeclarations", ())
+        ]
+        return _build_request(http_request, number, {str(found["name"]): {} for found in declared})
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        return events(self.write(said, asked)) if said.calls else super().stream(said, asked)
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        return format_events(self.write(reply, request)) if reply.calls else super().stream(reply, request)
 
 
 HostWire = HostAnthropicWire | HostChatWire | HostResponsesWire | HostGeminiWire
 
 
-def steps_taken(wire: HostWire, asked: Asked) -> int:
-    """Results of calls in the request."""
-    return json.dumps(asked.body).count(wire.results)
+def count_results(wire: HostWire, request: ModelRequest) -> int:
+    """Returns the number of results of calls in the request."""
+    return json.dumps(request.body).count(wire.results)
 
 
-def _asked(received: Received, number: int, tools: dict[str, Body]) -> Asked:
-    made = Asked(number=number, system="", text="", tools=tools)
-    return replace(made, body=received.body, headers=received.headers, path=received.path)
+def _build_request(http_request: HttpRequest, number: int, tools: dict[str, Body]) -> ModelRequest:
+    made = ModelRequest(number=number, system="", text="", tools=tools)
+    return replace(made, body=http_request.body, headers=http_request.headers, path=http_request.path)
 
 
-def _functions(tools: list[Body], namespace: str = "") -> Iterator[tuple[str, Body]]:
-    """Names and schemas; those of a namespace are written `namespace/name`."""
+def _find_functions(tools: list[Body], namespace: str = "") -> Iterator[tuple[str, Body]]:
+    """Yields names and schemas; a name in a namespace becomes `namespace/name`."""
     for tool in tools:
         if tool["type"] == "namespace":
-            yield from _functions(tool["tools"], f"{tool['name']}/")
+            yield from _find_functions(tool["tools"], f"{tool['name']}/")
         elif tool["type"] == "function":
             yield namespace + tool["name"], tool.get("parameters", {})
 
 
-def _place(item: dict[str, Any], asked: Asked) -> None:
-    """Write a call's namespace into its own field, and the number of the request into its id."""
+def _fill_ids(item: dict[str, Any], request: ModelRequest) -> None:
+    """Writes a call's namespace into its own field, and the number of the request into its id."""
     namespace, slash, name = str(item.get("name", "")).partition("/")
     if slash:
         item |= {"namespace": namespace, "name": name}
     if "call_id" in item:
-        item["call_id"] = f"{item['call_id']}_{asked.number}"
+        item["call_id"] = f"{item['call_id']}_{request.number}"

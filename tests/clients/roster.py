@@ -1,4 +1,4 @@
-"""The clients, in the order of the matrix: their pinned packages, and how each is made to list the tools and make calls."""
+"""The clients, in the order of the matrix: their pinned packages, and how each lists the tools and makes calls."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from tests.clients.hosts import (
     CODEX,
     GEMINI_CLI,
     OPENCODE,
+    build_runner,
     claude_code,
     codex,
-    driven,
     gemini_cli,
     opencode,
 )
-from tests.clients.installed import Package, path_with_node, python
+from tests.clients.installed import Package, path_with_node, python_command
 from tests.clients.stage import Call, Stage
 
 Runs = Callable[[Stage, Sequence[Call]], None]
@@ -31,9 +31,9 @@ class Client:
     version: str
     runs: Runs
     answers_forms: bool
-    """It puts the question to its user, whom the test plays; without that a person decides at a terminal."""
+    """The client shows the question in a form, which the test answers; otherwise a person decides at a terminal."""
     speaks: str
-    """Protocol version that it has to speak with us."""
+    """The protocol version that it must use with our server."""
 
 
 def _program(command: Callable[[], list[str]], *words: str) -> Runs:
@@ -54,11 +54,13 @@ def _node(package: Package, program: str, *words: str) -> Runs:
 
 
 def _python(name: str, package: str, version: str, program: str, answers_forms: bool, speaks: str) -> Client:
-    return Client(name, version, _program(lambda: python(f"{package}=={version}", program)), answers_forms, speaks)
+    return Client(
+        name, version, _program(lambda: python_command(f"{package}=={version}", program)), answers_forms, speaks
+    )
 
 
 def _inspector(*era: str) -> Runs:
-    """Each call is a process of its own, and so is the list. `era` asks for another protocol than its default."""
+    """Returns a function that runs one process for the list and one for each call. `era` selects another protocol."""
 
     def runs(stage: Stage, calls: Sequence[Call]) -> None:
         command = [*INSPECTOR.binary("mcp-inspector"), "--cli", str(stage.launcher), *era, "--method"]
@@ -81,8 +83,8 @@ CLIENTS: tuple[Client, ...] = (
     _python("pydantic-ai", "pydantic-ai-slim[mcp]", "2.68.0", "with_pydantic_ai.py", True, NEW),
     _python("langchain-mcp-adapters", "langchain-mcp-adapters", "0.3.2", "with_langchain.py", True, OLD),
     _python("openai-agents", "openai-agents", "0.24.0", "with_openai_agents.py", False, NEW),
-    Client("Claude Code", CLAUDE_CODE.version, driven(HostAnthropicWire(), claude_code), False, NEW),
-    Client("Codex CLI", CODEX.version, driven(HostResponsesWire(), codex), False, "2025-06-18"),
-    Client("Gemini CLI", GEMINI_CLI.version, driven(HostGeminiWire(), gemini_cli), False, "2025-06-18"),
-    Client("opencode", OPENCODE.version, driven(HostChatWire(), opencode), False, OLD),
+    Client("Claude Code", CLAUDE_CODE.version, build_runner(HostAnthropicWire(), claude_code), False, NEW),
+    Client("Codex CLI", CODEX.version, build_runner(HostResponsesWire(), codex), False, "2025-06-18"),
+    Client("Gemini CLI", GEMINI_CLI.version, build_runner(HostGeminiWire(), gemini_cli), False, "2025-06-18"),
+    Client("opencode", OPENCODE.version, build_runner(HostChatWire(), opencode), False, OLD),
 )

@@ -1,21 +1,30 @@
-"""What a person does in a real host when planwarden asks: the form that a host draws, filled in; the page that it opens.
+"""What a person does in a real host when planwarden asks: fill in the form that the host draws, or open the page.
 
-Each scene asserts that nothing behind the question was done before the person decided, and that the record says who did.
-`look` is called whenever there is something to see.
+Each scene asserts that no call behind the question ran before the person decided, and that the audit records who
+decided. It calls `capture` whenever the screen shows something of interest.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from tests.clients.interactive import CLAUDE_CODE_SEAT, CLOSE, CODEX_SEAT, CONFIRM, LETTER, REMIND, Turn, sit_down
+from tests.clients.interactive import (
+    CLAUDE_CODE_HOST,
+    CLOSE,
+    CODEX_HOST,
+    CONFIRM,
+    LETTER,
+    REMIND,
+    Turn,
+    run_with_person,
+)
 from tests.clients.stage import Call, Stage
 from tests.server.cli.support import Cli
 from tests.support.screen import Screen
 
-Look = Callable[[str, Screen], None]
-"""A name for what is on the screen now, and the screen."""
+Capture = Callable[[str, Screen], None]
+"""Called with the name of a picture and the screen that shows it."""
 
-Scene = Callable[[Stage, Look], None]
+Scene = Callable[[Stage, Capture], None]
 
 FOUND, SENT, CLOSED = "found", f"reminded 3: {LETTER}", "closed 3"
 CUSTOMERS = 'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"]'
@@ -32,11 +41,11 @@ CONFIRMATION = (
     "The agent says (unverified): Remind these three?",
 )
 NARROW = 80
-"""Columns of the terminal of which the last of these lines must not be cut."""
+"""Columns of a terminal that must still show these lines completely."""
 
 
-def form_in_claude_code(stage: Stage, look: Look) -> None:
-    """The form appears by itself with all of its facts, is filled in with keys, and the plan goes on."""
+def form_in_claude_code(stage: Stage, capture: Capture) -> None:
+    """The form appears by itself with all facts; the person fills it in with keys, and the plan continues."""
     turn = Turn(
         "Remind the customers whose invoices are overdue. Ask me before anything is sent.",
         [("execute_plan", {"plan": REMIND})],
@@ -44,22 +53,22 @@ def form_in_claude_code(stage: Stage, look: Look) -> None:
     )
 
     def person(screen: Screen) -> None:
-        screen.say(turn.prompt)
+        screen.paste(turn.prompt)
         _read_form(screen, TOOL_FORM)
         assert stage.ledger == [FOUND]
-        look("host-claude-code-form", screen)
+        capture("host-claude-code-form", screen)
         _approve_in_claude_code(screen, "down", "down")
         screen.expect("The reminders are out.")
         screen.settle()
-        look("host-claude-code-approved", screen)
+        capture("host-claude-code-approved", screen)
 
-    sit_down(CLAUDE_CODE_SEAT, stage, [turn], person)
+    run_with_person(CLAUDE_CODE_HOST, stage, [turn], person)
     assert stage.ledger == [FOUND, SENT]
     assert decided_by(stage) == (True, "client")
 
 
-def confirmation_in_claude_code(stage: Stage, look: Look) -> None:
-    """On a narrow terminal too, everything that one decision releases stands there, and it is not asked about again."""
+def confirmation_in_claude_code(stage: Stage, capture: Capture) -> None:
+    """Also a narrow terminal shows every call that the decision releases, and no call is asked about again."""
     turn = Turn(
         "Remind the customers whose invoices are overdue, but let me see them first.",
         [("execute_plan", {"plan": CONFIRM})],
@@ -67,20 +76,20 @@ def confirmation_in_claude_code(stage: Stage, look: Look) -> None:
     )
 
     def person(screen: Screen) -> None:
-        screen.say(turn.prompt)
+        screen.paste(turn.prompt)
         _read_form(screen, CONFIRMATION)
         assert stage.ledger == [FOUND]
-        look("host-claude-code-confirmation", screen)
+        capture("host-claude-code-confirmation", screen)
         _approve_in_claude_code(screen, "down", "down")
         screen.expect("The reminders are out.")
 
-    sit_down(CLAUDE_CODE_SEAT, stage, [turn], person, columns=NARROW)
+    run_with_person(CLAUDE_CODE_HOST, stage, [turn], person, columns=NARROW)
     assert stage.ledger == [FOUND, SENT]
     assert decided_by(stage) == (True, "client")
 
 
-def page_in_claude_code(stage: Stage, look: Look) -> None:
-    """The page of a dangerous call is offered by itself, and going on without a decision there decides nothing."""
+def page_in_claude_code(stage: Stage, capture: Capture) -> None:
+    """The host offers the page of a dangerous call by itself; continuing without a decision decides nothing."""
     turn = Turn(
         "Close the accounts of everybody who is overdue.",
         [("execute_plan", {"plan": CLOSE})],
@@ -88,35 +97,35 @@ def page_in_claude_code(stage: Stage, look: Look) -> None:
     )
 
     def person(screen: Screen) -> None:
-        screen.say(turn.prompt)
+        screen.paste(turn.prompt)
         screen.expect("wants to open a URL")
         for fact in ("Run this call? close_accounts (risk: dangerous)", CUSTOMERS, "accepting here only opens it."):
             screen.expect(fact)
         screen.expect("/inbox/suspensions/")
         screen.settle()
-        look("host-claude-code-link", screen)
-        [suspension_id] = stage.linked
+        capture("host-claude-code-link", screen)
+        [suspension_id] = stage.linked_questions
         screen.press("right", "enter")
-        screen.until(lambda: stage.updates > 0, "the host did not say that the page was opened")
+        screen.wait_until(lambda: stage.update_count > 0, "the host did not say that the page was opened")
         assert stage.ledger == [FOUND]
         stage.approve(suspension_id)
         screen.expect("The accounts are closed.")
 
-    sit_down(CLAUDE_CODE_SEAT, stage, [turn], person)
+    run_with_person(CLAUDE_CODE_HOST, stage, [turn], person)
     assert stage.ledger == [FOUND, CLOSED]
     assert decided_by(stage) == (True, "human")
 
 
-def form_in_codex(stage: Stage, look: Look) -> None:
-    """The host first asks for its own tool call; then comes our form, field by field, which is another question."""
+def form_in_codex(stage: Stage, capture: Capture) -> None:
+    """The host first asks about its own tool call; then it shows our form, field by field."""
     turn = Turn(
         "Remind the customers whose invoices are overdue. Ask me before anything is sent.",
-        [("execute_plan", {"plan": REMIND}), lambda: resuming(stage)],
+        [("execute_plan", {"plan": REMIND}), lambda: build_resume_call(stage)],
         lambda: "The reminders are out." if SENT in stage.ledger else "It waits for your decision.",
     )
 
     def person(screen: Screen) -> None:
-        screen.say(turn.prompt)
+        screen.paste(turn.prompt)
         screen.expect('run tool "resume_execution"?')
         screen.press("enter")
         for fact in TOOL_FORM:
@@ -125,15 +134,15 @@ def form_in_codex(stage: Stage, look: Look) -> None:
         screen.expect("1. approve")
         screen.settle()
         assert stage.ledger == [FOUND]
-        look("host-codex-form", screen)
+        capture("host-codex-form", screen)
         screen.press("enter")
         screen.expect("Reason (optional)")
-        screen.say("all three, yes")
+        screen.paste("all three, yes")
         screen.expect("The reminders are out.")
         screen.settle()
-        look("host-codex-approved", screen)
+        capture("host-codex-approved", screen)
 
-    sit_down(CODEX_SEAT, stage, [turn], person)
+    run_with_person(CODEX_HOST, stage, [turn], person)
     assert stage.ledger == [FOUND, SENT]
     assert decided_by(stage) == (True, "client")
 
@@ -152,22 +161,22 @@ def _approve_in_claude_code(screen: Screen, *to_accept: str) -> None:
     screen.press(*to_accept, "enter")
 
 
-def asked(stage: Stage) -> dict[str, Any]:
-    """The open question, as the host's model heard of it."""
-    heard = [*stage.called("execute_plan"), *stage.called("list_suspensions")]
-    [question] = heard[-1]["suspensions"]
+def read_question(stage: Stage) -> dict[str, Any]:
+    """Returns the open question as the model of the host received it."""
+    answers = [*stage.results_of("execute_plan"), *stage.results_of("list_suspensions")]
+    [question] = answers[-1]["suspensions"]
     return question
 
 
-def resuming(stage: Stage) -> Call:
-    """The model claims that it is approved."""
-    question = asked(stage)
+def build_resume_call(stage: Stage) -> Call:
+    """Returns a call in which the model claims an approval."""
+    question = read_question(stage)
     place = {"threadId": question["threadId"], "suspensionId": question["suspensionId"]}
     return "resume_execution", {**place, "decision": {"approved": True}}
 
 
 def decided_by(stage: Stage) -> tuple[bool, str]:
-    """What the one decision of the record says: approved or not, and its assurance."""
+    """Returns the verdict and the assurance of the one decision in the audit."""
     rows = Cli(stage.home).spawn("audit", "show", "--json").json["rows"]
     [facts] = [row["facts"] for row in rows if row["kind"] == "decided"]
     return facts["approved"], facts["assurance"]

@@ -1,6 +1,6 @@
-"""Where a client plays: a home with a ledger, a launcher of the real command behind the tap, and what went over the wire.
+"""The stage of a client: a home with a ledger, a launcher that runs the real command behind the tap, and the messages.
 
-Facts come from the wire and from the ledger, never from what a client says about itself.
+Facts come from the messages and the ledger, never from what a client says about itself.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients.tap import KEEP
-from tests.server.cli.support import Cli, clean_environment, on_terminal
+from tests.server.cli.support import Cli, clean_environment, start_on_terminal
 from tests.support.wardens import confirm, plan, tool_step
 
 TOOLS = '''
@@ -43,7 +43,7 @@ PLAN = plan(
 )
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
 LIMIT_S = 120
-"""For one run of a client; the slowest hosts take some twenty seconds."""
+"""For one run of a client; the slowest hosts take about twenty seconds."""
 
 Message = dict[str, Any]
 Call = tuple[str, dict[str, Any]]
@@ -51,7 +51,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 class Failed(Exception):
-    """A client could not be run to its end; the message has the end of its output."""
+    """A client did not run to its end; the message has the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Stage:
     folder: Path
     tools: str = TOOLS
     kills: bool = True
-    """The server is lost when it says `suspended` for the first time."""
+    """The tap kills the server when it first answers `suspended`."""
 
     @cached_property
     def home(self) -> Path:
-        """Made when it is first asked for."""
+        """The home of planwarden, which the first access creates."""
         home = self.folder / "home"
         home.mkdir(mode=0o700)
         (home / "tools.py").write_text(self.tools, encoding="utf-8")
@@ -78,26 +78,26 @@ class Stage:
         script = self.folder / "planwarden"
         tap = Path(__file__).with_name("tap.py")
         words = [sys.executable, str(tap), str(self.folder), *([] if self.kills else [KEEP])]
-        command = [*words, str(installed_command()), "--home", str(self.home)]
+        command = [*words, str(find_installed_command()), "--home", str(self.home)]
         script.write_text(f"#!/bin/sh\nexec {shlex.join(command)} serve\n", encoding="utf-8")
         script.chmod(0o755)
         return script
 
     def config(self, client: str) -> str:
-        """What `planwarden config print` says to paste, with the launcher in the place of the command."""
-        said = Cli(self.home).spawn("config", "print", client)
-        assert said.code == 0, said.err
-        assert str(installed_command()) in said.out, said.out
-        return said.out.replace(str(installed_command()), str(self.launcher))
+        """Returns the output of `planwarden config print`, with the launcher in place of the command."""
+        result = Cli(self.home).spawn("config", "print", client)
+        assert result.code == 0, result.err
+        assert str(find_installed_command()) in result.out, result.out
+        return result.out.replace(str(find_installed_command()), str(self.launcher))
 
     def run(self, command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-        """The output of a client. Raises `Failed` when it ends with an error or not at all."""
+        """Runs a client and returns its output. Raises `Failed` when it ends with an error or not at all."""
         place = cwd or self.folder
         try:
             done = subprocess.run(
                 command,
                 cwd=place,
-                # opencode takes the project from PWD, not from where it was started.
+                # opencode finds the project by PWD, not by its working directory.
                 env=clean_environment({"PWD": str(place), **(env or {})}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -124,7 +124,7 @@ class Stage:
 
     @property
     def wire(self) -> list[tuple[str, Message]]:
-        """Speaker and message, in the order in which they passed."""
+        """Sender and message, in the order in which they passed."""
         log = self.folder / "wire.jsonl"
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         return [(line["from"], line["message"]) for line in map(json.loads, lines)]
@@ -132,78 +132,82 @@ class Stage:
     @property
     def versions(self) -> list[str]:
         """Protocol versions that were agreed on, each once."""
-        found = [version for speaker, message in self.wire for version in _versions(speaker, message)]
+        found = [version for speaker, message in self.wire for version in _read_versions(speaker, message)]
         return list(dict.fromkeys(found))
 
     @property
     def tools_listed(self) -> int:
-        """Tools in the longest answer to `tools/list`."""
+        """The number of tools in the longest answer to `tools/list`."""
         lists = [message["result"]["tools"] for _, message in self.wire if "tools" in message.get("result", {})]
         return max(map(len, lists), default=0)
 
     @property
-    def forms(self) -> int:
-        """Questions that were put to the client."""
+    def form_count(self) -> int:
+        """The number of questions that the client received."""
         pushed = [m for who, m in self.wire if who == "server" and m.get("method") == "elicitation/create"]
         returned = [m for _, m in self.wire if m.get("result", {}).get("inputRequests")]
         return len(pushed) + len(returned)
 
     @property
-    def linked(self) -> list[str]:
-        """Questions whose pages tasks asked the client to open, each once."""
+    def linked_questions(self) -> list[str]:
+        """The questions whose pages the client was asked to open, each once."""
         found: list[str] = []
         for _, message in self.wire:
             requests: Message = message.get("result", {}).get("inputRequests") or {}
-            found += [key.partition(".")[0] for key, asked in requests.items() if asked["params"].get("mode") == "url"]
+            found += [
+                key.partition(".")[0]
+                for key, tool_of_request in requests.items()
+                if tool_of_request["params"].get("mode") == "url"
+            ]
         return list(dict.fromkeys(found))
 
     @property
-    def updates(self) -> int:
-        """Answers that the client gave to what tasks asked."""
+    def update_count(self) -> int:
+        """The number of answers that the client gave to questions of tasks."""
         return sum(message.get("method") == "tasks/update" for _, message in self.wire)
 
-    def called(self, tool: str) -> list[Message]:
-        """Structured answers to a tool's calls, in order."""
+    def results_of(self, tool: str) -> list[Message]:
+        """Returns the structured results of a tool's calls, in order."""
         return [content for name, content in self._answers() if name == tool]
 
     def _answers(self) -> Iterator[tuple[str, Message]]:
-        """Also those that came in the end of a task."""
-        asked: dict[Any, str] = {}
+        """Yields the tool and the result of each call, also of calls that ran as tasks."""
+        tool_of_request: dict[Any, str] = {}
         tasks: dict[str, str] = {}
         for speaker, message in self.wire:
             if speaker == "client" and message.get("method") == "tools/call":
-                asked[message["id"]] = message["params"]["name"]
+                tool_of_request[message["id"]] = message["params"]["name"]
             elif speaker == "client" and message.get("method") == "tasks/get":
-                asked[message["id"]] = tasks[message["params"]["taskId"]]
-            elif speaker == "server" and message.get("id") in asked and "method" not in message:
+                tool_of_request[message["id"]] = tasks[message["params"]["taskId"]]
+            elif speaker == "server" and message.get("id") in tool_of_request and "method" not in message:
                 result = message.get("result", {})
                 if result.get("resultType") == "task":
-                    tasks[result["taskId"]] = asked[message["id"]]
+                    tasks[result["taskId"]] = tool_of_request[message["id"]]
                 content = result.get("result", result).get("structuredContent")
                 if content is not None:
-                    yield asked[message["id"]], content
+                    yield tool_of_request[message["id"]], content
 
     def approve(self, suspension_id: str) -> None:
-        """A person types yes at a terminal."""
-        terminal = on_terminal(Cli(self.home), "approve", suspension_id)
+        """Approves as a person who types yes at a terminal."""
+        terminal = start_on_terminal(Cli(self.home), "approve", suspension_id)
         try:
             terminal.expect("Enter leaves it open]")
             terminal.type("y")
-            assert terminal.finish() == 0, terminal.plain
+            assert terminal.finish() == 0, terminal.text
         finally:
             terminal.close()
 
     def status(self, thread_id: str) -> str:
-        """What the store says, through a process of its own."""
+        """Returns the status that another process reads from the store."""
         return str(Cli(self.home).spawn("show", thread_id, "--json").json["status"])
 
 
-def installed_command() -> Path:
-    """The command of this environment, as `config print` names it."""
+def find_installed_command() -> Path:
+    """Returns the command of this environment, as `config print` names it."""
     return Path(sysconfig.get_path("scripts")) / ("planwarden.exe" if os.name == "nt" else "planwarden")
 
 
-def _versions(speaker: str, message: Message) -> Iterator[str]:
+def _read_versions(speaker: str, message: Message) -> Iterator[str]:
     if speaker == "server" and "protocolVersion" in message.get("result", {}):
         yield message["result"]["protocolVersion"]
     meta: Message = message.get("params", {}).get("_meta", {}) if speaker == "client" else {}

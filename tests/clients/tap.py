@@ -1,8 +1,8 @@
-"""A program between a client and its server: it passes every byte on, and writes down each message as a line of JSON.
+"""A program between a client and its server: it forwards every byte, and records each message as a line of JSON.
 
-`python tap.py FOLDER [--keep] COMMAND...` appends to `FOLDER/wire.jsonl`. The first answer that says `suspended` is passed on, and
-then the server is killed with SIGKILL: once in the life of the folder, and never with `--keep`. It needs the standard library alone,
-for speed.
+`python tap.py FOLDER [--keep] COMMAND...` appends to `FOLDER/wire.jsonl`. After it forwards the first answer that says
+`suspended`, it kills the server with SIGKILL: once for each folder, and never with `--keep`. For speed it needs only
+the standard library.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ KEEP = "--keep"
 
 
 def record(folder: Path, speaker: str, line: bytes) -> dict[str, Any]:
-    """The message of the line, written down; empty when there is none."""
+    """Records the message of the line and returns it; empty when there is none."""
     try:
         message: dict[str, Any] = json.loads(line)
     except ValueError:
@@ -30,7 +30,7 @@ def record(folder: Path, speaker: str, line: bytes) -> dict[str, Any]:
 
 
 def is_suspended(message: dict[str, Any]) -> bool:
-    """The answer of a tool, at once or in the end of its task, that says that an execution waits for somebody."""
+    """Whether the message is a tool's result, direct or from a task, that says that an execution waits."""
     result: dict[str, Any] = message.get("result") or {}
     result = result.get("result") or result
     content: dict[str, Any] = result.get("structuredContent") or {}
@@ -38,7 +38,7 @@ def is_suspended(message: dict[str, Any]) -> bool:
 
 
 def pass_requests(folder: Path, server: "subprocess.Popen[bytes]") -> None:
-    """Everything that the client says, until it says no more."""
+    """Forwards everything from the client until its stream ends."""
     assert server.stdin is not None
     with contextlib.suppress(OSError):
         for line in sys.stdin.buffer:
@@ -49,7 +49,7 @@ def pass_requests(folder: Path, server: "subprocess.Popen[bytes]") -> None:
 
 
 def main(folder: Path, words: list[str]) -> int:
-    """The server's exit code, or 137 after the kill."""
+    """Returns the server's exit code, or 137 after the kill."""
     keeps, command = words[0] == KEEP, words[1:] if words[0] == KEEP else words
     killed = folder / "killed"
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -72,5 +72,5 @@ def main(folder: Path, words: list[str]) -> int:
 
 if __name__ == "__main__":
     code = main(Path(sys.argv[1]), sys.argv[2:])
-    # The thread may sit in a read of standard input for ever; an ordinary exit would wait for its lock.
+    # The thread may still read standard input, and an ordinary exit would wait for it.
     os._exit(code)

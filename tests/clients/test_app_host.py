@@ -1,19 +1,19 @@
-"""The view of the MCP App in a published host: drawn in its sandbox, by its bridge, from the real server over HTTP."""
+"""The view of the MCP App in a published host, drawn in its sandbox from the real server over HTTP."""
 
 from pathlib import Path
 
 import anyio
 import pytest
 
-from tests.clients.app_host import app_host, opened, suspended, view_of
+from tests.clients.app_host import find_view, open_app, run_app_host, run_to_question
 from tests.clients.installed import Unavailable
 from tests.clients.interactive import CLOSE, REMIND, TOOLS
 from tests.clients.scenes import CLOSED, FOUND, SENT, decided_by
 from tests.clients.stage import Stage
 from tests.requirements import requirement
-from tests.support.scene import chromium
+from tests.support.scene import find_chromium
 
-BROWSER = chromium()
+BROWSER = find_chromium()
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.clients,
@@ -29,14 +29,14 @@ def stage(tmp_path: Path) -> Stage:
 
 
 @requirement("app:view", "hosts:person")
-async def test_approve_in_the_view_runs_the_call_and_the_sandbox_lets_it_reach_nothing(stage: Stage) -> None:
-    """spec: what is shown is what runs; the policy that our resource asks for is in force around the view."""
+async def test_approve_in_the_view_runs_the_call_and_the_sandbox_blocks_the_network(stage: Stage) -> None:
+    """spec: the shown call runs; the policy of our resource applies to the view."""
     assert BROWSER is not None
-    thread_id = suspended(stage, REMIND)
+    thread_id = run_to_question(stage, REMIND)
     try:
-        with app_host(stage) as host, anyio.fail_after(LIMIT_S):
-            async with opened(host, BROWSER, "get_execution", {"threadId": thread_id}) as page:
-                view = await view_of(page)
+        with run_app_host(stage) as host, anyio.fail_after(LIMIT_S):
+            async with open_app(host, BROWSER, "get_execution", {"threadId": thread_id}) as page:
+                view = await find_view(page)
                 shown = await view.inner_text("body")
                 assert 'customers = ["Acme Ltd", "Borealis", "Cobalt & Sons"]' in shown and "Risk: confirm" in shown
                 assert await view.evaluate("window.origin") == "null"
@@ -52,13 +52,13 @@ async def test_approve_in_the_view_runs_the_call_and_the_sandbox_lets_it_reach_n
 
 @requirement("app:view", "app:assurance")
 async def test_a_dangerous_call_has_one_button_in_the_view_and_the_host_opens_the_inbox(stage: Stage) -> None:
-    """spec: no host can decide it; the page that opens asks who is there."""
+    """spec: no host can decide it; the page that opens asks who the person is."""
     assert BROWSER is not None
-    thread_id = suspended(stage, CLOSE)
+    thread_id = run_to_question(stage, CLOSE)
     try:
-        with app_host(stage) as host, anyio.fail_after(LIMIT_S):
-            async with opened(host, BROWSER, "get_execution", {"threadId": thread_id}) as page:
-                view = await view_of(page)
+        with run_app_host(stage) as host, anyio.fail_after(LIMIT_S):
+            async with open_app(host, BROWSER, "get_execution", {"threadId": thread_id}) as page:
+                view = await find_view(page)
                 assert await view.locator("button").all_inner_texts() == ["Open the inbox"]
                 async with page.expect_popup() as popup:
                     await view.get_by_role("button", name="Open the inbox").click()

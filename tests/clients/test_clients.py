@@ -1,4 +1,4 @@
-"""Every client of the roster goes the same way: list, suspend, lose the server, come back, decide, read."""
+"""Every client takes the same steps: list, suspend, lose the server, connect again, decide, read."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -17,7 +17,7 @@ TOOLS = 10
 
 @pytest.fixture(scope="session")
 def matrix() -> Generator[Matrix]:
-    """Written as a page when every client was asked for; printed in any case."""
+    """Prints the table, and writes it as a page when every client was run."""
     made = Matrix()
     yield made
     if len(made.rows) == len(CLIENTS):
@@ -26,42 +26,42 @@ def matrix() -> Generator[Matrix]:
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_a_client_comes_back_to_its_question_after_the_server_was_killed(
+def test_a_client_finds_its_question_again_after_the_server_was_killed(
     client: Client, tmp_path: Path, matrix: Matrix
 ) -> None:
-    """spec: nothing that was done is done again, nothing behind the question is done before a person decided."""
+    """spec: no call runs twice, and no call behind the question runs before a person decided."""
     row = Row(client.name, client.version)
     matrix.rows.append(row)
     try:
-        go(client, Stage(tmp_path), row)
+        check_client(client, Stage(tmp_path), row)
     except Unavailable as error:
         row.skipped = str(error)
         pytest.skip(f"{client.name} {client.version}: {error}")
     except Failed as error:
-        row.failed = "its process did not go through"
+        row.failed = "its process failed"
         pytest.fail(f"{client.name} {client.version}: {error}")
     except AssertionError:
         row.failed = "see the output of the test"
         raise
 
 
-def go(client: Client, stage: Stage, row: Row) -> None:
+def check_client(client: Client, stage: Stage, row: Row) -> None:
     start: Call = ("execute_plan", {"plan": PLAN})
     client.runs(stage, [start])
-    [asked] = stage.called("execute_plan")
-    assert (asked["status"], stage.ledger, stage.is_killed) == ("suspended", ["first"], True)
+    [answer] = stage.results_of("execute_plan")
+    assert (answer["status"], stage.ledger, stage.is_killed) == ("suspended", ["first"], True)
     row.suspended = "yes, then killed"
 
-    [question] = asked["suspensions"]
-    place = {"threadId": asked["threadId"], "suspensionId": question["suspensionId"]}
+    [question] = answer["suspensions"]
+    place = {"threadId": answer["threadId"], "suspensionId": question["suspensionId"]}
     resume: Call = ("resume_execution", {**place, "decision": {"approved": True}})
     client.runs(stage, [("list_suspensions", {}), resume])
-    [listed] = stage.called("list_suspensions")
+    [listed] = stage.results_of("list_suspensions")
     assert [found["suspensionId"] for found in listed["suspensions"]] == [place["suspensionId"]]
-    row.resumed = decide(client, stage, place)
+    row.resumed = decide_question(client, stage, place)
 
     client.runs(stage, [("get_execution", {"threadId": place["threadId"]})])
-    done = stage.called("get_execution")[-1]
+    done = stage.results_of("get_execution")[-1]
     assert (done["status"], stage.ledger) == ("completed", ["first", "second"])
     row.read = f"`{done['status']}`"
     assert stage.versions == [client.speaks]
@@ -69,14 +69,14 @@ def go(client: Client, stage: Stage, row: Row) -> None:
     row.protocol, row.tools = ", ".join(stage.versions), stage.tools_listed
 
 
-def decide(client: Client, stage: Stage, place: dict[str, str]) -> str:
-    """How the question was answered."""
+def decide_question(client: Client, stage: Stage, place: dict[str, str]) -> str:
+    """Returns how the question was answered."""
     if client.answers_forms:
-        assert (stage.forms, stage.ledger) == (1, ["first", "second"])
+        assert (stage.form_count, stage.ledger) == (1, ["first", "second"])
         return "in its form"
     assert stage.ledger == ["first"]
     assert stage.status(place["threadId"]) == "suspended"
     stage.approve(place["suspensionId"])
-    if not stage.called("resume_execution"):
+    if not stage.results_of("resume_execution"):
         return "at a terminal; the host refused its model's call of `resume_execution`"
-    return "at a terminal, after a form that nobody answered" if stage.forms else "at a terminal"
+    return "at a terminal, after a form that nobody answered" if stage.form_count else "at a terminal"

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.clients
 
 @requirement("hosts:person")
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_a_person_answers_in_a_real_host_and_the_plan_goes_on(scene: Scene, tmp_path: Path) -> None:
-    """spec: what the host shows is the question; nothing behind it is done before the person has decided."""
+def test_a_person_answers_in_a_real_host_and_the_plan_continues(scene: Scene, tmp_path: Path) -> None:
+    """spec: the host shows the question, and no call behind it runs before the person has decided."""
     try:
-        scene(Stage(tmp_path, tools=TOOLS, kills=False), _glance)
+        scene(Stage(tmp_path, tools=TOOLS, kills=False), _check_not_empty)
     except Unavailable as error:
         pytest.skip(str(error))
 
 
-def _glance(name: str, screen: Screen) -> None:
-    """Nothing is kept of what is seen."""
+def _check_not_empty(name: str, screen: Screen) -> None:
+    """Takes no picture."""
     assert screen.text.strip(), name

@@ -1,9 +1,9 @@
-"""Runs the whole suite, prints a table, writes it to docs/conformance.md, and fails when anything that counts fails.
+"""Runs the whole suite, prints a table, writes docs/conformance.md, and fails when anything fails that counts.
 
 (a) The command `planwarden serve --http` as shipped, with the scenarios that need no fixtures, in both revisions of the
-protocol. (b) The requirement sets of both revisions on the product's server object with the fixtures registered on it, and every
-scenario of the tasks extension, which the sets run without counting it. (c) Every client scenario over the product's client
-of downstream servers, see `client_leg`.
+protocol. (b) The requirement sets of both revisions on the product's server object with the registered fixtures, and
+every scenario of the tasks extension, which the sets run without counting it. (c) Every client scenario with the
+product's client of downstream servers, see `client_leg`.
 """
 
 import logging
@@ -20,9 +20,9 @@ from pathlib import Path
 import anyio
 from anyio.streams.text import TextReceiveStream
 
-from tests.conformance.client_leg import client_leg, faults, section
-from tests.conformance.server import serving
-from tests.conformance.suite import CACHE, HERE, ROOT, Found, Outcome, Suite, Unavailable, installed
+from tests.conformance.client_leg import build_section, client_leg, find_faults
+from tests.conformance.server import serve_fixtures
+from tests.conformance.suite import CACHE, HERE, ROOT, Outcome, ScenarioResult, Suite, Unavailable, install_suite
 
 DOCUMENT = ROOT / "docs" / "conformance.md"
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -62,9 +62,10 @@ EXCUSED = frozenset({"sep-2575-server-rejects-undeclared-capability", "sep-2575-
 
 INTRODUCTION = """# Conformance
 
-What the protocol's own suite says of planwarden. `make conformance` installs the suite and its Node, runs everything below,
-writes this page and fails when something that counts fails; it is part of every change's check. Four parts: the server as shipped,
-the requirement sets for servers, the tasks extension, and planwarden as a client of other servers.
+The results of the protocol's own suite for planwarden. `make conformance` installs the suite and its Node, runs
+everything below, writes this page and fails when something fails that counts. It is part of the check of every change.
+Four parts: the server as shipped, the requirement sets for servers, the tasks extension, and planwarden as a client of
+other servers.
 
 | | version |
 |---|---|
@@ -72,44 +73,50 @@ the requirement sets for servers, the tasks extension, and planwarden as a clien
 ABOUT_SHIPPED = """
 ## The server as shipped
 
-`planwarden serve --http`, with the scenarios that need nothing but a server. Every scenario also checks each message against the
-protocol's schema. Four checks of `server-stateless` need a tool of the suite's: the two that fail here (a tool that wants a
-capability) and the two that warn (tools that change a list). With the fixtures all four pass.
+`planwarden serve --http`, with the scenarios that need only a server. Every scenario also checks each message against
+the protocol's schema. Four checks of `server-stateless` need a tool of the suite: the two that fail here (a tool that
+needs a capability) and the two that warn (tools that change a list). With the fixtures all four pass.
 """
 ABOUT_SETS = """
 ## The requirement sets
 
-The product's server object with the suite's tools, prompts and resources registered on it (`tests/conformance/`). Nothing is
-excused.
+The product's server object with the suite's tools, prompts and resources registered on it (`tests/conformance/`).
+Nothing is excused.
 """
 ABOUT_TASKS = """
 ## The tasks extension
 
-`io.modelcontextprotocol/tasks` on the same server. The suite's tools are plans that the engine runs; `confirm_delete` is a real
-suspension. The suite itself skips `tasks-status-notifications`; `tests/server/mcp/test_tasks.py` has tests of them.
+`io.modelcontextprotocol/tasks` on the same server. The suite's tools are plans that the engine runs; `confirm_delete`
+is a real suspension. The suite itself skips `tasks-status-notifications`; `tests/server/mcp/test_tasks.py` tests them.
 """
 ABOUT_REST = """
 ## Run, not required
 
-What the sets run without counting it, because the suite's own reference cannot pass it or because it came later. What fails
-needs something that planwarden does not offer: a stream that is resumed from an event store, a tool with that very schema.
+The sets run these without counting them, because the suite's own reference cannot pass them or because they came later.
+What fails needs something that planwarden does not offer: a stream that resumes from an event store, or a tool with
+exactly that schema.
 """
 
-Row = tuple[str, Found]
+Row = tuple[str, ScenarioResult]
 """Revision and result."""
 
 
 async def main() -> int:
-    """0 when everything that counts passed. What the servers log goes to a file beside the suite."""
-    suite = await anyio.to_thread.run_sync(installed)
+    """Returns 0 when everything passed that counts. The servers log to a file next to the suite."""
+    suite = await anyio.to_thread.run_sync(install_suite)
     logging.basicConfig(filename=CACHE / "server.log", filemode="w", level=logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="planwarden-conformance-") as folder:
-        shipped = await _shipped(suite, Path(folder) / "shipped")
-        sets = await _sets(suite, Path(folder) / "fixtures")
+        shipped = await _run_shipped(suite, Path(folder) / "shipped")
+        sets = await _run_sets(suite, Path(folder) / "fixtures")
         clients = await client_leg(suite, Path(folder) / "clients")
-    tasks = [row for row in _rows(sets) if row[1].scenario in TASKS]
-    found = [*_faults_of_shipped(shipped), *_faults_of_sets(sets), *_faults_of_tasks(tasks), *faults(suite, clients)]
-    page = _page(suite, shipped, sets, tasks) + section(suite, clients)
+    tasks = [row for row in _list_rows(sets) if row[1].scenario in TASKS]
+    found = [
+        *_find_faults_of_shipped(shipped),
+        *_find_faults_of_sets(sets),
+        *_find_faults_of_tasks(tasks),
+        *find_faults(suite, clients),
+    ]
+    page = _build_page(suite, shipped, sets, tasks) + build_section(suite, clients)
     DOCUMENT.write_text(page, encoding="utf-8")
     print(page)
     for fault in found:
@@ -117,7 +124,7 @@ async def main() -> int:
     return 1 if found else 0
 
 
-async def _shipped(suite: Suite, home: Path) -> list[tuple[str, str, Outcome]]:
+async def _run_shipped(suite: Suite, home: Path) -> list[tuple[str, str, Outcome]]:
     """Revision, scenario and outcome of each run."""
     found: list[tuple[str, str, Outcome]] = []
     async with _command(home) as url:
@@ -129,8 +136,8 @@ async def _shipped(suite: Suite, home: Path) -> list[tuple[str, str, Outcome]]:
     return found
 
 
-async def _sets(suite: Suite, home: Path) -> list[tuple[str, Outcome]]:
-    async with serving(home) as url:
+async def _run_sets(suite: Suite, home: Path) -> list[tuple[str, Outcome]]:
+    async with serve_fixtures(home) as url:
         return [(revision, await suite.run(url, "--requirements", revision)) for revision in (OLD, NEW)]
 
 
@@ -155,11 +162,11 @@ async def _command(home: Path) -> AsyncGenerator[str]:
         process.terminate()
 
 
-def _rows(sets: Sequence[tuple[str, Outcome]]) -> list[Row]:
+def _list_rows(sets: Sequence[tuple[str, Outcome]]) -> list[Row]:
     return [(revision, found) for revision, outcome in sets for found in outcome.found]
 
 
-def _faults_of_shipped(runs: Sequence[tuple[str, str, Outcome]]) -> list[str]:
+def _find_faults_of_shipped(runs: Sequence[tuple[str, str, Outcome]]) -> list[str]:
     """A scenario that was not run at all is a fault too."""
     return [
         f"as shipped, {revision} {scenario}: {outcome.output.strip()[-500:]}"
@@ -168,7 +175,7 @@ def _faults_of_shipped(runs: Sequence[tuple[str, str, Outcome]]) -> list[str]:
     ]
 
 
-def _faults_of_sets(sets: Sequence[tuple[str, Outcome]]) -> list[str]:
+def _find_faults_of_sets(sets: Sequence[tuple[str, Outcome]]) -> list[str]:
     return [
         f"requirements of {revision} ended with {outcome.code}: {outcome.output.strip()[-2000:]}"
         for revision, outcome in sets
@@ -176,16 +183,16 @@ def _faults_of_sets(sets: Sequence[tuple[str, Outcome]]) -> list[str]:
     ]
 
 
-def _faults_of_tasks(rows: Sequence[Row]) -> list[str]:
+def _find_faults_of_tasks(rows: Sequence[Row]) -> list[str]:
     seen = {found.scenario for _, found in rows}
     failed = [f"{found.scenario}: {', '.join(found.failed)}" for _, found in rows if found.failed]
     return [*failed, *(f"{scenario} was not run" for scenario in TASKS if scenario not in seen)]
 
 
-def _page(
+def _build_page(
     suite: Suite, shipped: Sequence[tuple[str, str, Outcome]], sets: Sequence[tuple[str, Outcome]], tasks: list[Row]
 ) -> str:
-    rows = [row for row in _rows(sets) if row[1].scenario not in TASKS]
+    rows = [row for row in _list_rows(sets) if row[1].scenario not in TASKS]
     extras = {revision: suite.not_required(revision) for revision, _ in sets}
     required = [row for row in rows if row[1].scenario not in extras[row[0]]]
     rest = [row for row in rows if row[1].scenario in extras[row[0]]]

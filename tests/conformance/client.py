@@ -1,8 +1,8 @@
-"""The product as a client of the suite's servers: a home that names the server, a plan that calls its tools, and a person.
+"""The product as a client of the suite's servers: a home that names the server, a plan that calls its tools, a person.
 
-Every scenario gets a home of its own. The plan has one step for each of the server's tools, and no step waits for another,
-so that one call is made while another one's question is open. The person approves every call and accepts what the
-terminal's form offers. Nothing here speaks MCP.
+Every scenario gets its own home. The plan has one step for each tool of the server, and no step waits for another, so
+one call runs while the question of another one is open. The person approves every call and accepts the defaults of the
+terminal's form. Nothing here speaks MCP.
 """
 
 import io
@@ -23,7 +23,7 @@ from pydantic import BaseModel, JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import ToolError
-from planwarden.server.cli.commands.login import found, logged_in
+from planwarden.server.cli.commands.login import find_login, log_in_with_browser
 from planwarden.server.cli.terminal.form import fill_in
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -37,24 +37,24 @@ RELAY = Path(__file__).with_name("relay.py")
 SERVER = "peer"
 WAIT_S = 25.0
 AT_ONCE = 3
-"""Scenarios; more would disturb the ones that measure time."""
+"""Scenarios at a time; more would disturb those that measure time."""
 LOGINS = 2
-"""In one scenario: the server may want further rights for a call than for a listing."""
+"""Logins in one scenario: a call may need more rights than a listing."""
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
-"""Of the suite, which never looks there."""
+"""The suite expects this address and never reads it."""
 MAX_TASK_BYTES = 1024 * 1024
 ECHO, FOCAL = f"{SERVER}_json_schema_echo", f"{SERVER}_json_schema_2020_12_tool"
 
 
 class ToolCall(BaseModel):
-    """A call that a scenario wants to see."""
+    """A call that a scenario expects."""
 
     name: str
     arguments: dict[str, JsonValue]
 
 
 class Context(BaseModel):
-    """What a scenario tells its client."""
+    """The facts that a scenario gives to its client."""
 
     toolCalls: list[ToolCall] = []
     client_id: str | None = None
@@ -71,8 +71,8 @@ class Task(BaseModel):
 
 
 @asynccontextmanager
-async def relayed(home: Path) -> AsyncGenerator[str]:
-    """The command that plays a scenario, for as long as the block runs; homes are made in `home`."""
+async def run_relay(home: Path) -> AsyncGenerator[str]:
+    """Yields the command that plays a scenario, while the block runs. It creates homes in `home`."""
     limit = anyio.CapacityLimiter(AT_ONCE)
 
     async def serve(stream: SocketStream) -> None:
@@ -80,8 +80,8 @@ async def relayed(home: Path) -> AsyncGenerator[str]:
             line = await BufferedByteReceiveStream(stream).receive_until(b"\n", MAX_TASK_BYTES)
             task = Task.model_validate_json(line)
             async with limit:
-                said = await _played(task, home)
-            await stream.send(json.dumps({"code": 1 if said else 0, "said": said}).encode() + b"\n")
+                problem = await _play_and_report(task, home)
+            await stream.send(json.dumps({"code": 1 if problem else 0, "said": problem}).encode() + b"\n")
 
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, serve)
@@ -90,27 +90,27 @@ async def relayed(home: Path) -> AsyncGenerator[str]:
         tasks.cancel_scope.cancel()
 
 
-async def _played(task: Task, homes: Path) -> str:
-    """What went wrong; empty when nothing did."""
+async def _play_and_report(task: Task, homes: Path) -> str:
+    """Returns the problem; empty when there is none."""
     try:
         with TemporaryDirectory(dir=homes) as home, anyio.fail_after(WAIT_S):
             return await play(task, Path(home))
-    # The suite is to see every end of its client as what it is.
+    # The suite must see every failure of its client.
     except Exception:
         logger.exception("scenario %s", task.scenario)
         return traceback.format_exc()
 
 
 async def play(task: Task, home: Path) -> str:
-    """Call the server's tools by a plan, log in when that wants it, and call them again; gives what went wrong."""
+    """Calls the server's tools by a plan, logs in if necessary and calls them again. Returns the problem, if any."""
     _configure(task, home)
     settings = load_settings(home=home, environment={"SECRET": task.context.client_secret})
-    said = await _run(task, settings)
+    problem = await _run(task, settings)
     for _ in range(LOGINS):
-        if f" login {SERVER}`" not in said:
+        if f" login {SERVER}`" not in problem:
             break
-        said = await _log_in(settings) or await _run(task, settings)
-    return said
+        problem = await _log_in(settings) or await _run(task, settings)
+    return problem
 
 
 def _configure(task: Task, home: Path) -> None:
@@ -123,16 +123,16 @@ def _configure(task: Task, home: Path) -> None:
 
 
 async def _log_in(settings: Settings) -> str:
-    """What `planwarden login` does, with a browser whose person agrees at once; gives what went wrong."""
+    """Does what `planwarden login` does, with a browser that agrees at once. Returns the problem, if any."""
     downstream = build_downstream(settings, build_registry(settings))
-    config, file = found(downstream, SERVER)
+    config, file = find_login(downstream, SERVER)
     async with httpx2.AsyncClient(follow_redirects=True) as browser, anyio.create_task_group() as tasks:
 
         async def visit(url: str) -> None:
             tasks.start_soon(browser.get, url)
 
         try:
-            await logged_in(config, file, visit)
+            await log_in_with_browser(config, file, visit)
         except ToolError as error:
             return error.message
     return ""

@@ -1,6 +1,6 @@
-"""The client leg: every client scenario of the suite over the product's client of downstream servers, and what it came to.
+"""The client leg: every client scenario of the suite with the product's client of downstream servers, and its results.
 
-The two requirement sets, the scenarios for servers of an older revision, and those of an extension that no set has.
+It runs the two requirement sets, the scenarios of an older revision, and those of an extension that is in no set.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 
-from tests.conformance.client import relayed
-from tests.conformance.suite import Found, Outcome, Suite
+from tests.conformance.client import run_relay
+from tests.conformance.suite import Outcome, ScenarioResult, Suite
 
 BACKCOMPAT = "2025-03-26"
 SKILLS = (
@@ -34,17 +34,18 @@ NOT_OFFERED = {
 ABOUT = """
 ## The client
 
-planwarden as the client of the suite's servers (`tests/conformance/client.py`): a home whose `planwarden.json` names the server, a plan
-with a step for each of its tools, a person who approves each call, accepts what the terminal's form offers, and runs `planwarden login`
-when an error says so, in a browser that agrees at once. Everything that a requirement set counts has to pass, without a warning, and does without an
-exception. `null` as an argument, which `http-custom-headers` wants to see left out of the headers, does not fit the schema of its own
-tool, so the plan leaves the argument out.
+planwarden as the client of the suite's servers (`tests/conformance/client.py`): a home whose `planwarden.json` names
+the server, a plan with a step for each of its tools, and a person. The person approves each call, accepts the defaults
+of the terminal's form, and runs `planwarden login` when an error says so, in a browser that agrees at once. Everything
+that a requirement set counts has to pass without a warning, and does, without exceptions. `http-custom-headers` wants a
+`null` argument to be omitted from the headers. `null` does not fit the schema of its own tool, so the plan leaves the
+argument out.
 """
 ABOUT_REST = """
 ### Run, not required
 
-Older servers, and what no set counts. Where something fails or is skipped it is an extension that planwarden does not offer; anything
-else that failed here would fail the run, and so would one of these that passed.
+Older servers, and scenarios that no set counts. What fails or is skipped is an extension that planwarden does not
+offer. Any other failure here would fail the run, and so would a pass of one of these.
 """
 
 Run = tuple[str, Outcome]
@@ -52,9 +53,9 @@ Run = tuple[str, Outcome]
 
 
 async def client_leg(suite: Suite, home: Path) -> list[Run]:
-    """All of it; the requirement sets first, in the order of `revisions`."""
+    """Runs all client scenarios, the requirement sets first."""
     await anyio.Path(home).mkdir()
-    async with relayed(home) as command:
+    async with run_relay(home) as command:
         runs = [
             (revision, await suite.run_client(command, "--requirements", revision))
             for revision in ("2025-11-25", "2026-07-28")
@@ -64,29 +65,29 @@ async def client_leg(suite: Suite, home: Path) -> list[Run]:
     return runs
 
 
-def faults(suite: Suite, runs: Sequence[Run]) -> list[str]:
-    """What fails or is warned of that should not, what was not run, and what passes though it is said that it cannot."""
-    told: list[str] = []
+def find_faults(suite: Suite, runs: Sequence[Run]) -> list[str]:
+    """Returns unexpected failures and warnings, scenarios that did not run, and unexpected passes."""
+    found_faults: list[str] = []
     for revision, outcome in runs:
         if outcome.code != 0 or not outcome.found:
-            told.append(f"client, {revision}, ended with {outcome.code}: {outcome.output.strip()[-2000:]}")
+            found_faults.append(f"client, {revision}, ended with {outcome.code}: {outcome.output.strip()[-2000:]}")
         missing = suite.client_scenarios(revision) - {found.scenario for found in outcome.found}
-        told += [f"client, {revision} {scenario} was not run" for scenario in sorted(missing)]
+        found_faults += [f"client, {revision} {scenario} was not run" for scenario in sorted(missing)]
         for found in outcome.found:
             if found.scenario in NOT_OFFERED and not found.failed and not found.skipped:
-                told.append(f"client, {revision} {found.scenario} passes, but is documented as not offered")
+                found_faults.append(f"client, {revision} {found.scenario} passes, but is documented as not offered")
             if found.scenario not in NOT_OFFERED and (found.failed or found.warned or not found.passed):
                 # What the suite only warns of here is what the protocol says clients should do.
                 why = ", ".join(found.failed) or (f"{found.warned} warnings" if found.warned else "nothing passed")
-                told.append(f"client, {revision} {found.scenario}: {why}")
-    return told
+                found_faults.append(f"client, {revision} {found.scenario}: {why}")
+    return found_faults
 
 
-def section(suite: Suite, runs: Sequence[Run]) -> str:
-    """Its part of the page."""
+def build_section(suite: Suite, runs: Sequence[Run]) -> str:
+    """Returns the section of the page."""
     required: list[str] = []
     rest: list[str] = []
-    for revision, found in _rows(runs):
+    for revision, found in _list_rows(runs):
         counts = f"{found.passed} | {len(found.failed)} | {found.warned} | {found.skipped}"
         row = f"| {revision} | `{found.scenario}` | {counts} |"
         if found.scenario in suite.client_scenarios(revision) - suite.not_required(revision):
@@ -104,5 +105,5 @@ def section(suite: Suite, runs: Sequence[Run]) -> str:
     return "".join([ABOUT, codes, "\n".join(lines), "\n", ABOUT_REST, "\n".join(others), "\n"])
 
 
-def _rows(runs: Sequence[Run]) -> Iterator[tuple[str, Found]]:
+def _list_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ScenarioResult]]:
     return ((revision, found) for revision, outcome in runs for found in outcome.found)

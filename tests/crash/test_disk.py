@@ -27,8 +27,8 @@ from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
 from tests.requirements import requirement
 from tests.storage.suite import Scribe
-from tests.support.fakes import EffectLedger, Moment, RefusingStore, WatchedStore, has_result_of, recording_tool
-from tests.support.processes import isolated
+from tests.support.fakes import EffectLedger, RefusingStore, StoreCall, WatchedStore, has_result_of, recording_tool
+from tests.support.processes import run_on_mount
 
 pytestmark = pytest.mark.anyio
 
@@ -113,7 +113,7 @@ async def test_a_result_that_arrives_while_the_log_is_read_again_is_not_taken_fo
     """ours: another process wrote, so the state is read once more; meanwhile a call ends"""
     may_mail, has_mailed = anyio.Event(), anyio.Event()
 
-    async def watch(moment: Moment) -> None:
+    async def watch(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("read", "before") and not may_mail.is_set():
             may_mail.set()
             await has_mailed.wait()
@@ -230,7 +230,7 @@ async def test_a_damaged_execution_does_not_keep_the_deadlines_of_others_from_pa
 @pytest.mark.slow
 async def test_an_execution_survives_a_disk_that_its_own_tool_filled(tmp_path: Path) -> None:
     """spec: design.md; a file system of 1 MB that really is full when the result arrives"""
-    said = isolated(tmp_path, f"mount -t tmpfs -o size=1m tmpfs {tmp_path}", "run_on_a_full_disk")
+    said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=1m tmpfs {tmp_path}", "run_on_a_full_disk")
     assert "the disk is full" in str(said["errors"])
     assert said["status"] == "completed"
     events = said["events"]

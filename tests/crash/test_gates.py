@@ -106,7 +106,7 @@ async def test_a_word_about_a_lost_call_does_not_count_for_the_call_that_it_caus
         await engine.tick()
         assert (await asked(engine, execution)).kind == "reconcile"
         assert world.ledger.tools_run() == ["book"] * happened
-        truth = world.ledger.truth(f"{execution.execution_id}:act:1")
+        truth = world.ledger.reconcile_answer(f"{execution.execution_id}:act:1")
         await answer(engine, execution, Decision(content=truth))
         assert (await asked(engine, execution)).kind == "step"
     assert world.ledger.tools_run() == ["book"]
@@ -127,7 +127,7 @@ async def test_a_confirmation_covers_its_call_once_also_when_that_call_was_lost(
     async with world.live() as engine:
         await engine.tick()
         if is_lost:
-            truth = world.ledger.truth(f"{execution.execution_id}:act:1")
+            truth = world.ledger.reconcile_answer(f"{execution.execution_id}:act:1")
             await answer(engine, execution, Decision(content=truth))
         mail: JsonValue = {"toolName": "mail", "arguments": {}}
         await answer(engine, execution, Decision(content={"toolCalls": [BOOK, mail]}), CALLER)

@@ -29,7 +29,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, plan_document, scenario_tools, truthful_answer
 from tests.storage.suite import Scribe
-from tests.support.fakes import EffectLedger, Moment, RefusingStore, WatchedStore, recording_tool
+from tests.support.fakes import EffectLedger, RefusingStore, StoreCall, WatchedStore, recording_tool
 
 Program = Callable[[Path, list[str]], Awaitable[None]]
 
@@ -170,7 +170,7 @@ async def toil(folder: Path, arguments: list[str]) -> None:
     store = SqliteStore.open(folder / "planwarden.db")
     ledger = EffectLedger(folder / "effects")
 
-    async def watch(moment: Moment) -> None:
+    async def watch(moment: StoreCall) -> None:
         say(["mark", moment.when, moment.call])
 
     async def mark() -> None:

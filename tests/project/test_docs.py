@@ -14,7 +14,7 @@ from dev import site
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.cli.parser import parser
+from planwarden.server.cli.parser import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.support.paths import ROOT
 from tests.support.wardens import warden
@@ -100,7 +100,7 @@ def test_the_first_screen_of_the_readme_has_a_picture_a_command_and_the_block() 
 
 def test_every_command_is_in_the_table_of_commands() -> None:
     """ours"""
-    names = re.findall(r"^    ([a-z-]+) ", parser().format_help(), re.MULTILINE)
+    names = re.findall(r"^    ([a-z-]+) ", build_parser().format_help(), re.MULTILINE)
     assert {"serve", "approve", "doctor", "config"} <= set(names)
     table = _section("docs/reference/commands.md", "The commands at a glance")
     assert [name for name in names if not re.search(rf"`(planwarden )?{name}\b", table)] == []

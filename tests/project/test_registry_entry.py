@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from planwarden.server.cli.hosts import launch
+from planwarden.server.cli.hosts import find_launch_command
 from tests.requirements import requirement
 from tests.support.paths import ROOT
 
@@ -99,5 +99,5 @@ def test_what_the_registry_starts_is_the_command_of_the_package(monkeypatch: pyt
     assert package.identifier in project["scripts"]
     monkeypatch.setattr("sys.prefix", "/base")
     monkeypatch.setattr("sys.base_prefix", "/base")
-    found = launch({})
+    found = find_launch_command({})
     assert (found.command, tuple(found.args)) == (package.runtimeHint, (package.identifier,))

@@ -28,7 +28,7 @@ from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
 from tests.requirements import requirement
 from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd
-from tests.support.fakes import EffectLedger, Moment, SilentStore, WatchedStore, recording_tool
+from tests.support.fakes import EffectLedger, SilentStore, StoreCall, WatchedStore, recording_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +178,7 @@ async def test_a_commit_between_looking_and_waiting_is_not_missed(world: World) 
     gate = Gate()
     finish = anyio.Event()
 
-    async def watch(moment: Moment) -> None:
+    async def watch(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("read", "after") and not finish.is_set():
             finish.set()
             gate.may_pass.set()
@@ -205,7 +205,7 @@ async def test_what_another_process_acknowledged_is_shown_although_something_of_
     """ours: a state may never be older than what somebody was told"""
     late = Gate()
 
-    async def watch(moment: Moment) -> None:
+    async def watch(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("append", "before"):
             await late.hold()
 
@@ -259,7 +259,7 @@ async def test_an_answer_recorded_while_the_owner_goes_to_sleep_is_picked_up(wor
     """ours: the owner releases the execution between the other's two looks at it"""
     gate = Gate()
 
-    async def watch(moment: Moment) -> None:
+    async def watch(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("read", "before"):
             gate.may_pass.set()
             while (await world.stored(running)).status == "running":
@@ -295,7 +295,7 @@ async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_is
             await anyio.lowlevel.checkpoint()
         late = await silent.wait(running, 60)
         assert late.status == "suspended" and "ToolReturned" not in await world.kinds(running)
-        truth = world.ledger.truth(f"{running.execution_id}:slow:1")
+        truth = world.ledger.reconcile_answer(f"{running.execution_id}:slow:1")
         done = await other.wait(await answer(other, asked, Decision(content=truth)), 5)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow"])
     assert (await world.stored(running)) == done
@@ -324,7 +324,7 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
     """ours: of two branches the first finds out, the second must not write after it"""
     first, second = Gate(), Gate()
 
-    async def watch(moment: Moment) -> None:
+    async def watch(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("append", "before") and first.may_pass.is_set():
             second.may_pass.set()
             while "late" not in world.ledger.tools_run():
@@ -392,7 +392,7 @@ async def test_an_effect_cut_off_by_shutdown_is_asked_about_by_the_next_process(
         asked = await engine.wait(running, 60)
         [found] = asked.open_suspensions
         assert (found.question.kind, world.ledger.tools_run()) == ("reconcile", [])
-        truth = world.ledger.truth(f"{running.execution_id}:slow:1")
+        truth = world.ledger.reconcile_answer(f"{running.execution_id}:slow:1")
         done = await engine.wait(await answer(engine, asked, Decision(content=truth)), 5)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow"])
 

@@ -13,7 +13,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.storage.codec import decode_events, encode_events
 from tests.requirements import requirement
-from tests.support.strategies import EVENT_TYPES, EVENTS, JSON, of
+from tests.support.strategies import EVENT_TYPES, EVENTS, JSON, values_of
 
 GOLDEN: list[list[JsonValue]] = json.loads(
     (Path(__file__).parent / "golden" / "events.json").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def row(*stored: JsonValue) -> str:
 @given(data=st.data())
 def test_an_event_decodes_to_what_was_encoded(kind: type[ev.Event], data: st.DataObject) -> None:
     """spec: ports.Store, round trip"""
-    event = data.draw(of(kind))
+    event = data.draw(values_of(kind))
     [decoded] = decode_events(encode_events([event]))
     # Also the types: 1, 1.0 and true are equal in Python and different in JSON.
     assert decoded == event and repr(decoded) == repr(event)

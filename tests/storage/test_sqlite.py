@@ -29,7 +29,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.sqlite.worker import Worker
 from tests.requirements import requirement
 from tests.storage.suite import Scribe, decided
-from tests.support.processes import ROOT, WORKER, isolated
+from tests.support.processes import ROOT, WORKER, run_on_mount
 
 pytestmark = pytest.mark.anyio
 
@@ -394,7 +394,7 @@ async def test_logs_that_were_swapped_are_not_taken_for_each_other(path: Path) -
 @pytest.mark.slow
 def test_a_full_disk_is_an_error_that_loses_nothing_and_passes(tmp_path: Path) -> None:
     """spec: design.md; a file system of 2 MB that really fills up"""
-    said = isolated(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "fill_the_disk")
+    said = run_on_mount(tmp_path, f"mount -t tmpfs -o size=2m tmpfs {tmp_path}", "fill_the_disk")
     assert "the disk is full" in str(said["error"])
     acknowledged = said["acknowledged"]
     assert isinstance(acknowledged, int) and acknowledged > 10
@@ -425,7 +425,7 @@ async def test_a_read_only_disk_is_an_error_that_says_so(tmp_path: Path, exists:
         await written(tmp_path / "planwarden.db", 1)
     before = contents(tmp_path)
     mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
-    said = isolated(tmp_path, mount, "open_only")
+    said = run_on_mount(tmp_path, mount, "open_only")
     assert "ead-only" in str(said["error"])
     assert contents(tmp_path) == before
 

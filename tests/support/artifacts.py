@@ -18,13 +18,13 @@ async def crawl(pages: int = PAGES, start: int = 0) -> dict[str, JsonValue]:
     return {"results": [{"url": f"https://a.test/{start + n}", "text": "é" * 50} for n in range(pages)]}
 
 
-def facts(step: planwarden.Step) -> Document:
-    """The stand-in that the step shows as its result."""
+def stand_in_of(step: planwarden.Step) -> Document:
+    """Returns the stand-in that the step shows as its result."""
     assert isinstance(step.result, dict) and is_stand_in(step.result)
     return step.result
 
 
-def returning(value: object) -> Callable[[dict[str, JsonValue], CallContext], Awaitable[object]]:
+def build_constant_call(value: object) -> Callable[[dict[str, JsonValue], CallContext], Awaitable[object]]:
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         return value
 

@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from tests.support.scene import chromium
+from tests.support.scene import find_chromium
 
-CHROMIUM = chromium()
+CHROMIUM = find_chromium()
 NEEDS_CHROMIUM = [
     pytest.mark.anyio,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine; `make browser` installs it"),

@@ -1,6 +1,6 @@
-"""Fakes with behaviour: a ledger of effects that outlives its writer, tools that write to it, a store that is watched.
+"""Fakes with behaviour: a ledger that outlives its writer, tools that write to it, and stores with hooks.
 
-None of them is told what to answer; each does a small, real thing. The clock that tests set is
+No test tells them what to answer; each does a small, real thing. The clock that tests set is
 `planwarden.storage.clock.ManualClock`, the store without a disk is `planwarden.storage.memory.store.MemoryStore`.
 """
 
@@ -69,15 +69,15 @@ class EffectLedger:
         return found
 
     def effects(self) -> Counter[str]:
-        """How often each call with an effect happened, by key."""
+        """Returns how often each call with an effect happened, by key."""
         return Counter(entry.key for entry in self.entries() if entry.effect == "effect")
 
     def tools_run(self) -> list[str]:
-        """Names of the tools in the order in which they ran."""
+        """Returns the names of the tools in the order in which they ran."""
         return [entry.tool_name for entry in self.entries()]
 
-    def truth(self, key: str) -> JsonValue:
-        """What a person who looked would answer to a reconcile question about the call with that key."""
+    def reconcile_answer(self, key: str) -> JsonValue:
+        """Returns the true answer to a reconcile question about the call with this key."""
         happened = [entry for entry in self.entries() if entry.key == key]
         return {"happened": True, "result": happened[-1].value} if happened else {"happened": False}
 
@@ -93,7 +93,7 @@ def recording_tool(
     after: Callable[[], Awaitable[None]] | None = None,
     filler_bytes: int = 0,
 ) -> Tool:
-    """A tool that writes one line to the ledger and returns `{"done": NAME, **arguments}`, with a filler if wanted.
+    """Returns a tool that writes one line to the ledger and returns `{"done": NAME, **arguments}` and a filler, if any.
 
     `before` and `after` are awaited around the line; a test stops a call there.
     """
@@ -126,37 +126,37 @@ def recording_tool(
 
 
 class Crash(BaseException):
-    """The process dies here: not an error that anything may handle."""
+    """The process dies here. Nothing may handle this as an error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A store call about to be made, or just made."""
+class StoreCall:
+    """A store call that is about to start, or has just returned."""
 
     number: int
-    """1 for the first call on this store, whatever it was."""
+    """1 for the first call on this store."""
     call: str
     when: Literal["before", "after"]
 
 
-Hook = Callable[[Moment], Awaitable[None]]
+Hook = Callable[[StoreCall], Awaitable[None]]
 
 
 class WatchedStore:
-    """Any store, with a hook that is awaited before and after each call. What the hook raises, the caller gets."""
+    """Wraps a store and awaits a hook before and after each call. Errors of the hook reach the caller."""
 
     def __init__(self, inner: Store, hook: Hook) -> None:
         self.inner = inner
         self.calls: list[str] = []
-        """Names of the calls made so far."""
+        """Names of the calls so far."""
         self._hook = hook
 
-    async def _watched(self, call: str, made: Callable[[], Awaitable[Result]]) -> Result:
+    async def _call(self, call: str, made: Callable[[], Awaitable[Result]]) -> Result:
         self.calls.append(call)
         number = len(self.calls)
-        await self._hook(Moment(number, call, "before"))
+        await self._hook(StoreCall(number, call, "before"))
         result = await made()
-        await self._hook(Moment(number, call, "after"))
+        await self._hook(StoreCall(number, call, "after"))
         return result
 
     @property
@@ -164,87 +164,87 @@ class WatchedStore:
         return self.inner.clock
 
     async def append(self, append: Append) -> Lease | None:
-        return await self._watched("append", lambda: self.inner.append(append))
+        return await self._call("append", lambda: self.inner.append(append))
 
     async def header(self, execution_id: str) -> Header | None:
-        return await self._watched("header", lambda: self.inner.header(execution_id))
+        return await self._call("header", lambda: self.inner.header(execution_id))
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
-        return await self._watched("read", lambda: self.inner.read(execution_id, after))
+        return await self._call("read", lambda: self.inner.read(execution_id, after))
 
     async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
-        return await self._watched("artifact", lambda: self.inner.artifact(thread_id, artifact_id))
+        return await self._call("artifact", lambda: self.inner.artifact(thread_id, artifact_id))
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
-        return await self._watched("thread", lambda: self.inner.thread(thread_id))
+        return await self._call("thread", lambda: self.inner.thread(thread_id))
 
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
-        return await self._watched("executions", lambda: self.inner.executions(principal, limit))
+        return await self._call("executions", lambda: self.inner.executions(principal, limit))
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
-        return await self._watched("find_suspension", lambda: self.inner.find_suspension(suspension_id))
+        return await self._call("find_suspension", lambda: self.inner.find_suspension(suspension_id))
 
     async def suspensions(self, **chosen: Any) -> SuspensionRowPage:
-        return await self._watched("suspensions", lambda: self.inner.suspensions(**chosen))
+        return await self._call("suspensions", lambda: self.inner.suspensions(**chosen))
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        return await self._watched("decided", lambda: self.inner.decided(limit=limit, cursor=cursor))
+        return await self._call("decided", lambda: self.inner.decided(limit=limit, cursor=cursor))
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        return await self._watched("due", lambda: self.inner.due(limit))
+        return await self._call("due", lambda: self.inner.due(limit))
 
     async def next_deadline(self) -> float | None:
-        return await self._watched("next_deadline", self.inner.next_deadline)
+        return await self._call("next_deadline", self.inner.next_deadline)
 
     async def claim(self, execution_id: str, owner: str) -> Lease | None:
-        return await self._watched("claim", lambda: self.inner.claim(execution_id, owner))
+        return await self._call("claim", lambda: self.inner.claim(execution_id, owner))
 
     async def orphans(self, limit: int) -> tuple[str, ...]:
-        return await self._watched("orphans", lambda: self.inner.orphans(limit))
+        return await self._call("orphans", lambda: self.inner.orphans(limit))
 
     async def renew(self, owner: str) -> None:
-        await self._watched("renew", lambda: self.inner.renew(owner))
+        await self._call("renew", lambda: self.inner.renew(owner))
 
     async def release(self, lease: Lease) -> None:
-        await self._watched("release", lambda: self.inner.release(lease))
+        await self._call("release", lambda: self.inner.release(lease))
 
     async def changes(self) -> int:
-        return await self._watched("changes", self.inner.changes)
+        return await self._call("changes", self.inner.changes)
 
     async def prune(self, before: float) -> int:
-        return await self._watched("prune", lambda: self.inner.prune(before))
+        return await self._call("prune", lambda: self.inner.prune(before))
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
-        await self._watched("add_grant", lambda: self.inner.add_grant(grant, entry))
+        await self._call("add_grant", lambda: self.inner.add_grant(grant, entry))
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
-        return await self._watched("revoke_grant", lambda: self.inner.revoke_grant(grant_id, entry))
+        return await self._call("revoke_grant", lambda: self.inner.revoke_grant(grant_id, entry))
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
-        return await self._watched("grants", lambda: self.inner.grants(only_open=only_open, limit=limit))
+        return await self._call("grants", lambda: self.inner.grants(only_open=only_open, limit=limit))
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
-        await self._watched("audit", lambda: self.inner.audit(entries))
+        await self._call("audit", lambda: self.inner.audit(entries))
 
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
     ) -> tuple[AuditRow, ...]:
-        return await self._watched(
+        return await self._call(
             "audit_rows", lambda: self.inner.audit_rows(after=after, execution_id=execution_id, limit=limit)
         )
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        return await self._watched("task_rows", lambda: self.inner.task_rows(execution_id, after=after, limit=limit))
+        return await self._call("task_rows", lambda: self.inner.task_rows(execution_id, after=after, limit=limit))
 
     async def audit_end(self) -> int:
-        return await self._watched("audit_end", self.inner.audit_end)
+        return await self._call("audit_end", self.inner.audit_end)
 
     async def close(self) -> None:
         await self.inner.close()
 
 
 class CrashingStore(WatchedStore):
-    """Dies before or after its call number `at`, and is dead from then on."""
+    """Dies before or after call number `at`; every later call fails too."""
 
     def __init__(self, inner: Store, *, at: int, when: Literal["before", "after"]) -> None:
         super().__init__(inner, self._die)
@@ -252,14 +252,14 @@ class CrashingStore(WatchedStore):
         self._at = at
         self._when = when
 
-    async def _die(self, moment: Moment) -> None:
+    async def _die(self, moment: StoreCall) -> None:
         if self.is_dead or (moment.number == self._at and moment.when == self._when):
             self.is_dead = True
             raise Crash(f"{moment.when} {moment.call}, store call {moment.number}")
 
 
 class LyingStore(WatchedStore):
-    """A planted bug: append number `at` is acknowledged without being stored, and the death comes with the next call.
+    """A planted bug: it acknowledges append number `at` without storing it, and dies at the next call.
 
     A checker of durability that does not notice proves nothing.
     """
@@ -270,9 +270,9 @@ class LyingStore(WatchedStore):
         self._at = at
         self._appends = 0
 
-    async def _die(self, moment: Moment) -> None:
+    async def _die(self, moment: StoreCall) -> None:
         if self._appends >= self._at:
-            # Time for the lie to get around: whoever was told acts on it.
+            # Give the callers time to act on the false acknowledgement.
             for _ in range(0 if self.is_dead else 10):
                 await anyio.lowlevel.checkpoint()
             self.is_dead = True
@@ -288,28 +288,28 @@ class LyingStore(WatchedStore):
 
 
 class SilentStore(WatchedStore):
-    """The store of a process that stands still: its leases run out, however long it is looked at."""
+    """The store of a process that does not renew its leases, so they expire."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner, self._watch)
 
-    async def _watch(self, moment: Moment) -> None:
-        """Nothing happens around the calls."""
+    async def _watch(self, moment: StoreCall) -> None:
+        """Does nothing around the calls."""
 
     async def renew(self, owner: str) -> None:
-        """Nobody is there to do it."""
+        """Renews nothing."""
 
 
 class RefusingStore(WatchedStore):
-    """A disk on which some writes do not succeed, for as long as `refuses` says so."""
+    """A store whose appends fail as long as `refuses` returns true."""
 
     def __init__(self, inner: Store, refuses: Callable[[Append], bool]) -> None:
         super().__init__(inner, self._watch)
         self.refused = 0
         self._refuses = refuses
 
-    async def _watch(self, moment: Moment) -> None:
-        """Nothing happens around the calls."""
+    async def _watch(self, moment: StoreCall) -> None:
+        """Does nothing around the calls."""
 
     async def append(self, append: Append) -> Lease | None:
         if self._refuses(append):

@@ -1,4 +1,4 @@
-"""An OAuth authorization server for tests: it publishes metadata and keys, signs what it is told, and can misbehave."""
+"""An OAuth authorization server for tests: it publishes metadata and keys, signs any claims, and can misbehave."""
 
 import json
 import time
@@ -21,8 +21,8 @@ AUDIENCE = "https://plan.example.com/mcp"
 
 
 @cache
-def key_of(algorithm: str, name: str = KEY_ID) -> Key:
-    """One key for each algorithm and name, made once."""
+def make_key(algorithm: str, name: str = KEY_ID) -> Key:
+    """Returns the key of this algorithm and name, which is made once."""
     if algorithm.startswith("ES"):
         curve = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}[algorithm]
         return ec.generate_private_key(curve)
@@ -33,24 +33,24 @@ def key_of(algorithm: str, name: str = KEY_ID) -> Key:
 
 @dataclass
 class Issuer:
-    """Answers `GET` as an authorization server does; `asked` counts by path."""
+    """Answers `GET` as an authorization server does; `request_counts` counts requests by path."""
 
     url: str = "https://idp.example.com/tenant"
     algorithm: str = "RS256"
     keys: list[Document] = field(default_factory=list[Document])
-    """Key set; empty: the one key that `token` signs with."""
+    """The key set; when it is empty, it holds the key that `token` signs with."""
     says_issuer: str | None = None
     jwks_uri: str | None = None
     metadata_at: str = "/.well-known/oauth-authorization-server/tenant"
     answer: httpx2.Response | None = None
-    """To any request, instead of a document."""
-    asked: Counter[str] = field(default_factory=Counter[str])
+    """Sent to any request instead of a document."""
+    request_counts: Counter[str] = field(default_factory=Counter[str])
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=httpx2.MockTransport(self.respond))
 
     def respond(self, request: httpx2.Request) -> httpx2.Response:
-        self.asked[request.url.path] += 1
+        self.request_counts[request.url.path] += 1
         if self.answer is not None:
             return self.answer
         if request.url.path == self.metadata_at:
@@ -64,7 +64,7 @@ class Issuer:
         return {"issuer": self.says_issuer or self.url, "jwks_uri": self.jwks_uri or f"{root}/keys"}
 
     def jwk(self, key_id: str | None = KEY_ID, **more: Any) -> Document:
-        public = key_of(self.algorithm, key_id or KEY_ID).public_key()
+        public = make_key(self.algorithm, key_id or KEY_ID).public_key()
         match public:
             case rsa.RSAPublicKey():
                 found = RSAAlgorithm.to_jwk(public, as_dict=True)
@@ -76,7 +76,7 @@ class Issuer:
         return {**found, **named, "use": "sig", **more}
 
     def token(self, *, key_id: str | None = KEY_ID, typ: str | None = "at+jwt", **claims: Any) -> str:
-        """An access token for Ann, with these claims instead; a claim that is None is left out."""
+        """Returns an access token for Ann. `claims` replace the usual ones; a claim that is None is omitted."""
         now = int(time.time())
         usual: Document = {
             "iss": self.url,
@@ -90,23 +90,23 @@ class Issuer:
         }
         kept = {name: value for name, value in {**usual, **claims}.items() if value is not None}
         headers: Document = {**({"kid": key_id} if key_id is not None else {}), "typ": typ}
-        key = key_of(self.algorithm, key_id or KEY_ID)
+        key = make_key(self.algorithm, key_id or KEY_ID)
         return jwt.encode(kept, key, algorithm=self.algorithm, headers=headers)
 
 
-def parts_of(token: str) -> tuple[Document, Document, str]:
-    """Header, claims and signature, to be put together again differently."""
+def split_token(token: str) -> tuple[Document, Document, str]:
+    """Returns header, claims and signature, so that a test can join them differently."""
     header, claims, signature = token.split(".")
-    return _read(header), _read(claims), signature
+    return _decode_part(header), _decode_part(claims), signature
 
 
-def joined(header: Document, claims: Document, signature: str) -> str:
-    return f"{_write(header)}.{_write(claims)}.{signature}"
+def join_token(header: Document, claims: Document, signature: str) -> str:
+    return f"{_encode_part(header)}.{_encode_part(claims)}.{signature}"
 
 
-def _read(part: str) -> Document:
+def _decode_part(part: str) -> Document:
     return json.loads(base64url_decode(part))
 
 
-def _write(document: Document) -> str:
+def _encode_part(document: Document) -> str:
     return base64url_encode(json.dumps(document).encode()).decode()

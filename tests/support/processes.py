@@ -1,4 +1,4 @@
-"""Starting the programs of `tests/crash/worker.py`, where needed on a disk that only they see."""
+"""Starts the programs of `tests/crash/worker.py`, some of them on a disk that only they see."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ WORKER = (sys.executable, "-m", "tests.crash.worker")
 
 
 class Worker:
-    """A running program and every line that it has said so far. A thread reads, so that nobody waits for a full pipe."""
+    """A running program and every line that it has printed. Threads read, so it never waits for a full pipe."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -30,7 +30,7 @@ class Worker:
         )
         self.lines: list[list[JsonValue]] = []
         self._errors = ""
-        self._said = threading.Condition()
+        self._changed = threading.Condition()
         self._has_ended = False
         self._threads = [threading.Thread(target=read) for read in (self._read_lines, self._read_errors)]
         for thread in self._threads:
@@ -39,28 +39,28 @@ class Worker:
     def _read_lines(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            with self._said:
+            with self._changed:
                 self.lines.append(json.loads(line))
-                self._said.notify_all()
-        with self._said:
+                self._changed.notify_all()
+        with self._changed:
             self._has_ended = True
-            self._said.notify_all()
+            self._changed.notify_all()
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
         self._errors = self.process.stderr.read()
 
     def wait_for(self, lines: int, *, last: list[JsonValue] | None = None, timeout_s: float = 60) -> None:
-        """Returns when the program has said so many lines, the last of them as given, or has ended."""
+        """Returns when the program has printed this many lines, with `last` as the last one, or has ended."""
 
         def is_there() -> bool:
             return self._has_ended or (len(self.lines) >= lines and (last is None or self.lines[-1] == last))
 
-        with self._said:
-            assert self._said.wait_for(is_there, timeout_s), "no answer"
+        with self._changed:
+            assert self._changed.wait_for(is_there, timeout_s), "no answer"
 
     def ask(self, question: JsonValue) -> list[JsonValue]:
-        """The next line that the program says after it was sent one."""
+        """Sends one line, and returns the next line that the program prints."""
         count = len(self.lines)
         self.send(question)
         self.wait_for(count + 1)
@@ -73,24 +73,24 @@ class Worker:
         self.process.stdin.flush()
 
     def check(self) -> None:
-        """Raise with the program's errors when it has ended by itself."""
+        """Raises with the program's errors when it has ended by itself."""
         if self.process.poll() is not None:
             self.kill()
             raise AssertionError(self._errors)
 
     def kill(self) -> None:
-        """SIGKILL; afterwards `lines` holds everything that the program ever said."""
+        """Sends SIGKILL. Afterwards `lines` holds everything that the program printed."""
         self.process.kill()
         self._end()
 
     def close(self) -> None:
-        """End the program by closing its standard input; raises with its errors when it fails."""
+        """Ends the program by closing its standard input. Raises with its errors when it fails."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.finish(30)
 
     def finish(self, timeout_s: float = 150) -> None:
-        """Wait until the program ends by itself; raises with its errors when it fails."""
+        """Waits until the program ends by itself. Raises with its errors when it fails."""
         try:
             self.process.wait(timeout_s)
         finally:
@@ -107,8 +107,8 @@ class Worker:
                 pipe.close()
 
 
-def isolated(folder: Path, mount: str, program: str) -> dict[str, JsonValue]:
-    """What a program says that runs where `mount` was done to `folder`, in a mount namespace of its own."""
+def run_on_mount(folder: Path, mount: str, program: str) -> dict[str, JsonValue]:
+    """Runs a program in its own mount namespace, after the shell command `mount`. Returns the JSON that it prints."""
     if sys.platform != "linux" or shutil.which("unshare") is None:
         pytest.skip("needs Linux and unshare(1) to mount something that only one process sees")
     allowed = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""A receiver of notifications on a loopback port: real sockets, just enough HTTP to answer well, badly or not at all."""
+"""A receiver of notifications on a loopback port: real sockets, and enough HTTP to reply well, badly or not at all."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +15,7 @@ CHUNK = b"x" * 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedRequest:
     """A request as it arrived."""
 
     path: str
@@ -33,22 +33,22 @@ class Received:
 
 @dataclass
 class Receiver:
-    """Answers each request in turn as `manners` say; the last manner stays."""
+    """Replies to each request with the next of its `manners`; the last one is repeated."""
 
     manners: list["Manner"]
     port: int = 0
-    received: list[Received] = field(default_factory=list[Received])
+    received: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
     bytes_sent: int = 0
     hung_up: anyio.Event = field(default_factory=anyio.Event)
-    """Set when a client closed a connection that was still being answered, or not answered at all."""
+    """Set when a client closed a connection before the reply was complete."""
     _arrival: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/hook"
 
-    async def until(self, count: int) -> None:
-        """Returns when so many requests have arrived."""
+    async def wait_for(self, count: int) -> None:
+        """Returns when `count` requests have arrived."""
         while len(self.received) < count:
             await self._arrival.wait()
 
@@ -67,8 +67,8 @@ class Receiver:
 Manner = Callable[[Receiver, SocketStream], Awaitable[None]]
 
 
-def answers(status: int, **headers: str) -> Manner:
-    """A short answer; keyword `retry_after="7"` becomes the header `retry-after: 7`."""
+def reply_with(status: int, **headers: str) -> Manner:
+    """Returns a manner that sends a short reply; keyword `retry_after="7"` becomes the header `retry-after: 7`."""
 
     async def answer(receiver: Receiver, stream: SocketStream) -> None:
         lines = [f"HTTP/1.1 {status} Whatever", "content-length: 2", "connection: close"]
@@ -78,15 +78,15 @@ def answers(status: int, **headers: str) -> Manner:
     return answer
 
 
-async def is_silent(receiver: Receiver, stream: SocketStream) -> None:
-    """Never answers; notices when the client hangs up."""
+async def never_reply(receiver: Receiver, stream: SocketStream) -> None:
+    """Never replies; records when the client disconnects."""
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         await stream.receive()
     receiver.hung_up.set()
 
 
-async def floods(receiver: Receiver, stream: SocketStream) -> None:
-    """Says that all is well, and then sends a body that never ends."""
+async def send_endless_body(receiver: Receiver, stream: SocketStream) -> None:
+    """Sends status 200, and then a body that never ends."""
     await stream.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     try:
         while True:
@@ -96,15 +96,15 @@ async def floods(receiver: Receiver, stream: SocketStream) -> None:
         receiver.hung_up.set()
 
 
-async def babbles(receiver: Receiver, stream: SocketStream) -> None:
-    """Does not speak HTTP."""
+async def send_garbage(receiver: Receiver, stream: SocketStream) -> None:
+    """Sends something that is not HTTP."""
     await stream.send(b"220 mail.example ESMTP\r\n")
 
 
 @asynccontextmanager
-async def receiving(*manners: Manner) -> AsyncGenerator[Receiver]:
-    """A receiver that listens until the block is left."""
-    receiver = Receiver(list(manners) or [answers(204)])
+async def serve_receiver(*manners: Manner) -> AsyncGenerator[Receiver]:
+    """Runs a receiver while the block runs."""
+    receiver = Receiver(list(manners) or [reply_with(204)])
     failure: BaseException | None = None
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         receiver.port = listener.extra(SocketAttribute.local_port)
@@ -120,10 +120,10 @@ async def receiving(*manners: Manner) -> AsyncGenerator[Receiver]:
         raise failure
 
 
-async def _receive(stream: SocketStream) -> Received:
+async def _receive(stream: SocketStream) -> ReceivedRequest:
     buffered = BufferedByteReceiveStream(stream)
     head = (await buffered.receive_until(b"\r\n\r\n", 65_536)).decode("latin-1")
     request, *lines = head.split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await buffered.receive_exactly(int(headers.get("content-length", "0")))
-    return Received(request.split(" ")[1], headers, body)
+    return ReceivedRequest(request.split(" ")[1], headers, body)

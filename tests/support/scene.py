@@ -1,4 +1,4 @@
-"""An inbox worth looking at: questions of every kind on a real port, for tests in a browser and for the pictures in docs."""
+"""An inbox with questions of every kind on a real port, for tests in a browser and for the pictures in docs."""
 
 import os
 import shutil
@@ -35,15 +35,15 @@ FLAGS = (
 )
 
 
-def chromium() -> str | None:
-    """The browser of this machine."""
+def find_chromium() -> str | None:
+    """Returns the path of the browser of this machine; None when there is none."""
     return os.environ.get("CHROMIUM") or next(
         (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
     )
 
 
-def office(ledger: Ledger) -> list[object]:
-    """Tools of an office; what they do is one line in the ledger."""
+def build_office_tools(ledger: Ledger) -> list[object]:
+    """Returns tools of an office, which write one line into the ledger for each effect."""
 
     @planwarden.tool(risk="read", effect="read")
     async def crm_find(older_than_days: int) -> dict[str, JsonValue]:
@@ -79,7 +79,10 @@ def office(ledger: Ledger) -> list[object]:
     return [crm_find, crm_delete, send_mail, deploy, pay_invoice]
 
 
-BODY = "Dear customer,\n\nyour account has been idle for a year.\nIt will be closed on 1 December unless you log in.\n\nKind regards"
+BODY = (
+    "Dear customer,\n\nyour account has been idle for a year.\n"
+    "It will be closed on 1 December unless you log in.\n\nKind regards"
+)
 FORM: dict[str, JsonValue] = {
     "type": "object",
     "required": ["region", "count"],
@@ -121,53 +124,55 @@ HOSTILE = tool_step(
 
 
 @dataclass
-class Scene:
-    """A served inbox."""
+class InboxScene:
+    """A running inbox."""
 
     warden: planwarden.Warden
     site: InboxSite
     url: str
     ledger: Ledger
 
-    async def link(self, name: str = "ann", target: str = "/inbox") -> str:
+    async def make_link(self, name: str = "ann", target: str = "/inbox") -> str:
         codes = await self.site.access().make_codes(name, "terminal")
         return pairing_url(self.url, codes.link, target)
 
-    async def ask(self, *steps: dict[str, JsonValue], goal: str | None = None) -> str:
-        """Run a plan up to its question; gives the question's id."""
+    async def run_to_question(self, *steps: dict[str, JsonValue], goal: str | None = None) -> str:
+        """Runs a plan until it asks, and returns the id of the suspension."""
         execution = await self.warden.execute_plan(plan(*steps), goal=goal)
         return execution.suspensions[0].suspension_id
 
-    async def fill(self) -> dict[str, str]:
-        """Questions of every kind; gives their ids."""
+    async def ask_every_kind(self) -> dict[str, str]:
+        """Asks questions of every kind, and returns the ids of their suspensions."""
         return {
-            "delete": await self.ask(*CLEAN_UP, goal="Clean the CRM of records that nobody has touched for a year"),
-            "mail": await self.ask(LETTER, goal="Close idle accounts"),
-            "pay": await self.ask(PAY),
-            "deploy": await self.ask(DEPLOY, goal="Release checkout 4.12"),
-            "form": await self.ask(ASK, goal="Release checkout 4.12"),
-            "hostile": await self.ask(HOSTILE),
+            "delete": await self.run_to_question(
+                *CLEAN_UP, goal="Clean the CRM of records that nobody has touched for a year"
+            ),
+            "mail": await self.run_to_question(LETTER, goal="Close idle accounts"),
+            "pay": await self.run_to_question(PAY),
+            "deploy": await self.run_to_question(DEPLOY, goal="Release checkout 4.12"),
+            "form": await self.run_to_question(ASK, goal="Release checkout 4.12"),
+            "hostile": await self.run_to_question(HOSTILE),
         }
 
 
 @asynccontextmanager
-async def scene(tools: Sequence[object] = ()) -> AsyncGenerator[Scene]:
-    """An inbox that listens on a free loopback port."""
+async def open_scene(tools: Sequence[object] = ()) -> AsyncGenerator[InboxScene]:
+    """Runs an inbox on a free loopback port while the block runs."""
     ledger = Ledger()
     settings = Settings(home=Path("/nonexistent"), policy=OperatorPolicy(quorum=2))
     listener = socket.create_server(("127.0.0.1", 0))
     host = f"127.0.0.1:{listener.getsockname()[1]}"
-    async with warden(tools=[*office(ledger), *tools], settings=settings) as made:
+    async with warden(tools=[*build_office_tools(ledger), *tools], settings=settings) as made:
         site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_app, inbox_app(site, lambda: {host}), listener)
-            yield Scene(made, site, f"http://{host}/inbox", ledger)
+            yield InboxScene(made, site, f"http://{host}/inbox", ledger)
             tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def launched(path: str) -> AsyncGenerator["Browser"]:
-    """The machine's own Chromium; nothing is downloaded."""
+async def launch_browser(path: str) -> AsyncGenerator["Browser"]:
+    """Runs the Chromium of this machine while the block runs; nothing is downloaded."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:

@@ -47,7 +47,8 @@ SUBSTITUTES = {"⎿": "└"}
 PAGE = """<!DOCTYPE html><meta charset="utf-8"><style>
 body {{ margin: 0; display: inline-block; }}
 main {{ background: {ground}; color: {ink}; border-radius: 8px; overflow: hidden; padding-bottom: 10px; }}
-header {{ background: #313244; color: #a6adc8; font: 11px/13px "DejaVu Sans", sans-serif; padding: 6px 12px; text-align: center; }}
+header {{ background: #313244; color: #a6adc8; font: 11px/13px "DejaVu Sans", sans-serif;
+  padding: 6px 12px; text-align: center; }}
 header i {{ float: left; width: 9px; height: 9px; border-radius: 50%; margin: 2px 6px 0 0; background: #585b70; }}
 pre {{ font: 12.458px/14.375px "DejaVu Sans Mono", monospace; margin: 8px 12px 0; font-variant-emoji: text; }}
 pre span, pre s {{ display: inline-block; height: 14.375px; vertical-align: top; }}
@@ -67,7 +68,7 @@ class Emulator(pyte.Screen):
         self.descriptor = descriptor
 
     def select_graphic_rendition(self, *attrs: int) -> None:
-        super().select_graphic_rendition(*_with_faint(attrs))
+        super().select_graphic_rendition(*_map_faint_to_blink(attrs))
 
     def write_process_input(self, data: str) -> None:
         os.write(self.descriptor, data.encode())
@@ -85,15 +86,15 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What is on the screen now, line by line."""
+        """The text on the screen now, line by line."""
         return "\n".join(line.rstrip() for line in self.emulator.display)
 
     def expect(self, text: str) -> None:
-        """Read until `text` is on the screen. Raises `AssertionError` with the screen."""
-        self.until(lambda: text in self.text, f"{text!r} did not appear")
+        """Reads until `text` is on the screen. Raises `AssertionError` with the screen."""
+        self.wait_until(lambda: text in self.text, f"{text!r} did not appear")
 
-    def until(self, holds: Callable[[], bool], otherwise: str) -> None:
-        """Read until `holds` says so. Raises `AssertionError` with the screen."""
+    def wait_until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        """Reads until `holds` returns true. Raises `AssertionError` with the screen."""
         deadline = time.monotonic() + ANSWER_S
         while not holds():
             if time.monotonic() > deadline or self.process.poll() is not None:
@@ -101,44 +102,44 @@ class Screen:
             self._read(LOOK_S)
 
     def settle(self) -> None:
-        """Read until the screen has been drawn."""
+        """Reads until the screen has been drawn."""
         deadline = time.monotonic() + MOVES_S
         while time.monotonic() < deadline and self._read(QUIET_S):
             pass
 
     def press(self, *keys: str) -> None:
-        """Type the keys one after the other, each on a screen that has been drawn."""
+        """Types the keys one after the other, each after the screen has been drawn."""
         for key in keys:
             self.settle()
             os.write(self.descriptor, KEYS.get(key, key).encode())
 
-    def say(self, text: str) -> None:
-        """Paste the text and press Enter. Typed at this speed, hosts would take Enter for a part of it."""
+    def paste(self, text: str) -> None:
+        """Pastes the text and presses Enter. Hosts would treat Enter as text if the text were typed at this speed."""
         self.press(f"\x1b[200~{text}\x1b[201~", "enter")
 
     def finish(self) -> int:
-        """Read until the process has ended; gives its exit code."""
+        """Reads until the process ends, and returns its exit code."""
         while self._read(ANSWER_S):
             pass
         return self.process.wait(timeout=ANSWER_S)
 
-    def page(self, title: str, *, since: str = "") -> str:
-        """The screen as an HTML document, without empty lines at the end; from the line that holds `since` on."""
+    def render_page(self, title: str, *, since: str = "") -> str:
+        """Returns the screen as an HTML document, from the line with `since` to the last line that is not empty."""
         cursor = self.emulator.cursor
         at = -1 if cursor.hidden or self.process.poll() is not None else cursor.y
-        rows = [_row(self.emulator, y, has_cursor=y == at) for y in range(self.emulator.lines)]
+        rows = [_render_row(self.emulator, y, has_cursor=y == at) for y in range(self.emulator.lines)]
         lines = self.text.rstrip().splitlines()
         start = next((y for y, line in enumerate(lines) if since in line), 0)
         return PAGE.format(ground=GROUND, ink=INK, title=html.escape(title), rows="\n".join(rows[start : len(lines)]))
 
     def _read(self, seconds: float) -> bool:
-        """False when nothing came in time or the process has closed its side."""
+        """Returns False when nothing came in time or the process has closed its side."""
         if not select.select([self.descriptor], [], [], seconds)[0]:
             return False
         try:
             data = self._held + os.read(self.descriptor, 65_536)
         except OSError:
-            # Linux says EIO when the last process has closed its side.
+            # Linux reports EIO when the last process has closed its side.
             return False
         rest = UNFINISHED.search(data)
         self._held = data[rest.start() :] if rest else b""
@@ -147,10 +148,10 @@ class Screen:
 
 
 @contextmanager
-def on_screen(
+def run_on_screen(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], columns: int = 100, lines: int = 46
 ) -> Generator[Screen]:
-    """The command on a new screen; it is ended with the block."""
+    """Runs the command on a new screen while the block runs."""
     import fcntl
     import pty
     import struct
@@ -178,8 +179,8 @@ def on_screen(
         os.close(ours)
 
 
-def _with_faint(attrs: tuple[int, ...]) -> list[int]:
-    """The attributes with faint (2) as blink (5), and its end (22) as the end of both."""
+def _map_faint_to_blink(attrs: tuple[int, ...]) -> list[int]:
+    """Returns the attributes with faint (2) as blink (5), and its end (22) as the end of both."""
     made: list[int] = []
     left = iter(attrs)
     for attr in left:
@@ -191,31 +192,31 @@ def _with_faint(attrs: tuple[int, ...]) -> list[int]:
     return made or [0]
 
 
-def _row(emulator: Emulator, y: int, *, has_cursor: bool) -> str:
-    """One line, neighbours of the same look together."""
+def _render_row(emulator: Emulator, y: int, *, has_cursor: bool) -> str:
+    """Returns one line as HTML, with neighbours of the same style in one element."""
     cells = [emulator.buffer[y][x] for x in range(emulator.columns)]
     if has_cursor and emulator.cursor.x < len(cells):
         at = emulator.cursor.x
         cells[at] = cells[at]._replace(reverse=not cells[at].reverse)
     return "".join(
-        f'<span style="{look}">{"".join(_cell(cell.data, after) for cell, after in pairs)}</span>'
-        for look, pairs in groupby(_followed(cells), key=lambda pair: _look(pair[0]))
+        f'<span style="{look}">{"".join(_render_cell(cell.data, after) for cell, after in pairs)}</span>'
+        for look, pairs in groupby(_pair_with_next(cells), key=lambda pair: _style_of(pair[0]))
     )
 
 
-def _followed(cells: list[pyte.screens.Char]) -> Iterator[tuple[pyte.screens.Char, str]]:
-    """Each cell with the text of the next: an empty one belongs to a wide character before it."""
+def _pair_with_next(cells: list[pyte.screens.Char]) -> Iterator[tuple[pyte.screens.Char, str]]:
+    """Yields each cell with the text of the next one: an empty cell belongs to a wide character before it."""
     yield from zip(cells, [*(cell.data for cell in cells[1:]), " "], strict=True)
 
 
-def _cell(data: str, after: str) -> str:
-    """A character in a box of one width: fonts do not agree on it, and lines have to meet."""
+def _render_cell(data: str, after: str) -> str:
+    """Returns a character in a box of fixed width: fonts differ in widths, and lines must meet."""
     shown = html.escape(SUBSTITUTES.get(data, data))
     return f"<s{'' if after else ' class=wide'}>{shown}</s>" if data else ""
 
 
-def _look(cell: pyte.screens.Char) -> str:
-    ink, ground = _colour(cell.fg) or INK, _colour(cell.bg)
+def _style_of(cell: pyte.screens.Char) -> str:
+    ink, ground = _css_colour(cell.fg) or INK, _css_colour(cell.bg)
     if cell.reverse:
         ink, ground = ground or GROUND, ink
     parts = [f"color:{ink}"] if ink != INK else []
@@ -227,8 +228,8 @@ def _look(cell: pyte.screens.Char) -> str:
     return ";".join(parts)
 
 
-def _colour(name: str) -> str:
-    """A CSS colour; empty for the default."""
+def _css_colour(name: str) -> str:
+    """Returns a CSS colour; empty for the default."""
     if name == "default":
         return ""
     return NAMED.get(name) or NAMED.get(name.removeprefix("bright")) or f"#{name}"

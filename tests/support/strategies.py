@@ -1,4 +1,4 @@
-"""Hypothesis strategies for events, derived from the events' own annotations, so that a new field is covered at once."""
+"""Hypothesis strategies for events, derived from the annotations of the events, so that new fields are covered."""
 
 from functools import cache
 from types import UnionType
@@ -30,23 +30,23 @@ LEAVES: dict[object, st.SearchStrategy[Any]] = {
 
 
 @cache
-def of(annotation: Any) -> st.SearchStrategy[Any]:
-    """Values of a type that occurs in an event."""
+def values_of(annotation: Any) -> st.SearchStrategy[Any]:
+    """Returns a strategy for values of a type that occurs in an event."""
     if annotation in LEAVES:
         return LEAVES[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin in (Union, UnionType):
-        return st.one_of([of(argument) for argument in arguments])
+        return st.one_of([values_of(argument) for argument in arguments])
     if origin is tuple:
-        return st.lists(of(arguments[0]), max_size=3).map(tuple)
+        return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if origin is dict:
-        return st.dictionaries(TEXT, of(arguments[1]), max_size=3)
+        return st.dictionaries(TEXT, values_of(arguments[1]), max_size=3)
     assert isinstance(annotation, type) and issubclass(annotation, msgspec.Struct), f"no strategy for {annotation!r}"
     hints = get_type_hints(annotation)
-    return st.builds(annotation, **{name: of(hints[name]) for name in annotation.__struct_fields__})
+    return st.builds(annotation, **{name: values_of(hints[name]) for name in annotation.__struct_fields__})
 
 
 EVENT_TYPES: tuple[type[ev.Event], ...] = get_args(ev.Event)
-EVENTS: st.SearchStrategy[ev.Event] = st.one_of([of(kind) for kind in EVENT_TYPES])
+EVENTS: st.SearchStrategy[ev.Event] = st.one_of([values_of(kind) for kind in EVENT_TYPES])

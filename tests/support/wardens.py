@@ -1,4 +1,4 @@
-"""What tests of the engine's behaviour share: a warden on a memory store, scripted models, tools that keep a ledger."""
+"""What tests of the engine share: a warden on a memory store, scripted models, and tools that keep a ledger."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -18,8 +18,8 @@ from planwarden.storage.memory.store import MemoryStore
 
 
 @dataclass
-class Gate:
-    """A tool that says when it started and goes on when it is told to."""
+class PausingTool:
+    """A tool that sets `started` when it runs, and returns when a test sets `opened`."""
 
     started: anyio.Event = field(default_factory=anyio.Event)
     opened: anyio.Event = field(default_factory=anyio.Event)
@@ -37,12 +37,12 @@ class Gate:
 
 @dataclass
 class Ledger:
-    """Append-only record of the effects that really happened."""
+    """An append-only record of the effects that really happened."""
 
     lines: list[str] = field(default_factory=list[str])
 
     def tools(self) -> list[object]:
-        """`find` (read), `note` (effect, read risk), `erase` (effect, dangerous), `broken` (raises)."""
+        """Returns `find` (read), `note` (effect, read risk), `erase` (effect, dangerous) and `broken` (raises)."""
 
         @planwarden.tool(name="find", risk="read", effect="read")
         async def find(topic: str, limit: int = 3) -> dict[str, JsonValue]:
@@ -79,7 +79,7 @@ async def warden(
     settings: Settings | None = None,
     model: Model | None = None,
 ) -> AsyncGenerator[planwarden.Warden]:
-    """A warden without a disk; scripted when a script is given, else the caller thinks, unless there is a model."""
+    """Runs a warden without a disk. Its model is `model`, or a scripted one with `script`, or else the caller."""
     model = model or (CallerModel() if script is None else ScriptedModel({"replies": list(script)}))
     given = [*(ledger.tools() if ledger else []), *tools]
     home = Path("/nonexistent")
@@ -91,7 +91,7 @@ async def warden(
 
 
 def tool_step(step_id: str, tool: str, arguments: JsonValue = None, **extra: JsonValue) -> dict[str, JsonValue]:
-    """A step with one explicit call."""
+    """Returns a step with one explicit call."""
     return {
         "id": step_id,
         "description": f"use {tool}",
@@ -101,8 +101,8 @@ def tool_step(step_id: str, tool: str, arguments: JsonValue = None, **extra: Jso
     }
 
 
-def asked_step(step_id: str, *tools: str, **extra: JsonValue) -> dict[str, JsonValue]:
-    """A step whose calls the model has to make."""
+def model_step(step_id: str, *tools: str, **extra: JsonValue) -> dict[str, JsonValue]:
+    """Returns a step whose calls the model has to make."""
     return {"id": step_id, "description": f"use {', '.join(tools)}", "requiredTools": list(tools), **extra}
 
 
@@ -111,7 +111,7 @@ def plan(*steps: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def calls(*named: tuple[str, dict[str, JsonValue]], content: str | None = None) -> dict[str, JsonValue]:
-    """A scripted reply that calls tools."""
+    """Returns a scripted reply that calls tools."""
     reply: dict[str, JsonValue] = {"toolCalls": [{"toolName": n, "arguments": a} for n, a in named]}
     if content is not None:
         reply["content"] = content
@@ -119,7 +119,7 @@ def calls(*named: tuple[str, dict[str, JsonValue]], content: str | None = None) 
 
 
 def says(content: str, purpose: str = "step") -> dict[str, JsonValue]:
-    """A scripted reply in prose."""
+    """Returns a scripted reply in prose."""
     return {"when": {"purpose": purpose}, "reply": {"content": content}}
 
 

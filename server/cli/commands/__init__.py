@@ -1,1 +1,1 @@
-"""The commands of `planwarden`, one noun a module."""
+"""One module for each command or group of commands: its handlers, its work and what it draws."""

@@ -1,8 +1,10 @@
 """The commands `audit show`, `audit verify` and `audit export`."""
 
 import json
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import sys
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -10,6 +12,9 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, AuditVerdict, line
+from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.exit_codes import DONE, FAILED
+from planwarden.server.cli.output import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
@@ -19,28 +24,52 @@ from planwarden.server.views.facts import escape_text
 from planwarden.storage.sqlite.store import SqliteStore
 
 
-def show(settings: Settings, *, thread_id: str | None, limit: int, cursor: str | None) -> AuditPage:
+def handle_show(arguments: Namespace) -> int:
+    page = read_page(
+        read_settings(arguments), thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor
+    )
+    write_result(arguments, to_json(page), lambda terminal: draw_rows(terminal, page))
+    return DONE
+
+
+def handle_verify(arguments: Namespace) -> int:
+    verdict = verify(read_settings(arguments), arguments.head)
+    document: dict[str, JsonValue] = {"isWhole": verdict.is_whole, **to_json(verdict)}
+    write_result(arguments, document, lambda terminal: draw_verdict(terminal, verdict))
+    return DONE if verdict.is_whole else FAILED
+
+
+def handle_export(arguments: Namespace) -> int:
+    settings = read_settings(arguments)
+    if str(arguments.file) == "-":
+        verdict = export(settings, sys.stdout.write)
+    else:
+        verdict = export_to_file(settings, arguments.file.expanduser().absolute())
+    draw_verdict(Terminal(sys.stderr), verdict)
+    return DONE if verdict.is_whole else FAILED
+
+
+def read_page(settings: Settings, *, thread_id: str | None, limit: int, cursor: str | None) -> AuditPage:
     async def work() -> AuditPage:
-        async with AsyncExitStack() as stack:
-            return await (await _opened(settings, stack)).page(thread_id=thread_id, limit=limit, cursor=cursor)
+        async with _open_audit(settings) as audit:
+            return await audit.page(thread_id=thread_id, limit=limit, cursor=cursor)
 
     return anyio.run(work)
 
 
 def verify(settings: Settings, head: str | None) -> AuditVerdict:
     async def work() -> AuditVerdict:
-        async with AsyncExitStack() as stack:
-            return await (await _opened(settings, stack)).verify(head)
+        async with _open_audit(settings) as audit:
+            return await audit.verify(head)
 
     return anyio.run(work)
 
 
 def export(settings: Settings, write: Callable[[str], object]) -> AuditVerdict:
-    """Every row as one JSON object a line, oldest first; gives the verdict on what was written."""
+    """Writes every row as one JSON object a line, oldest first. Returns the verdict on what was written."""
 
     async def work() -> AuditVerdict:
-        async with AsyncExitStack() as stack:
-            audit = await _opened(settings, stack)
+        async with _open_audit(settings) as audit:
             async for row in audit.rows():
                 write(json.dumps(to_json(line(row)), ensure_ascii=True) + "\n")
             return await audit.verify()
@@ -48,8 +77,8 @@ def export(settings: Settings, write: Callable[[str], object]) -> AuditVerdict:
     return anyio.run(work)
 
 
-def export_to(settings: Settings, target: Path) -> AuditVerdict:
-    """As `export`, into a new file. Raises `StoreError` when it exists or cannot be written."""
+def export_to_file(settings: Settings, target: Path) -> AuditVerdict:
+    """As `export`, into a new file. Raises `StoreError` when the file exists or cannot be written."""
     try:
         with target.open("x", encoding="ascii") as file:
             return export(settings, file.write)
@@ -64,11 +93,8 @@ def draw_rows(terminal: Terminal, page: AuditPage) -> None:
         terminal.say("The audit is empty.")
     for row in page.rows:
         at = row.at.isoformat(timespec="seconds").replace("+00:00", "Z")
-        terminal.say(
-            TerminalLine(
-                ((f"{row.sequence:>6}  {at}  ", "dim"), (row.kind.replace("_", " ").ljust(14), "bold"), _told(row))
-            )
-        )
+        kind = row.kind.replace("_", " ").ljust(14)
+        terminal.say(TerminalLine(((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), _facts_text(row))))
     if page.next_cursor is not None:
         terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
 
@@ -86,20 +112,24 @@ def draw_verdict(terminal: Terminal, verdict: AuditVerdict) -> None:
         terminal.say(TerminalLine(((f"{verdict.rows} rows, {len(verdict.problems)} problem(s)", "bad"),), "failed"))
 
 
-def _told(row: AuditLine) -> str:
-    facts: list[str] = [] if row.suspension_id is None else [f"suspension={row.suspension_id}"]
-    facts += [f"{name}={_short(value)}" for name, value in row.facts.items()]
+def _facts_text(row: AuditLine) -> str:
+    facts = [] if row.suspension_id is None else [f"suspension={row.suspension_id}"]
+    facts += [f"{name}={_shorten(value)}" for name, value in row.facts.items()]
     return "  ".join(map(escape_text, facts))
 
 
-def _short(value: JsonValue) -> str:
+def _shorten(value: JsonValue) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text[:16] + "…" if len(text) == 64 and text.isalnum() else text[:80]
+    is_digest = len(text) == 64 and text.isalnum()
+    return text[:16] + "…" if is_digest else text[:80]
 
 
-async def _opened(settings: Settings, stack: AsyncExitStack) -> AuditReader:
+@asynccontextmanager
+async def _open_audit(settings: Settings) -> AsyncGenerator[AuditReader]:
     if not settings.database.exists():
         raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
     store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
-    stack.push_async_callback(store.close)
-    return AuditReader(store)
+    try:
+        yield AuditReader(store)
+    finally:
+        await store.close()

@@ -1,7 +1,9 @@
-"""The command `call`: one tool as a plan of one step, so that it is checked, asked about and recorded like any other call."""
+"""The command `call`: run one tool as a plan of one step, with the same checks, questions and record as in any plan."""
 
 import json
+from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -11,7 +13,8 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
-from planwarden.server.cli.commands.run import CliSession
+from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import escape_text
@@ -19,64 +22,78 @@ from planwarden.server.views.facts import escape_text
 STEP = "call"
 MAX_LINES = 200
 
-Given = tuple[dict[str, JsonValue], tuple[tuple[str, str], ...]]
-"""Arguments as JSON, and those whose form is still to be found: name and text."""
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """The arguments of a call as the command line gave them."""
+
+    document: dict[str, JsonValue]
+    """From --json-args."""
+    pairs: tuple[tuple[str, str], ...]
+    """Names and texts from --arg. The tool's schema says which texts are JSON."""
+
+    def resolve(self, definition: ToolDefinition) -> dict[str, JsonValue]:
+        """Returns all arguments with the types that the tool takes."""
+        return {**self.document, **{name: _parse_value(definition, name, text) for name, text in self.pairs}}
 
 
-def read_arguments(pairs: Sequence[str], document: str | None) -> Given:
-    """What `--arg` and `--json-args` say. Raises `InvalidArguments`."""
-    whole: JsonValue = {} if document is None else read_json(document)
-    if not isinstance(whole, dict):
+def handle_call(arguments: Namespace) -> int:
+    given = read_arguments(arguments.arg, arguments.json_args)
+    session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
+    execution = call_tool(session, arguments.tool, given)
+    if not arguments.json:
+        draw_result(session.terminal, execution)
+    return session.finish(arguments, execution)
+
+
+def read_arguments(pairs: Sequence[str], document: str | None) -> CallArguments:
+    """Reads the values of --arg and --json-args. Raises `InvalidArguments`."""
+    parsed: JsonValue = {} if document is None else read_json(document)
+    if not isinstance(parsed, dict):
         raise InvalidArguments("--json-args is not a JSON object")
-    named: list[tuple[str, str]] = []
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise InvalidArguments(f"--arg {pair[:80]!r} is not NAME=VALUE")
-        named.append((name, text))
-    return whole, tuple(named)
+    return CallArguments(parsed, tuple(split_pairs(pairs)))
 
 
-def call_tool(desk: CliSession, name: str, given: Given) -> ExecutionState:
-    """Run the one call to its end, or to a question that nobody answers here.
+def call_tool(session: CliSession, name: str, given: CallArguments) -> ExecutionState:
+    """Runs the call until it ends or a question is left open.
 
     Raises:
-        UnknownTool: there is no such tool, or it is not available.
+        UnknownTool: there is no tool with that name, or it is not available.
     """
 
     async def start(service: Service) -> ExecutionState:
         await service.tools_known([name])
-        definition = desk.home.tools.get(name)
+        context = session.context
+        definition = context.tools.get(name)
         if definition is None or definition.unavailable is not None:
-            why = (
-                desk.home.downstream.unavailable_reason(name)
+            reason = (
+                context.downstream.unavailable_reason(name)
                 or (definition and definition.unavailable)
                 or "there is none"
             )
-            raise UnknownTool(f"cannot call {name[:128]!r}: {why}; see `{desk.home.command('tools')}`")
-        arguments = {**given[0], **{key: _typed(definition, key, text) for key, text in given[1]}}
-        view = await service.execute_plan(_plan(name, arguments), wait_seconds=0, principal=LOCAL)
+            raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{context.command('tools')}`")
+        plan = _build_plan(name, given.resolve(definition))
+        view = await service.execute_plan(plan, wait_seconds=0, principal=LOCAL)
         execution = await service.engine.find(view.execution_id)
         return execution
 
-    with desk.kept() as kept:
-        return kept.converse(kept.follow(start))
+    return session.run_to_end(start)
 
 
 def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
-    """The whole result, escaped line by line, so that it can be read and copied."""
+    """Draws the result of a completed call, escaped line by line, so that people can read and copy it."""
     state = execution.steps.get(STEP)
     if state is None or state.status != "completed":
         return
-    found = state.result
-    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, indent=2)
+    result = state.result
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
     lines = text.splitlines()
     terminal.say(*(escape_text(line) for line in lines[:MAX_LINES]))
     if len(lines) > MAX_LINES:
         terminal.say(TerminalLine(((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim"),)))
 
 
-def _plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
+def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
     return {
         "todoList": [
             {
@@ -89,11 +106,11 @@ def _plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
     }
 
 
-def _typed(definition: ToolDefinition, key: str, text: str) -> JsonValue:
-    """The text itself where the tool takes text; else the JSON that it is, if it is any."""
+def _parse_value(definition: ToolDefinition, name: str, text: str) -> JsonValue:
+    """Returns the text where the tool takes text; otherwise the JSON value, or the text when it is not valid JSON."""
     properties = definition.input_schema.get("properties")
-    entry = properties.get(key) if isinstance(properties, dict) else None
-    if isinstance(entry, dict) and entry.get("type") == "string":
+    schema = properties.get(name) if isinstance(properties, dict) else None
+    if isinstance(schema, dict) and schema.get("type") == "string":
         return text
     try:
         return read_json(text)

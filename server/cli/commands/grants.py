@@ -1,5 +1,6 @@
-"""The commands `grant list`, `grant add` and `grant revoke`: standing approvals, made at a terminal by a person."""
+"""The commands `grant list`, `grant add` and `grant revoke`: standing approvals that a person makes at a terminal."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 
 import anyio
@@ -9,10 +10,14 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.server.api.grants import GrantRequest, GrantView
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE, FAILED
+from planwarden.server.cli.output import build_terminal, print_json, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import operator
+from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text, value_text
 
 CHANNEL = "terminal"
@@ -20,16 +25,50 @@ YES = ("y", "yes")
 _UNITS = {"m": 60.0, "h": 3600.0}
 
 
-def list_grants(home: CliHome, *, only_open: bool) -> tuple[GrantView, ...]:
+def handle_list(arguments: Namespace) -> int:
+    grants = list_grants(CliContext.from_arguments(arguments), only_open=arguments.open)
+    write_result(
+        arguments, {"grants": [to_json(grant) for grant in grants]}, lambda terminal: draw_grants(terminal, grants)
+    )
+    return DONE
+
+
+def handle_add(arguments: Namespace) -> int:
+    request = GrantRequest(
+        tool_name=arguments.tool,
+        arguments=parse_arguments(arguments.arg),
+        uses=arguments.uses,
+        expires_in_s=parse_duration(arguments.duration),
+        owner=arguments.owner,
+    )
+    terminal = build_terminal(arguments)
+    grant = add_grant(CliContext.from_arguments(arguments), terminal, request)
+    if grant is None:
+        terminal.say("Nothing was allowed.")
+        return FAILED
+    if arguments.json:
+        print_json(to_json(grant))
+    else:
+        draw_grants(terminal, (grant,))
+    return DONE
+
+
+def handle_revoke(arguments: Namespace) -> int:
+    revoke_grant(CliContext.from_arguments(arguments), arguments.grant)
+    build_terminal(arguments).say("The grant is over.")
+    return DONE
+
+
+def list_grants(context: CliContext, *, only_open: bool) -> tuple[GrantView, ...]:
     async def work() -> tuple[GrantView, ...]:
-        async with home.looking() as service:
+        async with context.open_for_reading() as service:
             return await service.grants.list(only_open=only_open)
 
     return anyio.run(work)
 
 
-def add_grant(home: CliHome, terminal: Terminal, request: GrantRequest) -> GrantView | None:
-    """The new grant; None when the person at the terminal did not say yes.
+def add_grant(context: CliContext, terminal: Terminal, request: GrantRequest) -> GrantView | None:
+    """Asks the person at the terminal. Returns the new grant, or None when the person did not say yes.
 
     Raises:
         UsageError: nobody can be asked here, or the request is not usable.
@@ -49,16 +88,16 @@ def add_grant(home: CliHome, terminal: Terminal, request: GrantRequest) -> Grant
         return None
 
     async def work() -> GrantView:
-        async with home.acting(follows=False) as service:
-            return await service.grants.make(request, _authority())
+        async with context.open_for_writing(follows=False) as service:
+            return await service.grants.make(request, _build_authority())
 
     return anyio.run(work)
 
 
-def revoke_grant(home: CliHome, grant_id: str) -> None:
+def revoke_grant(context: CliContext, grant_id: str) -> None:
     async def work() -> None:
-        async with home.acting(follows=False) as service:
-            await service.grants.revoke(grant_id, _authority())
+        async with context.open_for_writing(follows=False) as service:
+            await service.grants.revoke(grant_id, _build_authority())
 
     anyio.run(work)
 
@@ -67,9 +106,7 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
     if not grants:
         terminal.say("No standing grants.")
     for grant in grants:
-        state = (
-            "open" if grant.is_open and not grant.is_stale else "stale: the tool changed" if grant.is_open else "over"
-        )
+        state = "over" if not grant.is_open else "stale: the tool changed" if grant.is_stale else "open"
         until = grant.expires_at.isoformat(timespec="seconds").replace("+00:00", "Z")
         terminal.say(
             TerminalLine(
@@ -86,33 +123,30 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
             terminal.say(TerminalLine((f"{escape_text(name)} = {value_text(value)}",), indent=1))
 
 
-def arguments_of(pairs: Sequence[str]) -> dict[str, JsonValue]:
-    """`NAME=VALUE` words as arguments: a value that is JSON is that value, any other is text.
+def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:
+    """Returns the arguments of `NAME=VALUE` pairs. A value is JSON if it is valid JSON, otherwise text.
 
     Raises:
-        InvalidArguments: a word has no `=`, or a name comes twice.
+        InvalidArguments: a pair has another form, or a name occurs twice.
     """
-    found: dict[str, JsonValue] = {}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not separator or not name:
-            raise InvalidArguments(f"--arg {pair[:80]!r} is not NAME=VALUE")
-        if name in found:
+    arguments: dict[str, JsonValue] = {}
+    for name, text in split_pairs(pairs):
+        if name in arguments:
             raise InvalidArguments(f"--arg names {name!r} twice")
         try:
-            found[name] = read_json(text)
+            arguments[name] = read_json(text)
         except PlanwardenError:
-            found[name] = text
-    return found
+            arguments[name] = text
+    return arguments
 
 
-def seconds_of(text: str) -> float:
-    """Seconds of a duration such as `90m` or `2h`. Raises `InvalidArguments` for any other form."""
+def parse_duration(text: str) -> float:
+    """Returns the seconds of a duration such as `90m` or `2h`. Raises `InvalidArguments` for any other form."""
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) <= 6 and unit in _UNITS):
         raise InvalidArguments(f"{text[:40]!r} is not a duration; write 30m or 2h")
     return int(number) * _UNITS[unit]
 
 
-def _authority() -> Authority:
+def _build_authority() -> Authority:
     return Authority(assurance="human", channel=CHANNEL, principal=operator())

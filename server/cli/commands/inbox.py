@@ -1,11 +1,12 @@
-"""`planwarden inbox`: lets the person at this terminal into the inbox, in the browser.
+"""The command `inbox`: lets the person at this terminal into the inbox in the browser.
 
-A code is worth an approval, so it goes to a terminal that somebody reads and types on, and to nothing else: not through a
-pipe, not into JSON. That keeps it from a model whose shell only has pipes. It does not keep it from a program that makes a
-terminal of its own as the same user; nothing here can.
+A code is worth an approval. So it goes only to a terminal that somebody reads and types on, never through a pipe or
+into JSON. That keeps the code from a model whose shell has only pipes. It does not keep the code from a program of the
+same user that makes its own terminal; nothing here can.
 """
 
 import getpass
+from argparse import Namespace
 from pathlib import Path
 
 import anyio
@@ -13,7 +14,9 @@ import anyio.to_thread
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.service import Service
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.address import BASE, listen
@@ -27,8 +30,25 @@ from planwarden.server.settings.configuration import operator
 from planwarden.storage.ports.sessions import sessions_of
 
 
-def open_inbox(home: CliHome, terminal: Terminal, name: str | None, *, opens: bool) -> None:
-    """Make a one-time code and open the inbox with it: one that runs already, else one that runs here until interrupted.
+def handle_inbox(arguments: Namespace) -> int:
+    if arguments.end_sessions:
+        count = end_sessions(CliContext.from_arguments(arguments))
+        text = f"{count} session{'' if count == 1 else 's'} ended; codes that were not used are void"
+        write_result(arguments, {"sessionsEnded": count}, lambda terminal: terminal.say(text))
+        return DONE
+    if arguments.json:
+        raise UsageError("--json goes with --end-sessions only; a code is never part of a document")
+    context, terminal = CliContext.from_arguments(arguments), build_terminal(arguments)
+    if arguments.set_passphrase:
+        path = set_passphrase(context, terminal)
+        terminal.say(f"{path}: written; the inbox asks for this passphrase from now on")
+    else:
+        open_inbox(context, terminal, arguments.name, opens_browser=not arguments.no_open)
+    return DONE
+
+
+def open_inbox(context: CliContext, terminal: Terminal, name: str | None, *, opens_browser: bool) -> None:
+    """Makes a one-time code and opens an inbox with it: a running one, or one that runs here until it is interrupted.
 
     Raises:
         UsageError: nobody reads and types here, or the passphrase file is not usable.
@@ -38,40 +58,40 @@ def open_inbox(home: CliHome, terminal: Terminal, name: str | None, *, opens: bo
             "a code for the inbox lets whoever reads it approve in your name, so it is shown on a terminal only and "
             "never written into a pipe; run `planwarden inbox` in a terminal"
         )
-    if home.settings.passphrase_file is not None:
-        Passphrase.read(home.settings.passphrase_file)
-    opens = opens and has_display(home.settings.environment)
+    if context.settings.passphrase_file is not None:
+        Passphrase.read(context.settings.passphrase_file)
+    opens_browser = opens_browser and has_display(context.settings.environment)
 
     async def work() -> None:
-        async with home.acting() as service:
+        async with context.open_for_writing() as service:
             store = service.engine.store
             running = await sessions_of(store).inboxes()
             codes = await InboxAccess(store).make_codes(name or operator(), "terminal")
             if running:
-                await _show(terminal, running[0], codes, opens=opens)
+                await _show_codes(terminal, running[0], codes, opens_browser=opens_browser)
             else:
-                await _serve(home, terminal, service, codes, opens=opens)
+                await _serve_inbox(context, terminal, service, codes, opens_browser=opens_browser)
 
     anyio.run(work)
 
 
-def end_sessions(home: CliHome) -> int:
-    """End every session and void every code of the home; gives the number of sessions."""
+def end_sessions(context: CliContext) -> int:
+    """Ends every session and voids every code of the home. Returns the number of sessions."""
 
     async def work() -> int:
-        async with home.acting(follows=False) as service:
+        async with context.open_for_writing(follows=False) as service:
             return await InboxAccess(service.engine.store).end_all(operator())
 
     return anyio.run(work)
 
 
-def set_passphrase(home: CliHome, terminal: Terminal) -> Path:
-    """Ask for a passphrase twice and keep its hash; gives the file.
+def set_passphrase(context: CliContext, terminal: Terminal) -> Path:
+    """Asks for a passphrase twice, stores its hash and returns the file.
 
     Raises:
-        UsageError: no file is configured, nobody types here, or the two are not the same.
+        UsageError: no file is configured, nobody types here, or the two passphrases differ.
     """
-    path = home.settings.passphrase_file
+    path = context.settings.passphrase_file
     if path is None:
         raise UsageError('name the file first: [inbox] passphrase_file = "inbox.passphrase" in planwarden.toml')
     if not terminal.can_ask:
@@ -83,37 +103,31 @@ def set_passphrase(home: CliHome, terminal: Terminal) -> Path:
     return path
 
 
-async def _serve(home: CliHome, terminal: Terminal, service: Service, codes: PairingCodes, *, opens: bool) -> None:
-    """An inbox of this command's own."""
+async def _serve_inbox(
+    context: CliContext, terminal: Terminal, service: Service, codes: PairingCodes, *, opens_browser: bool
+) -> None:
     listening = listen()
     url = f"{listening.base_url}{BASE}"
     site = InboxSite(
         service=lambda: service,
-        home=home.settings.home,
-        passphrase_file=home.settings.passphrase_file,
+        home=context.settings.home,
+        passphrase_file=context.settings.passphrase_file,
         origin=listening.origin,
     )
     async with announce_inbox(service, url), anyio.create_task_group() as tasks:
         tasks.start_soon(serve_app, inbox_app(site, lambda: listening.hosts), *listening.sockets)
-        await _show(terminal, url, codes, opens=opens)
+        await _show_codes(terminal, url, codes, opens_browser=opens_browser)
         terminal.say(TerminalLine((("The inbox runs here until Ctrl-C.", "dim"),)))
 
 
-async def _show(terminal: Terminal, url: str, codes: PairingCodes, *, opens: bool) -> None:
+async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, opens_browser: bool) -> None:
     link = pairing_url(url, codes.link)
-    is_open = opens and await anyio.to_thread.run_sync(open_page, link)
+    is_open = opens_browser and await anyio.to_thread.run_sync(open_page, link)
     terminal.say("Opened in the browser. If it did not appear:" if is_open else "Open this in a browser:")
-    # Written as it is: a link that is broken over lines to fit cannot be copied.
+    # Not drawn as a line: wrapped at the width of the terminal, the link could not be copied.
     terminal.out.write(f"{link}\n")
-    lines = [
+    validity = f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat."
+    terminal.say(
         TerminalLine(("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold"))),
-        TerminalLine(
-            ((f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat.", "dim"),)
-        ),
-    ]
-    for line in lines:
-        terminal.say(line)
-
-
-def ended_text(count: int) -> str:
-    return f"{count} session{'' if count == 1 else 's'} ended; codes that were not used are void"
+        TerminalLine(((validity, "dim"),)),
+    )

@@ -1,16 +1,20 @@
-"""The commands `key list` and `key revoke`: whose keys there are, and the end of one that was lost. Keys are added in the inbox."""
+"""The commands `key list` and `key revoke`. People add keys in the inbox."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import anyio
 
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import operator
 from planwarden.server.signatures.keyring import Keyring
+from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.keys import SigningKey
 
@@ -23,28 +27,40 @@ class KeyView:
     principal: str
     label: str
     rp_id: str
-    """Name of the host at which it can be used."""
+    """Name of the host at which the key works."""
     created_at: datetime
     used_at: datetime | None
     revoked_at: datetime | None
 
 
-def list_keys(home: CliHome) -> tuple[KeyView, ...]:
-    """Everybody's, revoked ones included, oldest first."""
+def handle_list(arguments: Namespace) -> int:
+    keys = list_keys(CliContext.from_arguments(arguments))
+    write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
+    return DONE
+
+
+def handle_revoke(arguments: Namespace) -> int:
+    key = revoke_key(CliContext.from_arguments(arguments), arguments.key)
+    build_terminal(arguments).say(f"Key {key.key_id} of {escape_text(key.principal)} is revoked.")
+    return DONE
+
+
+def list_keys(context: CliContext) -> tuple[KeyView, ...]:
+    """Returns the keys of all people, also revoked ones, oldest first."""
 
     async def work() -> tuple[KeyView, ...]:
-        async with home.looking() as service:
-            return tuple(map(_view, await Keyring(service.engine.store).all()))
+        async with context.open_for_reading() as service:
+            return tuple(map(_build_view, await Keyring(service.engine.store).all()))
 
     return anyio.run(work)
 
 
-def revoke_key(home: CliHome, key: str) -> KeyView:
-    """End a key by its id or the beginning of it. Raises `UsageError` when that is not one living key."""
+def revoke_key(context: CliContext, key: str) -> KeyView:
+    """Revokes a key by its id or the beginning of it. Raises `UsageError` when that does not name one usable key."""
 
     async def work() -> KeyView:
-        async with home.acting(follows=False) as service:
-            return _view(await Keyring(service.engine.store).revoke(key, operator()))
+        async with context.open_for_writing(follows=False) as service:
+            return _build_view(await Keyring(service.engine.store).revoke(key, operator()))
 
     return anyio.run(work)
 
@@ -53,8 +69,8 @@ def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:
     if not keys:
         terminal.say("No keys; people add theirs on the page Keys of the inbox.")
     for key in keys:
-        state = "usable" if key.revoked_at is None else f"revoked {_date(key.revoked_at)}"
-        last = "never signed" if key.used_at is None else f"signed {_date(key.used_at)}"
+        state = "usable" if key.revoked_at is None else f"revoked {_format_time(key.revoked_at)}"
+        last = "never signed" if key.used_at is None else f"signed {_format_time(key.used_at)}"
         terminal.say(
             TerminalLine(
                 (
@@ -64,11 +80,11 @@ def draw_keys(terminal: Terminal, keys: Sequence[KeyView]) -> None:
                 ),
                 "done" if key.revoked_at is None else "waits",
             ),
-            TerminalLine(((f"for {key.rp_id} · added {_date(key.created_at)} · {last}", "dim"),), indent=1),
+            TerminalLine(((f"for {key.rp_id} · added {_format_time(key.created_at)} · {last}", "dim"),), indent=1),
         )
 
 
-def _view(key: SigningKey) -> KeyView:
+def _build_view(key: SigningKey) -> KeyView:
     return KeyView(
         key_id=key.key_id,
         principal=key.principal,
@@ -80,5 +96,5 @@ def _view(key: SigningKey) -> KeyView:
     )
 
 
-def _date(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,11 +1,13 @@
 """The command `login`: a person at this terminal logs in to a downstream server, in the browser.
 
-The browser comes back to an address of this machine that listens for as long as the command runs and takes one answer:
-the one that carries the login's own `state`. Only a person runs it: it wants a terminal, and no plan ever starts it.
+The authorization server redirects the browser to an address of this machine. The command listens there while it runs
+and accepts one request: the one with the login's own `state`. It needs a terminal, so a person runs it, and no plan
+starts it.
 """
 
 import hmac
 import socket
+from argparse import Namespace
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +22,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import build_terminal
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.serving import until_cancelled
@@ -34,52 +38,65 @@ from planwarden.tools.downstream.servers import DownstreamServers
 WAIT_S = 600.0
 """How long the person may take in the browser."""
 MAX_CHARS = 4_096
+"""Longer query parameters of a redirect are ignored."""
 
-Opens = Callable[[str], Awaitable[None]]
+OpenUrl = Callable[[str], Awaitable[None]]
 
 
-def login(home: CliHome, terminal: Terminal, name: str, *, opens: bool) -> bool:
-    """Log in to the named server; False when it does not ask for that.
+def handle_login(arguments: Namespace) -> int:
+    context, terminal, name = CliContext.from_arguments(arguments), build_terminal(arguments), arguments.server
+    if arguments.forget:
+        is_deleted = forget(context, name)
+        terminal.say("The login is deleted here." if is_deleted else "There was no login.")
+    elif login(context, terminal, name, opens_browser=not arguments.no_open):
+        terminal.say(f"Logged in; plans can use server {escape_text(name)} now.")
+    else:
+        terminal.say(f"Server {escape_text(name)} answers without a login; nothing was stored.")
+    return DONE
+
+
+def login(context: CliContext, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
+    """Logs in to the named server. Returns False when the server asks for no login.
 
     Raises:
         UsageError: there is no such server, it has no address, or nobody types here.
-        ToolError: the login failed; one that was stored before is still there.
+        ToolError: the login failed; an earlier one is still stored.
     """
-    config, file = found(home.downstream, name)
+    config, file = find_login(context.downstream, name)
     if not terminal.can_ask:
-        raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")
-    opens = opens and has_display(home.settings.environment)
+        raise UsageError(f"a person logs in: run `{context.command('login', name)}` in a terminal")
+    opens_browser = opens_browser and has_display(context.settings.environment)
 
     async def show(url: str) -> None:
         terminal.say("Log in here:")
-        # A line would be broken at the width of the terminal, and the address could not be copied.
+        # Not drawn as a line: wrapped at the width of the terminal, the address could not be copied.
         terminal.screen.prompt(f"\n{escape_text(url)}\n\n")
-        if opens and await anyio.to_thread.run_sync(open_page, url):
+        if opens_browser and await anyio.to_thread.run_sync(open_page, url):
             terminal.say("Your browser opens it; this command waits for you to come back.")
 
-    return anyio.run(logged_in, config, file, show)
+    return anyio.run(log_in_with_browser, config, file, show)
 
 
-def forget(home: CliHome, name: str) -> bool:
-    """Delete what a login left behind; False when there was nothing.
+def forget(context: CliContext, name: str) -> bool:
+    """Deletes the stored login. Returns False when there was none.
 
     Raises:
         UsageError: there is no such server.
-        ToolError: it cannot be deleted now.
+        ToolError: the login cannot be deleted now.
     """
-    file = found(home.downstream, name)[1]
+    file = find_login(context.downstream, name)[1]
     try:
         return anyio.run(file.forget)
     except OSError as error:
-        why = error.strerror or "another process holds it"
-        raise ToolError(f"the login to server {name!r} cannot be deleted: {why}; try again") from error
+        reason = error.strerror or "another process holds it"
+        raise ToolError(f"the login to server {name!r} cannot be deleted: {reason}; try again") from error
 
 
-def found(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, LoginFile]:
-    """The named server and the file of its login.
+def find_login(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, LoginFile]:
+    """Returns the named server and the file of its login.
 
     Raises:
-        InvalidArguments: there is no such server, or it is not one to log in to.
+        InvalidArguments: there is no such server, or it takes no logins.
     """
     config = next((config for config in downstream.configs if config.name == name), None)
     if config is None:
@@ -97,87 +114,89 @@ def found(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, Login
     return config, LoginFile(place, config)
 
 
-async def logged_in(config: ServerConfig, file: LoginFile, opens: Opens) -> bool:
-    """Log in with the browser that `opens` an address. Raises `ToolError`."""
-    with _listener(config.settings.login.redirect_port, redirect_port(file.load())) as listener:
-        return await _with_browser(config, file, opens, listener)
+async def log_in_with_browser(config: ServerConfig, file: LoginFile, open_url: OpenUrl) -> bool:
+    """Logs in with the browser that `open_url` opens. Returns False when the server asks for no login.
 
-
-async def _with_browser(config: ServerConfig, file: LoginFile, opens: Opens, listener: socket.socket) -> bool:
-    failure = ToolError(
-        f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
-        f"planwarden, run `{file.command} --forget` first"
-    )
-    async with _coming_back(listener, opens) as visitor:
-        # Raised in here it would come out of the task group in a group of its own.
-        try:
-            with anyio.move_on_after(WAIT_S):
-                return await log_in(config, file, visitor)
-        except ToolError as error:
-            failure = error
-    raise failure
+    Raises:
+        ToolError: the login failed, or the person did not finish it within `WAIT_S`.
+    """
+    with _create_listener(config.settings.login.redirect_port, redirect_port(file.load())) as listener:
+        failure = ToolError(
+            f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
+            f"planwarden, run `{file.command} --forget` first"
+        )
+        async with _listen_for_redirect(listener, open_url) as browser:
+            # Raise outside of the block: its task group would wrap the error in an exception group.
+            try:
+                with anyio.move_on_after(WAIT_S):
+                    return await log_in(config, file, browser)
+            except ToolError as error:
+                failure = error
+        raise failure
 
 
 class BrowserLogin:
-    """The browser between leaving for an authorization server and coming back."""
+    """Sends the browser to the authorization server and receives the redirect back."""
 
-    def __init__(self, redirect_uri: str, opens: Opens) -> None:
+    def __init__(self, redirect_uri: str, open_url: OpenUrl) -> None:
         self.redirect_uri = redirect_uri
-        self._opens = opens
+        self._open_url = open_url
         self._state: str | None = None
-        self._brought: dict[str, str] = {}
+        self._parameters: dict[str, str] = {}
         self._is_back = anyio.Event()
 
     async def visit(self, url: str) -> None:
         [self._state] = parse_qs(urlsplit(url).query).get("state", [""])
         self._is_back = anyio.Event()
-        await self._opens(url)
+        await self._open_url(url)
 
     async def wait_for_callback(self) -> AuthorizationCodeResult:
+        """Waits for the redirect and returns its code. Raises `ToolError` when it has none."""
         await self._is_back.wait()
-        brought = self._brought
-        if "code" not in brought:
-            why = brought.get("error_description") or brought.get("error") or "it gave no code"
-            raise ToolError(f"its authorization server said no: {escape_text(why[:300])}")
-        return AuthorizationCodeResult(code=brought["code"], state=brought.get("state"), iss=brought.get("iss"))
+        found = self._parameters
+        if "code" not in found:
+            reason = found.get("error_description") or found.get("error") or "it gave no code"
+            raise ToolError(f"its authorization server said no: {escape_text(reason[:300])}")
+        return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
 
     async def receive(self, request: Request) -> PlainTextResponse:
-        """What the browser brings. Anything can reach this address; only the login's own `state` counts, once."""
-        brought = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
+        """Handles a redirect. Any program can call this address; only the login's own `state` is accepted, once."""
+        found = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
         state = self._state
-        if not state or not hmac.compare_digest(brought.get("state", "").encode(), state.encode()):
+        if not state or not hmac.compare_digest(found.get("state", "").encode(), state.encode()):
             return PlainTextResponse("This is not an answer to a login that planwarden waits for.", 400)
-        self._state, self._brought = None, brought
+        self._state, self._parameters = None, found
         self._is_back.set()
         return PlainTextResponse("planwarden has your answer. You can close this page and go back to the terminal.")
 
 
 @asynccontextmanager
-async def _coming_back(listener: socket.socket, opens: Opens) -> AsyncGenerator[BrowserLogin]:
-    visitor = BrowserLogin(f"http://{HOST}:{listener.getsockname()[1]}{PATH}", opens)
-    app = Starlette(routes=[Route(PATH, visitor.receive, methods=["GET"])])
+async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> AsyncGenerator[BrowserLogin]:
+    browser = BrowserLogin(f"http://{HOST}:{listener.getsockname()[1]}{PATH}", open_url)
+    app = Starlette(routes=[Route(PATH, browser.receive, methods=["GET"])])
     settings = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(until_cancelled, uvicorn.Server(settings), [listener])
         try:
-            yield visitor
+            yield browser
         finally:
             tasks.cancel_scope.cancel()
 
 
-def _listener(demanded: int | None, known: int | None) -> socket.socket:
-    """At the port that the operator demands, else the one that the client is known with if it is free, else any.
+def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
+    """Listens at the port that the operator configured, otherwise at the one that the client registered, if it is free,
+    otherwise at any.
 
     Raises:
-        ToolError: the demanded port is taken; with another one the browser would not come back.
+        ToolError: the configured port is taken; the browser would not come back to another one.
     """
     try:
-        return socket.create_server((HOST, demanded or known or 0))
+        return socket.create_server((HOST, configured or registered or 0))
     except OSError as error:
-        if demanded is not None:
-            why = error.strerror or "it is taken"
+        if configured is not None:
+            reason = error.strerror or "it is taken"
             raise ToolError(
-                f"port {demanded} (redirect_port) cannot be listened at: {why}; end what uses it, such as another "
+                f"port {configured} (redirect_port) cannot be listened at: {reason}; end what uses it, such as another "
                 "`planwarden login`, or set another one and register it"
             ) from error
         return socket.create_server((HOST, 0))

@@ -1,6 +1,7 @@
-"""The command `notify test`: a test notification to every channel, and what came back."""
+"""The command `notify test`: sends a test notification to every channel and shows the replies."""
 
 import secrets
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,21 +10,25 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.notifications import Notification
+from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.exit_codes import DONE, FAILED
+from planwarden.server.cli.output import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.notifications.channels import NotificationChannel
 from planwarden.server.notifications.messages import outgoing
+from planwarden.server.notifications.post import post
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.storage.clock import SystemClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelTest:
-    """What one channel said."""
+    """How one channel replied."""
 
     channel: NotificationChannel
     is_delivered: bool
-    said: str
+    reply: str
 
     def to_json(self) -> dict[str, JsonValue]:
         channel = self.channel
@@ -32,12 +37,20 @@ class ChannelTest:
             "kind": channel.kind,
             "host": channel.host,
             "delivered": self.is_delivered,
-            "said": self.said,
+            "said": self.reply,
         }
 
 
-def send_test(settings: Settings, name: str | None) -> tuple[ChannelTest, ...]:
-    """What came back from every channel, or from the one called `name`. Nothing is stored or tried again.
+def handle_test(arguments: Namespace) -> int:
+    tests = send_tests(read_settings(arguments), arguments.channel)
+    write_result(
+        arguments, {"channels": [test.to_json() for test in tests]}, lambda terminal: draw_tests(terminal, tests)
+    )
+    return DONE if all(test.is_delivered for test in tests) else FAILED
+
+
+def send_tests(settings: Settings, name: str | None) -> tuple[ChannelTest, ...]:
+    """Sends a test to every channel, or to the one called `name`. Nothing is stored or sent again.
 
     Raises:
         UsageError: there is no such channel.
@@ -45,21 +58,26 @@ def send_test(settings: Settings, name: str | None) -> tuple[ChannelTest, ...]:
     chosen = [channel for channel in settings.channels if name in (None, channel.name)]
     if not chosen:
         known = ", ".join(repr(channel.name) for channel in settings.channels)
-        what = f"there is no channel {name!r}; known are {known}" if known else f"{FILE} has no [[notify]] channel"
-        raise UsageError(f"{what}; docs/notifications.md says how to write one")
+        problem = f"there is no channel {name!r}; known are {known}" if known else f"{FILE} has no [[notify]] channel"
+        raise UsageError(f"{problem}; docs/notifications.md says how to write one")
 
     async def work() -> tuple[ChannelTest, ...]:
-        return tuple([await _tested(channel) for channel in chosen])
+        return tuple([await _send_test(channel) for channel in chosen])
 
     return anyio.run(work)
 
 
-async def _tested(channel: NotificationChannel) -> ChannelTest:
-    if channel.problem is not None:
-        return ChannelTest(channel=channel, is_delivered=False, said=channel.problem)
-    # Imported here: it brings the HTTP client, which the other commands do not need.
-    from planwarden.server.notifications.post import post
+def draw_tests(terminal: Terminal, tests: Sequence[ChannelTest]) -> None:
+    width = max(len(test.channel.name) for test in tests)
+    for test in tests:
+        name = (test.channel.name.ljust(width), "bold")
+        host = "" if test.channel.problem else f"{test.channel.host} "
+        terminal.say(TerminalLine((name, f"  {host}{test.reply}"), "done" if test.is_delivered else "failed"))
 
+
+async def _send_test(channel: NotificationChannel) -> ChannelTest:
+    if channel.problem is not None:
+        return ChannelTest(channel=channel, is_delivered=False, reply=channel.problem)
     now = SystemClock().now()
     notification = Notification(
         notification_id=f"ntc_{secrets.token_hex(16)}",
@@ -71,12 +89,4 @@ async def _tested(channel: NotificationChannel) -> ChannelTest:
         created_at=now,
     )
     receipt = await post(outgoing(channel, notification, now, None), now=now)
-    return ChannelTest(channel=channel, is_delivered=receipt.is_delivered, said=receipt.said)
-
-
-def draw_tested(terminal: Terminal, found: Sequence[ChannelTest]) -> None:
-    width = max(len(tested.channel.name) for tested in found)
-    for tested in found:
-        name = (tested.channel.name.ljust(width), "bold")
-        where = "" if tested.channel.problem else f"{tested.channel.host} "
-        terminal.say(TerminalLine((name, f"  {where}{tested.said}"), "done" if tested.is_delivered else "failed"))
+    return ChannelTest(channel=channel, is_delivered=receipt.is_delivered, reply=receipt.said)

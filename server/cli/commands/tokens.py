@@ -1,5 +1,7 @@
-"""Commands that tend bearer tokens: `token add`, `token list`, `token revoke`."""
+"""The commands `token add`, `token list` and `token revoke`."""
 
+import sys
+from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -9,6 +11,10 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.auth.secrets import make_token
+from planwarden.server.cli.arguments import read_settings
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import print_json, write_result
+from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.ports.tokens import Role, TokenRow
 from planwarden.storage.sqlite.store import SqliteStore
@@ -16,36 +22,76 @@ from planwarden.storage.sqlite.store import SqliteStore
 Result = TypeVar("Result")
 
 
-def add(settings: Settings, name: str, *, role: Role, days: int | None) -> tuple[str, TokenRow]:
-    """The new token, which is stored nowhere, and its row. Raises `InvalidArguments`."""
+def handle_add(arguments: Namespace) -> int:
+    token, row = add_token(read_settings(arguments), arguments.name, role=arguments.role, days=arguments.days)
+    if arguments.json:
+        print_json({**row_json(row, row.created_at), "token": token})
+        return DONE
+    # Only the token goes to standard output, so that a script can read it.
+    print(f"token {row.token_id} of {row.principal}; it is shown only now and is not stored:", file=sys.stderr)
+    print(token)
+    return DONE
+
+
+def handle_list(arguments: Namespace) -> int:
+    rows, now = list_tokens(read_settings(arguments))
+    write_result(
+        arguments,
+        {"tokens": [row_json(row, now) for row in rows]},
+        lambda terminal: draw_tokens(terminal, rows, now),
+    )
+    return DONE
+
+
+def handle_revoke(arguments: Namespace) -> int:
+    rows, now = revoke_tokens(read_settings(arguments), arguments.name)
+    write_result(
+        arguments,
+        {"revoked": [row_json(row, now) for row in rows]},
+        lambda terminal: terminal.say(f"revoked: {', '.join(row.token_id for row in rows)}"),
+    )
+    return DONE
+
+
+def add_token(settings: Settings, name: str, *, role: Role, days: int | None) -> tuple[str, TokenRow]:
+    """Makes a token. Returns the token, of which only a hash is stored, and its row. Raises `InvalidArguments`."""
     return _with_store(settings, lambda store: make_token(store.tokens, store.clock, name, role=role, days=days))
 
 
-def listed(settings: Settings) -> tuple[tuple[TokenRow, ...], float]:
-    """Every token there ever was, oldest first, and the time."""
+def list_tokens(settings: Settings) -> tuple[tuple[TokenRow, ...], float]:
+    """Returns every token, also expired and revoked ones, oldest first, and the time now in seconds since 1970."""
 
     async def read(store: SqliteStore) -> tuple[tuple[TokenRow, ...], float]:
         return await store.tokens.all(), store.clock.now()
 
-    # A command that only looks must not leave a database behind.
+    # A command that only reads must not create a database.
     return _with_store(settings, read) if settings.database.exists() else ((), 0.0)
 
 
-def revoke(settings: Settings, name: str) -> tuple[tuple[TokenRow, ...], float]:
-    """The tokens that were revoked by this, and the time.
+def revoke_tokens(settings: Settings, name: str) -> tuple[tuple[TokenRow, ...], float]:
+    """Revokes the token with this id, or all tokens of this principal. Returns them, and the time now.
 
     Raises:
-        InvalidArguments: there was none to revoke.
+        InvalidArguments: there is no such token.
     """
 
-    async def work(store: SqliteStore) -> tuple[tuple[TokenRow, ...], float]:
+    async def revoke(store: SqliteStore) -> tuple[tuple[TokenRow, ...], float]:
         now = store.clock.now()
         return await store.tokens.revoke(name, now), now
 
-    rows, now = _with_store(settings, work) if settings.database.exists() else ((), 0.0)
+    rows, now = _with_store(settings, revoke) if settings.database.exists() else ((), 0.0)
     if not rows:
         raise InvalidArguments(f"there is no token of, or called, {name[:64]!r} to revoke; see `planwarden token list`")
     return rows, now
+
+
+def draw_tokens(terminal: Terminal, rows: tuple[TokenRow, ...], now: float) -> None:
+    if not rows:
+        terminal.say("No tokens; `planwarden token add NAME` makes one.")
+    for row in rows:
+        until = f", until {_format_time(row.expires_at)}" if row.expires_at is not None else ""
+        made = f"made {_format_time(row.created_at)}"
+        terminal.say(f"{row.token_id}  {row.principal}  {row.role}  {_state(row, now)}{until}  {made}")
 
 
 def row_json(row: TokenRow, now: float) -> dict[str, JsonValue]:
@@ -53,35 +99,29 @@ def row_json(row: TokenRow, now: float) -> dict[str, JsonValue]:
         "tokenId": row.token_id,
         "principal": row.principal,
         "role": row.role,
-        "state": state(row, now),
-        "createdAt": _instant(row.created_at),
-        "expiresAt": _instant(row.expires_at),
-        "revokedAt": _instant(row.revoked_at),
+        "state": _state(row, now),
+        "createdAt": _format_time(row.created_at),
+        "expiresAt": _format_time(row.expires_at),
+        "revokedAt": _format_time(row.revoked_at),
     }
 
 
-def row_line(row: TokenRow, now: float) -> str:
-    until = f", until {_instant(row.expires_at)}" if row.expires_at is not None else ""
-    return f"{row.token_id}  {row.principal}  {row.role}  {state(row, now)}{until}  made {_instant(row.created_at)}"
-
-
-def state(row: TokenRow, now: float) -> str:
-    """`valid`, `expired` or `revoked`."""
+def _state(row: TokenRow, now: float) -> str:
     if row.revoked_at is not None:
         return "revoked"
     return "valid" if row.is_valid(now) else "expired"
 
 
-def _instant(at: float | None) -> str | None:
+def _format_time(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _with_store(settings: Settings, work: Callable[[SqliteStore], Awaitable[Result]]) -> Result:
-    async def opened() -> Result:
+    async def run() -> Result:
         store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
         try:
             return await work(store)
         finally:
             await store.close()
 
-    return anyio.run(opened)
+    return anyio.run(run)

@@ -1,79 +1,93 @@
-"""The command `tools`: what a plan may name, one line each."""
+"""The command `tools`: the tools that a plan may name, and the downstream servers."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 
 import anyio
 from pydantic import JsonValue
 
 from planwarden.server.api.service import MAX_PAGE
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal.lines import Mark, Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.views.encoding import to_json
 from planwarden.server.views.tools import ToolPage
 from planwarden.tools.downstream.health import ServerHealth
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
 
 
-def list_tools(
-    home: CliHome, query: str | None, *, limit: int | None, cursor: str | None
-) -> tuple[ToolPage, tuple[ServerHealth, ...]]:
-    """Best matches first, everything by name without a query; and how the downstream servers are doing.
+def handle_tools(arguments: Namespace) -> int:
+    query = " ".join(arguments.query) or None
+    context = CliContext.from_arguments(arguments)
+    page, servers = list_tools(context, query, limit=arguments.limit, cursor=arguments.cursor)
+    if arguments.json:
+        print_json({**to_json(page), **({"servers": servers_json(servers)} if servers else {})})
+    else:
+        terminal = build_terminal(arguments)
+        draw_tools(terminal, page)
+        draw_servers(terminal, servers)
+    return DONE
 
-    Servers that were never listed are started for it.
+
+def list_tools(
+    context: CliContext, query: str | None, *, limit: int | None, cursor: str | None
+) -> tuple[ToolPage, tuple[ServerHealth, ...]]:
+    """Returns tools, best matches first or by name without a query, and the health of every downstream server.
+
+    It starts the servers whose tools were never listed.
     """
-    servers = anyio.run(home.listed) if home.downstream.never_listed_servers else home.downstream.health()
-    return home.service().search_tools(query, limit=limit or MAX_PAGE, cursor=cursor), servers
+    servers = anyio.run(context.list_servers)
+    return context.build_catalogue_service().search_tools(query, limit=limit or MAX_PAGE, cursor=cursor), servers
 
 
 def draw_tools(terminal: Terminal, page: ToolPage) -> None:
-    """Name, risk and purpose of each; why it cannot be called, if it cannot."""
-    width = max((len(found.name) for found in page.tools), default=0)
-    for found in page.tools:
-        facts = " · ".join([found.execution_mode, found.source, *found.capabilities])
-        is_off = found.unavailable is not None
-        name = one_line(found.name, 64).ljust(min(width, 28))
-        risk = found.risk.ljust(9)
+    """Draws the name, risk and purpose of each tool, and why it is not available, if it is not."""
+    width = max((len(tool.name) for tool in page.tools), default=0)
+    for tool in page.tools:
+        facts = " · ".join([tool.execution_mode, tool.source, *tool.capabilities])
+        is_off = tool.unavailable is not None
+        name = one_line(tool.name, 64).ljust(min(width, 28))
         terminal.say(
             TerminalLine(
                 (
                     (name, "dim" if is_off else "bold"),
                     "  ",
-                    (risk, _RISKS[found.risk]),
+                    (tool.risk.ljust(9), _RISKS[tool.risk]),
                     "  ",
                     (one_line(facts, 100), "dim"),
                 ),
                 "skipped" if is_off else "done",
             ),
-            TerminalLine((one_line(found.description, 200),), indent=1),
+            TerminalLine((one_line(tool.description, 200),), indent=1),
         )
-        if found.unavailable is not None:
-            terminal.say(TerminalLine(((f"not available: {one_line(found.unavailable, 300)}", "warn"),), indent=1))
+        if tool.unavailable is not None:
+            terminal.say(TerminalLine(((f"not available: {one_line(tool.unavailable, 300)}", "warn"),), indent=1))
     if page.next_cursor is not None:
         terminal.say(TerminalLine(((f"more: --cursor {page.next_cursor}", "dim"),)))
 
 
 def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
-    """One line for each downstream server."""
-    for found in servers:
-        mark: Mark = "failed" if found.health == "down" else "skipped" if found.health == "disabled" else "done"
-        state = "not started; the first call starts it" if found.health == "idle" else found.health
-        facts = f"server, {found.tools} tools, {state}{', trusted' if found.trusted else ''}"
-        terminal.say(TerminalLine(((one_line(found.name, 64), "bold"), "  ", (facts, "dim")), mark))
-        if found.reason is not None:
-            terminal.say(TerminalLine(((one_line(found.reason, 300), "warn"),), indent=1))
+    for server in servers:
+        mark: Mark = "failed" if server.health == "down" else "skipped" if server.health == "disabled" else "done"
+        state = "not started; the first call starts it" if server.health == "idle" else server.health
+        facts = f"server, {server.tools} tools, {state}{', trusted' if server.trusted else ''}"
+        terminal.say(TerminalLine(((one_line(server.name, 64), "bold"), "  ", (facts, "dim")), mark))
+        if server.reason is not None:
+            terminal.say(TerminalLine(((one_line(server.reason, 300), "warn"),), indent=1))
 
 
 def servers_json(servers: Sequence[ServerHealth]) -> list[JsonValue]:
-    """The same as JSON."""
     return [
         {
-            "name": found.name,
-            "health": found.health,
-            "tools": found.tools,
-            "trusted": found.trusted,
-            "reason": found.reason,
-            "log": found.log,
+            "name": server.name,
+            "health": server.health,
+            "tools": server.tools,
+            "trusted": server.trusted,
+            "reason": server.reason,
+            "log": server.log,
         }
-        for found in servers
+        for server in servers
     ]

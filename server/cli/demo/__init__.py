@@ -1,1 +1,1 @@
-"""The command `demo` and the files that it works on."""
+"""What the command `demo` shows, and the files that it works on."""

@@ -1,7 +1,8 @@
-"""The command `demo`: the main job in one screen, with tools that really run and a process that really dies.
+"""What `demo` does: it shows the main job on one screen, with tools that really run and a process that is killed.
 
-A second process runs the plan, is killed with SIGKILL while the question waits, and this one goes on from the file:
-the same steps, the same question, nothing done twice. No key, no network; a script plays the model.
+A second process runs the plan. It is killed with SIGKILL while the question waits, and this process continues from the
+database: the same steps and the same question, and no call runs twice. It needs no key and no network; a script plays
+the model.
 """
 
 import os
@@ -17,53 +18,49 @@ import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.cli.commands.run import CliSession, conclude
-from planwarden.server.cli.demo import home as demo_home
-from planwarden.server.cli.home import CliHome, watch
+from planwarden.server.cli.context import CliContext, watch_execution
+from planwarden.server.cli.demo.home import fill_home
+from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal
 
 
-def demonstrate(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> tuple[CliHome, ExecutionState]:
-    """Run it in `folder`, or in a temporary one that is removed when the demo is over."""
-    home_folder = folder.expanduser().absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
+def run_demonstration(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> tuple[CliContext, ExecutionState]:
+    """Runs the demonstration in `folder`, or in a temporary folder that it removes when the execution has ended."""
+    home = folder.expanduser().absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANWARDEN_")}
-    model = demo_home.furnish(home_folder)
-    home = CliHome.load(home_folder, model, environment)
-    desk = CliSession(home, terminal, says_yes=says_yes)
-    terminal.say(
-        TerminalLine(
-            (("planwarden demo", "bold"), (f"  {home_folder}  no key, no network, a script plays the model", "dim"))
-        )
-    )
-    with _worker(home_folder, environment) as process:
-        execution = anyio.run(_watch_worker, home, terminal, process)
+    model = fill_home(home)
+    context = CliContext.load(home, model, environment)
+    session = CliSession(context, terminal, says_yes=says_yes)
+    subtitle = f"  {home}  no key, no network, a script plays the model"
+    terminal.say(TerminalLine((("planwarden demo", "bold"), (subtitle, "dim"))))
+    with _start_worker(home, environment) as process:
+        execution = anyio.run(_watch_worker, context, terminal, process)
         process.kill()
         process.wait()
     killed = f"Process {process.pid} was killed (kill -9) while the question waits."
-    terminal.say(TerminalLine(((killed, "warn"), f" Process {os.getpid()} goes on from planwarden.db:"), "note"))
+    terminal.say(TerminalLine(((killed, "warn"), f" Process {os.getpid()} continues from planwarden.db:"), "note"))
     try:
-        execution = desk.converse(execution)
+        execution = session.ask_open_questions(execution)
     except KeyboardInterrupt:
-        terminal.say("", f"Stopped; the question waits in {home_folder}.")
+        terminal.say("", f"Stopped; the question waits in {home}.")
         raise
     if not execution.is_finished:
-        conclude(desk, execution)
-        return home, execution
+        session.draw_outcome(execution)
+        return context, execution
     mark, style = OUTCOMES[execution.status]
     counts, *rest = outcome_lines(execution)
-    left = ", ".join(sorted(path.name for path in (home_folder / "reports").iterdir()))
-    terminal.panel(
-        execution.status, [TerminalLine(counts.parts, mark), *rest, TerminalLine((f"reports left: {left}",))], style
-    )
+    reports = ", ".join(sorted(path.name for path in (home / "reports").iterdir()))
+    lines = [TerminalLine(counts.parts, mark), *rest, TerminalLine((f"reports left: {reports}",))]
+    terminal.panel(execution.status, lines, style)
     if folder is None:
-        shutil.rmtree(home_folder, ignore_errors=True)
-    return home, execution
+        shutil.rmtree(home, ignore_errors=True)
+    return context, execution
 
 
 @contextmanager
-def _worker(folder: Path, environment: Mapping[str, str]) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "planwarden.server.cli.demo.process", str(folder)]
+def _start_worker(home: Path, environment: Mapping[str, str]) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "planwarden.server.cli.demo.process", str(home)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=dict(environment)
     ) as process:
@@ -73,14 +70,14 @@ def _worker(folder: Path, environment: Mapping[str, str]) -> Generator[subproces
             process.kill()
 
 
-async def _watch_worker(home: CliHome, terminal: Terminal, process: subprocess.Popen[str]) -> ExecutionState:
-    """What the other process does, seen through the file that both share."""
+async def _watch_worker(context: CliContext, terminal: Terminal, process: subprocess.Popen[str]) -> ExecutionState:
+    """Draws what the other process does, which this process reads from the shared database."""
     assert process.stdout is not None
     line = await anyio.to_thread.run_sync(process.stdout.readline, abandon_on_cancel=True)
     if not line.strip():
         raise PlanwardenError("the demo's second process ended before it began; see what it wrote above")
-    async with home.acting() as service:
+    async with context.open_for_writing() as service:
         execution = await service.engine.find(line.strip())
         terminal.say(f"Process {process.pid} runs a plan of five steps:")
         with terminal.live() as update:
-            return await watch(service, execution, update)
+            return await watch_execution(service, execution, update)

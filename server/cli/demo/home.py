@@ -1,4 +1,4 @@
-"""What the demo works on: a home of its own with settings, two tools, a plan, a scripted model and some old files."""
+"""The home of the demo: settings, two tools, a plan, a scripted model and some old files."""
 
 import json
 import os
@@ -18,7 +18,7 @@ REPORTS = {
     "2022-q2.txt": (22_528, 4),
     "2026-q3.txt": (4_096, 0),
 }
-"""Size in bytes and age in years."""
+"""Size in bytes and age in years of each report."""
 OLD_SIZES = [size for size, years in REPORTS.values() if years]
 
 PLAN: dict[str, JsonValue] = {
@@ -77,18 +77,18 @@ MODEL: dict[str, JsonValue] = {
         },
     ]
 }
-"""First it describes the call, as real models do; only when told to does it make it."""
+"""First the model only describes the call, as real models do. It makes the call when planwarden insists."""
 
 
-def furnish(home: Path) -> str:
-    """Put everything into an empty folder; gives the name of the model.
+def fill_home(home: Path) -> str:
+    """Writes all files into an empty folder, and returns the name of the model.
 
     Raises:
         UsageError: the folder is not empty.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(home.iterdir()):
-        raise UsageError(f"{str(home)!r} is not empty; the demo makes its own files, give it an empty folder")
+        raise UsageError(f"{str(home)!r} is not empty; the demo writes its own files, so give it an empty folder")
     shutil.copyfile(demo_tools.__file__, home / "tools.py")
     (home / "plan.json").write_text(json.dumps(PLAN, indent=2), encoding="utf-8")
     (home / "model.json").write_text(json.dumps(MODEL, indent=2), encoding="utf-8")

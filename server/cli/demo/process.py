@@ -1,4 +1,4 @@
-"""The process that the demo kills: it starts the plan, says where, and lives until then."""
+"""The process that the demo kills: it starts the plan, prints the id of the execution and runs until it is killed."""
 
 import sys
 from pathlib import Path
@@ -7,17 +7,17 @@ import anyio
 
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.cli.commands.run import read_plan
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.context import CliContext
 
 
-async def work(folder: Path) -> None:
-    home = CliHome.load(folder, None)
-    async with home.acting() as service:
-        plan = read_plan(str(folder / "plan.json"))
+async def run_plan_until_killed(home: Path) -> None:
+    context = CliContext.load(home, None)
+    async with context.open_for_writing() as service:
+        plan = read_plan(str(home / "plan.json"))
         execution = await service.execute_plan(plan, wait_seconds=0, principal=LOCAL)
         print(execution.execution_id, flush=True)
         await anyio.sleep_forever()
 
 
 if __name__ == "__main__":
-    anyio.run(work, Path(sys.argv[1]))
+    anyio.run(run_plan_until_killed, Path(sys.argv[1]))

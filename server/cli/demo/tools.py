@@ -1,4 +1,4 @@
-"""The demo's two tools. They are copied into the demo's home and read from there, as anybody's `[tools] python` file is."""
+"""The two tools of the demo. Its home gets a copy, which is loaded as any file of `[tools] python` is."""
 
 import os
 import time
@@ -12,7 +12,7 @@ DAY_S = 86_400
 
 @planwarden.tool(name="findReports", risk="read", effect="read", capabilities=["files"])
 def find_reports(older_than_days: int) -> dict[str, object]:
-    """Find reports that have not changed for so many days."""
+    """Find reports that have not changed for this many days."""
     limit = time.time() - older_than_days * DAY_S
     found = sorted(path for path in REPORTS.glob("*.txt") if path.stat().st_mtime < limit)
     return {"names": [path.name for path in found], "sizes": [path.stat().st_size for path in found]}

@@ -1,1 +1,1 @@
-"""What a person at a terminal sees and types: lines, a live list of steps, questions."""
+"""What a person at a terminal reads and types: lines, a live list of steps, and questions."""

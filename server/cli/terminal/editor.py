@@ -1,4 +1,4 @@
-"""Editing a JSON value: in the person's own editor when they have one, else typed on one line."""
+"""Editing a JSON value: in the editor that VISUAL or EDITOR names, otherwise on one line."""
 
 import json
 import os
@@ -18,9 +18,9 @@ from planwarden.server.views.facts import escape_text
 
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
-    """The value after editing; None when it was left alone or is not JSON, which is said on the terminal."""
+    """Returns the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    text = _in_editor(editor, value) if editor else _on_one_line(terminal, value)
+    text = _edit_in_editor(editor, value) if editor else _edit_on_one_line(terminal, value)
     if not text:
         return None
     try:
@@ -30,8 +30,8 @@ def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
         return None
 
 
-def _in_editor(editor: str, value: JsonValue) -> str | None:
-    # 0700 from the start; another user must neither read nor replace what is about to be approved.
+def _edit_in_editor(editor: str, value: JsonValue) -> str | None:
+    # Created with mode 0700: another user must neither read nor replace what the person is about to approve.
     with tempfile.TemporaryDirectory(prefix="planwarden-") as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -43,6 +43,6 @@ def _in_editor(editor: str, value: JsonValue) -> str | None:
             return None
 
 
-def _on_one_line(terminal: Terminal, value: JsonValue) -> str | None:
+def _edit_on_one_line(terminal: Terminal, value: JsonValue) -> str | None:
     terminal.say(TerminalLine((("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False)))))
     return terminal.ask("as one line of JSON (Enter: unchanged): ")

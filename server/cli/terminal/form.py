@@ -1,7 +1,7 @@
-"""Filling in a form: one question per field where the JSON Schema is flat, JSON where it is not.
+"""Filling in a form: one prompt for each field where the JSON Schema is flat, otherwise JSON.
 
-Every answer is checked against the schema of its field at once, and the whole against the whole form; the engine
-checks again when the answer is sent.
+Every answer is checked against the schema of its field at once, and the content against the form. The engine checks
+again when the answer is sent.
 """
 
 import json
@@ -42,35 +42,35 @@ class TerminalField:
 
 
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
-    """Content that fits the form; None when the person stopped."""
-    fields = flat_fields(form)
+    """Returns content that fits the form; None when the person stopped."""
+    fields = read_flat_fields(form)
     while True:
-        content = _by_fields(terminal, fields) if fields is not None else _as_json(terminal, form)
+        content = _ask_fields(terminal, fields) if fields is not None else _ask_as_json(terminal, form)
         if content is None:
             return None
         faults = Schema(form).find_faults(content)
         if not faults:
             return content
-        _complain(terminal, "; ".join(faults[:3]))
+        _report_fault(terminal, "; ".join(faults[:3]))
 
 
-def flat_fields(form: Mapping[str, JsonValue]) -> list[TerminalField] | None:
-    """The fields in their order; None when some field is neither text, number, yes or no, nor one of several texts."""
+def read_flat_fields(form: Mapping[str, JsonValue]) -> list[TerminalField] | None:
+    """Returns the fields in their order; None when a field is not a text, a number, a boolean or a choice of texts."""
     properties, required = form.get("properties"), form.get("required")
     if not isinstance(properties, dict) or not properties:
         return None
-    wanted = required if isinstance(required, list) else []
+    required_names = required if isinstance(required, list) else []
     fields: list[TerminalField] = []
     for name, schema in properties.items():
         kind = schema.get("type") if isinstance(schema, dict) else None
         if not isinstance(schema, dict) or not isinstance(kind, str) or kind not in _SIMPLE or "$ref" in schema:
             return None
-        fields.append(TerminalField(name, kind, schema, name in wanted))
+        fields.append(TerminalField(name, kind, schema, name in required_names))
     return fields
 
 
-def type_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
-    """Whether something usable was typed, and its value; nothing typed is None. Text without quotes counts as text."""
+def ask_for_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
+    """Returns whether something usable was typed, and its value: None for an empty line; text needs no quotes."""
     typed = terminal.ask(prompt)
     if not typed:
         return typed is not None, None
@@ -79,15 +79,15 @@ def type_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
     except PlanwardenError as error:
         if typed[0] not in '{["' and typed not in ("NaN", "Infinity"):
             return True, typed
-        _complain(terminal, error.message)
+        _report_fault(terminal, error.message)
         return False, None
 
 
-def _by_fields(terminal: Terminal, fields: list[TerminalField]) -> dict[str, JsonValue] | None:
+def _ask_fields(terminal: Terminal, fields: list[TerminalField]) -> dict[str, JsonValue] | None:
     content: dict[str, JsonValue] = {}
     for field in fields:
-        answered, value = _ask_field(terminal, field)
-        if not answered:
+        is_answered, value = _ask_field(terminal, field)
+        if not is_answered:
             return None
         if value is not None:
             content[field.name] = value
@@ -95,7 +95,7 @@ def _by_fields(terminal: Terminal, fields: list[TerminalField]) -> dict[str, Jso
 
 
 def _ask_field(terminal: Terminal, field: TerminalField) -> tuple[bool, JsonValue]:
-    """Whether the person went on, and the value; None leaves the field out."""
+    """Returns whether the person continued, and the value; None omits the field."""
     prompt = _prompt(field)
     while True:
         typed = terminal.ask(prompt)
@@ -104,13 +104,13 @@ def _ask_field(terminal: Terminal, field: TerminalField) -> tuple[bool, JsonValu
         if not typed:
             if field.default is not None or not field.is_required:
                 return True, field.default
-            _complain(terminal, "this field is needed")
+            _report_fault(terminal, "this field is needed")
             continue
-        value = _parsed(field, typed)
+        value = _parse(field, typed)
         faults = ("choose one of them",) if value is None else Schema(field.schema).find_faults(value)
         if not faults:
             return True, value
-        _complain(terminal, faults[0])
+        _report_fault(terminal, faults[0])
 
 
 def _prompt(field: TerminalField) -> str:
@@ -122,8 +122,8 @@ def _prompt(field: TerminalField) -> str:
     return f"  {escape_text(field.name)}{about} ({shape}{need}){given}: "
 
 
-def _parsed(field: TerminalField, typed: str) -> JsonValue:
-    """The typed text as the field's type, or as it is when it is none; None for neither yes nor no."""
+def _parse(field: TerminalField, typed: str) -> JsonValue:
+    """Returns the typed text as the field's type, or unchanged when it does not parse; None for neither yes nor no."""
     if field.kind == "boolean":
         return True if typed.lower() in _TRUE else False if typed.lower() in _FALSE else None
     if field.kind == "string":
@@ -134,10 +134,10 @@ def _parsed(field: TerminalField, typed: str) -> JsonValue:
         return typed
 
 
-def _as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
+def _ask_as_json(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
     terminal.say(TerminalLine((("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False)))))
     return edit_json(terminal, {})
 
 
-def _complain(terminal: Terminal, text: str) -> None:
+def _report_fault(terminal: Terminal, text: str) -> None:
     terminal.say(TerminalLine(((f"  {one_line(text, 300)}", "warn"),)))

@@ -1,7 +1,7 @@
-"""An execution as lines of text: what each step called, what came of it, what waits, how it ended.
+"""An execution as lines of text: the calls of each step, their results, what waits, and how the execution ended.
 
-Pure values; a screen only draws them. Everything that came from a plan, a model or a tool is escaped here, so nothing
-of it can move the cursor, start a line or pretend to be one of ours.
+The functions return values, which a screen draws. They escape all text from plans, models and tools, so that it cannot
+move the cursor, start a new line or imitate a line of planwarden.
 """
 
 import json
@@ -21,13 +21,15 @@ Part = str | tuple[str, Style]
 
 ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
-SPOKEN_CHARS = 160
-HEARD_CHARS = 400
+QUOTE_CHARS = 160
+"""The longest quotation of a model's answer or a person's reason."""
+STREAM_CHARS = 400
+"""The most characters that are shown of an answer that a model is still writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalLine:
-    """One line; `parts` are texts, some with a style."""
+    """One line. Each of its `parts` is a text, or a text and its style."""
 
     parts: tuple[Part, ...] = ()
     mark: Mark | None = None
@@ -35,7 +37,7 @@ class TerminalLine:
 
     @property
     def text(self) -> str:
-        """The words without styles, mark and indentation."""
+        """The text without styles, mark and indentation."""
         return "".join(part if isinstance(part, str) else part[0] for part in self.parts)
 
 
@@ -74,7 +76,7 @@ OUTCOMES: Mapping[ExecutionStatus, tuple[Mark, Style]] = {
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """The step, then one line for every prose answer that did not count, every call, and its trouble."""
+    """Returns the step, then a line for each prose answer that did not count, each call and the step's error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -84,25 +86,23 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
         ((name, "dim"), "  ", (description, "dim")) if is_quiet else ((name, "bold"), "  ", description)
     )
     head = TerminalLine(parts, _STEP_MARKS[state.status])
-    return (head, *_prose_lines(state), *_calls_lines(execution, state), *_trouble_lines(state))
+    return (head, *_prose_lines(state), *_calls_lines(execution, state), *_error_lines(state))
 
 
 def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
-    """What a model wrote instead of calling its tools; shown because it was not believed."""
+    """Yields what a model wrote instead of calling its tools, and how planwarden reacted."""
     if not state.retries and not state.warned:
         return
     for turn in state.turns:
-        if turn.call_ids or not turn.content:
-            continue
-        yield TerminalLine(
-            (("the model only wrote: ", "warn"), (_quoted(turn.content, SPOKEN_CHARS), "dim")), "note", 1
-        )
+        if turn.content and not turn.call_ids:
+            quote = _quote(turn.content, QUOTE_CHARS)
+            yield TerminalLine((("the model only wrote: ", "warn"), (quote, "dim")), "note", 1)
     times = "once" if state.retries == 1 else f"{state.retries} times"
-    named = ", ".join(map(escape_text, state.step.required_tools))
+    tools = ", ".join(map(escape_text, state.step.required_tools))
     if state.retries:
-        yield TerminalLine(((f"not accepted: nothing called {named}; told {times} to call it", "warn"),), "note", 1)
+        yield TerminalLine(((f"not accepted: nothing called {tools}; told {times} to call it", "warn"),), "note", 1)
     else:
-        yield TerminalLine(((f"advisory: went on without {named}", "warn"),), "note", 1)
+        yield TerminalLine(((f"advisory: went on without {tools}", "warn"),), "note", 1)
 
 
 def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
@@ -110,7 +110,7 @@ def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
         if call.status != "proposed":
             yield _call_line(execution, call)
     if state.status == "completed" and not state.calls and not state.warned and isinstance(state.result, str):
-        yield TerminalLine((("→ ", "dim"), _quoted(state.result, SPOKEN_CHARS)), indent=1)
+        yield TerminalLine((("→ ", "dim"), _quote(state.result, QUOTE_CHARS)), indent=1)
 
 
 def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
@@ -119,15 +119,15 @@ def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     only_asks = is_question and suspension is not None and suspension.question.kind in ("confirmation", "input", "wait")
     arguments = "" if only_asks else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"
-    text, style = _outcome(execution, call)
+    text, style = _describe_outcome(execution, call)
     return TerminalLine((name, (" → ", "dim"), (text, style)), indent=1)
 
 
-def _outcome(execution: ExecutionState, call: Call) -> tuple[str, Style]:
+def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style]:
     texts: dict[CallStatus, tuple[str, Style]] = {
         "running": ("running", "busy"),
         "decided": ("decided", "busy"),
-        "suspended": (_waiting_for(execution, call), "warn"),
+        "suspended": (_describe_wait(execution, call), "warn"),
         "failed": (one_line(f"failed: {call.error_message}", RESULT_CHARS * 2), "bad"),
         "rejected": (decision_text(execution, call.suspension_id) or "rejected", "bad"),
         "outcome_unknown": ("nobody knows whether it happened", "bad"),
@@ -147,7 +147,7 @@ def _outcome(execution: ExecutionState, call: Call) -> tuple[str, Style]:
     return f"{value_summary(call.value)} ({decided})", "dim"
 
 
-def _waiting_for(execution: ExecutionState, call: Call) -> str:
+def _describe_wait(execution: ExecutionState, call: Call) -> str:
     suspension = execution.suspensions.get(call.suspension_id or "")
     if suspension is not None and suspension.question.addressee == "clock":
         return "waits for the clock"
@@ -155,7 +155,7 @@ def _waiting_for(execution: ExecutionState, call: Call) -> str:
 
 
 def decision_text(execution: ExecutionState, suspension_id: str | None) -> str | None:
-    """Who decided and what that proves, in the words of the log; None while nobody did."""
+    """Returns who decided, with assurance and channel as the log records them; None while the suspension is open."""
     suspension = execution.suspensions.get(suspension_id or "")
     if suspension is None or suspension.is_open:
         return None
@@ -167,26 +167,25 @@ def decision_text(execution: ExecutionState, suspension_id: str | None) -> str |
         return "withdrawn"
     verdict = "approved" if suspension.decision.approved else "rejected"
     who = escape_text(suspension.principal or "somebody")
-    said = suspension.decision.reason
-    reason = f": {_quoted(said, SPOKEN_CHARS)}" if said else ""
+    reason = f": {_quote(suspension.decision.reason, QUOTE_CHARS)}" if suspension.decision.reason else ""
     return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
 
 
-def _trouble_lines(state: StepState) -> Iterable[TerminalLine]:
+def _error_lines(state: StepState) -> Iterable[TerminalLine]:
     if state.status == "rejected":
         return
-    shown = {call.error_message for call in state.calls if call.status == "failed"}
-    if state.error_message is not None and not any(text and text in state.error_message for text in shown):
+    call_errors = {call.error_message for call in state.calls if call.status == "failed"}
+    if state.error_message is not None and not any(text and text in state.error_message for text in call_errors):
         yield TerminalLine((("error: " + one_line(state.error_message, RESULT_CHARS * 3), "bad"),), indent=1)
 
 
 def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """How it ended: counts that the log proves, the text if there is one, the error if there is one."""
+    """Returns how the execution ended: counts that the log proves, its final text, and its error."""
     done = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
-    counts = [f"{done} of {len(execution.steps)} steps completed", _many(usage.tool_calls, "tool call")]
+    counts = [f"{done} of {len(execution.steps)} steps completed", _count(usage.tool_calls, "tool call")]
     if usage.model_calls:
-        counts.append(_many(usage.model_calls, "model reply", "model replies"))
+        counts.append(_count(usage.model_calls, "model reply", "model replies"))
     lines = [TerminalLine((" · ".join(counts),))]
     if execution.synthesis:
         lines += [TerminalLine((escape_text(text),)) for text in execution.synthesis.splitlines()[:40]]
@@ -200,34 +199,34 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     return tuple(lines)
 
 
-def heard_line(heard: str) -> TerminalLine:
-    """The end of an answer that a model is writing; it is progress and disappears with the next drawing."""
-    tail = escape_text(heard[-HEARD_CHARS:])[-HEARD_CHARS:]
+def streaming_line(text: str) -> TerminalLine:
+    """Returns the end of an answer that a model is still writing. The next drawing replaces it."""
+    tail = escape_text(text[-STREAM_CHARS:])[-STREAM_CHARS:]
     return TerminalLine((("writing: ", "busy"), (f"…{tail}", "dim")), "busy")
 
 
 def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
-    """`(name=value, …)` on one line, cut."""
+    """Returns `(name=value, …)` on one line, cut to `ARGUMENT_CHARS`."""
     inside = ", ".join(f"{escape_text(name)}={value_summary(value, 40)}" for name, value in arguments.items())
     return f"({_cut(inside, ARGUMENT_CHARS)})"
 
 
 def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
-    """A value in a few words: short ones whole, long lists by their length."""
+    """Returns a value in at most `limit` characters: a short list as it is, a long one as its length."""
     if isinstance(value, dict):
         if is_stand_in(value):
             return f"{value['sizeBytes']} bytes, artifact {escape_text(str(value['artifactId']))}"
         if "$from" in value:
             return f"from {escape_text(str(value['$from']))}"
-        parts = (f"{escape_text(key)}: {_inner(child)}" for key, child in value.items())
+        parts = (f"{escape_text(key)}: {_summarize(child)}" for key, child in value.items())
         return _cut(", ".join(parts) or "{}", limit)
-    return _cut(_inner(value), limit)
+    return _cut(_summarize(value), limit)
 
 
-def _inner(value: JsonValue) -> str:
+def _summarize(value: JsonValue) -> str:
     if isinstance(value, list):
         whole = _json(value)
-        return whole if len(whole) <= 40 else _many(len(value), "item")
+        return whole if len(whole) <= 40 else _count(len(value), "item")
     if isinstance(value, dict):
         whole = _json(value)
         return whole if len(whole) <= 40 else "{…}"
@@ -235,11 +234,11 @@ def _inner(value: JsonValue) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text escaped and cut, on one line."""
+    """Returns the text on one line, escaped, and cut to `limit` characters."""
     return _cut(escape_text(" ".join(text.split("\n")).strip()), limit)
 
 
-def _quoted(text: str, limit: int) -> str:
+def _quote(text: str, limit: int) -> str:
     return f'"{one_line(text, limit)}"'
 
 
@@ -251,5 +250,5 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _many(number: int, one: str, several: str | None = None) -> str:
+def _count(number: int, one: str, several: str | None = None) -> str:
     return f"{number} {one if number == 1 else several or one + 's'}"

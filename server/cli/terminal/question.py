@@ -1,18 +1,16 @@
-"""A question in the terminal: the facts first, then what the agent says, then the keyboard.
+"""A question in the terminal: the facts first, then what the agent says, then the prompt.
 
-Nothing is agreed to by accident: only a typed `y` or `yes` approves, an empty line leaves the question open. The caller
-passes the digest of what was shown together with the decision, so that a question which changed meanwhile is refused.
+Nobody approves by accident: only a typed `y` or `yes` approves, and an empty line leaves the question open. The caller
+sends the digest of the shown question with the decision, so a question that changed meanwhile is refused.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
 
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.cli.terminal.editor import edit_json
-from planwarden.server.cli.terminal.form import fill_in, type_json
+from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.facts import agent_lines, escape_text, facts_lines, is_shown_whole
@@ -30,7 +28,7 @@ _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 
 
 def show(terminal: Terminal, suspension: Suspension) -> None:
-    """The question in a frame."""
+    """Draws the question in a frame."""
     heading, *facts = facts_lines(suspension)
     lines = [TerminalLine((fact,)) for fact in facts]
     if suspension.needs is not None:
@@ -41,7 +39,7 @@ def show(terminal: Terminal, suspension: Suspension) -> None:
 
 
 def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
-    """The decision that was typed; None when the question stays open."""
+    """Returns the decision that the person typed; None when the question stays open."""
     if suspension.kind == "reconcile":
         return _ask_what_happened(terminal)
     if suspension.answer_schema is not None:
@@ -51,7 +49,7 @@ def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
 
 def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | None:
     call = suspension.tool_call
-    is_cut = call is not None and not all(map(is_shown_whole, _shown_values(suspension)))
+    is_cut = call is not None and not all(map(is_shown_whole, _argument_values(suspension)))
     may_edit = call is not None and suspension.asker is None
     choices = [
         "y yes",
@@ -67,11 +65,11 @@ def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | N
         if key in YES:
             return Decision(approved=True, modified_args=edited)
         if key in NO:
-            return _rejected(terminal)
+            return _ask_reason(terminal)
         if key == "v" and is_cut:
             _show_whole(terminal, suspension)
         elif key == "e" and call is not None and may_edit:
-            edited = _edited(terminal, call.arguments if edited is None else edited)
+            edited = _edit_arguments(terminal, call.arguments if edited is None else edited)
             if edited is not None:
                 terminal.say(
                     TerminalLine((("It would run with ", "warn"), escape_text(json.dumps(edited, ensure_ascii=False))))
@@ -82,21 +80,21 @@ def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | N
             terminal.say(TerminalLine((("Type one of the letters, or Enter to leave the question open.", "warn"),)))
 
 
-def _rejected(terminal: Terminal) -> Decision | None:
+def _ask_reason(terminal: Terminal) -> Decision | None:
     reason = terminal.ask("Why not? (Enter: no reason given) ")
     return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
 
 
-def _edited(terminal: Terminal, arguments: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
-    """The edited arguments; None when they are as they were."""
-    found = edit_json(terminal, arguments)
-    if found is None or found == arguments:
+def _edit_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """Returns the edited arguments; None when they did not change."""
+    edited = edit_json(terminal, arguments)
+    if edited is None or edited == arguments:
         terminal.say("The arguments are as they were.")
         return None
-    if not isinstance(found, dict):
+    if not isinstance(edited, dict):
         terminal.say(TerminalLine((("Arguments are a JSON object; they are as they were.", "warn"),)))
         return None
-    return found
+    return edited
 
 
 def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | None:
@@ -109,7 +107,7 @@ def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | 
         if key in YES:
             return Decision(content=content)
         if key in ("r", "reject"):
-            return _rejected(terminal)
+            return _ask_reason(terminal)
         if key in ("", *NO):
             return None
 
@@ -123,19 +121,19 @@ def _ask_what_happened(terminal: Terminal) -> Decision | None:
     while True:
         key = (terminal.ask("Did it happen? [y · n · g · Enter leaves it open] ") or "").lower()
         if key in YES:
-            known, result = type_json(terminal, "Its result as JSON (Enter: none): ")
-            if not known:
+            is_usable, result = ask_for_json(terminal, "Its result as JSON (Enter: none): ")
+            if not is_usable:
                 continue
             return Decision(content={"happened": True} if result is None else {"happened": True, "result": result})
         if key in NO:
             return Decision(content={"happened": False})
         if key in ("g", "give up"):
-            return replace(found, approved=False) if (found := _rejected(terminal)) is not None else None
+            return _ask_reason(terminal)
         if key == "":
             return None
 
 
-def _shown_values(suspension: Suspension) -> list[JsonValue]:
+def _argument_values(suspension: Suspension) -> list[JsonValue]:
     values = list(suspension.tool_call.arguments.values()) if suspension.tool_call is not None else []
     for covered in suspension.confirms:
         values += covered.arguments.values()
@@ -150,7 +148,3 @@ def _show_whole(terminal: Terminal, suspension: Suspension) -> None:
     for name, arguments in calls:
         terminal.say(TerminalLine(((escape_text(name), "bold"),)))
         terminal.say(*map(escape_text, json.dumps(arguments, ensure_ascii=False, indent=2).splitlines()))
-
-
-Asker = Callable[[Suspension], Decision | None]
-"""Gives the decision on a question that was shown, or None to leave it open."""

@@ -1,7 +1,7 @@
-"""The same lines on a real terminal: colours, a frame around questions, a list of steps that moves while it runs.
+"""The screen of a real terminal: colours, a frame around questions, and a list of steps that changes while they run.
 
-rich takes care of widths, of NO_COLOR and of old consoles (https://rich.readthedocs.io/). No text is ever read as
-markup, and what came from outside was escaped before it got here.
+rich handles widths, NO_COLOR and old consoles (https://rich.readthedocs.io/). No text is read as markup, and text from
+outside was escaped before.
 """
 
 import time
@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
-from planwarden.server.cli.terminal.lines import Style, TerminalLine, heard_line, step_lines
-from planwarden.server.cli.terminal.screen import ScreenUpdate, sign
+from planwarden.server.cli.terminal.lines import Style, TerminalLine, step_lines, streaming_line
+from planwarden.server.cli.terminal.screen import ScreenUpdate, mark_sign
 
 _STYLES: dict[Style, str] = {
     "plain": "",
@@ -36,19 +36,19 @@ MAX_WIDTH = 110
 
 
 class RichScreen:
-    """Draws with rich; `shown` as in `Screen`."""
+    """Draws with rich."""
 
     def __init__(self, out: TextIO) -> None:
-        self.shown: set[tuple[str, str]] = set()
+        self.settled: set[tuple[str, str]] = set()
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
         self._is_unicode = "utf" in self._console.encoding.lower()
 
     def lines(self, lines: Sequence[TerminalLine]) -> None:
         for line in lines:
-            self._console.print(self.drawn(line))
+            self._console.print(self.render_line(line))
 
     def panel(self, title: str, lines: Sequence[TerminalLine], style: Style) -> None:
-        body = Group(*(self.drawn(line) for line in lines))
+        body = Group(*(self.render_line(line) for line in lines))
         box = ROUNDED if self._is_unicode else ASCII
         width = min(self._console.width, MAX_WIDTH)
         head = Text(title, style=f"bold {_STYLES[style]}")
@@ -66,19 +66,19 @@ class RichScreen:
             yield steps.update
         if steps.execution is not None:
             settled = (name for name, state in steps.execution.steps.items() if state.status in STEP_TERMINAL)
-            self.shown |= {(steps.execution.execution_id, name) for name in settled}
+            self.settled |= {(steps.execution.execution_id, name) for name in settled}
 
-    def step(self, execution: ExecutionState, step_id: str) -> Group:
-        return Group(*(self.drawn(line) for line in step_lines(execution, execution.steps[step_id])))
+    def render_step(self, execution: ExecutionState, step_id: str) -> Group:
+        return Group(*(self.render_line(line) for line in step_lines(execution, execution.steps[step_id])))
 
-    def drawn(self, line: TerminalLine) -> Padding | Table | Text:
+    def render_line(self, line: TerminalLine) -> Padding | Table | Text:
         text = Text()
         for part in line.parts:
-            words, style = (part, "plain") if isinstance(part, str) else part
-            text.append(words, style=_STYLES[style])
+            content, style = (part, "plain") if isinstance(part, str) else part
+            text.append(content, style=_STYLES[style])
         if line.mark is None:
             return Padding(text, (0, 0, 0, 4 * line.indent)) if line.indent else text
-        mark, style = sign(line.mark, is_unicode=self._is_unicode)
+        mark, style = mark_sign(line.mark, is_unicode=self._is_unicode)
         if line.mark == "busy" and self._is_unicode:
             mark = _FRAMES[int(time.monotonic() / _FRAME_S) % len(_FRAMES)]
         grid = Table.grid(padding=(0, 1))
@@ -89,22 +89,22 @@ class RichScreen:
 
 
 class _Steps:
-    """Drawn anew with every frame."""
+    """The list of steps, which rich draws again for every frame."""
 
     def __init__(self, screen: RichScreen) -> None:
         self.execution: ExecutionState | None = None
-        self._heard = ""
+        self._streamed_text = ""
         self._screen = screen
 
-    def update(self, execution: ExecutionState, heard: str = "") -> None:
-        self.execution, self._heard = execution, heard
+    def update(self, execution: ExecutionState, streamed_text: str = "") -> None:
+        self.execution, self._streamed_text = execution, streamed_text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         execution = self.execution
         if execution is None:
             return
         for step_id in execution.steps:
-            if (execution.execution_id, step_id) not in self._screen.shown:
-                yield self._screen.step(execution, step_id)
-        if self._heard:
-            yield self._screen.drawn(heard_line(self._heard))
+            if (execution.execution_id, step_id) not in self._screen.settled:
+                yield self._screen.render_step(execution, step_id)
+        if self._streamed_text:
+            yield self._screen.render_line(streaming_line(self._streamed_text))

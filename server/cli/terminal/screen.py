@@ -1,4 +1,4 @@
-"""How lines reach a stream: the port that a terminal draws through, and the drawing for pipes, logs and dumb terminals."""
+"""How lines reach a stream: the port that a terminal draws through, and the screen for pipes and dumb terminals."""
 
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -9,8 +9,8 @@ from planwarden.server.cli.terminal.lines import STYLES, Mark, Style, TerminalLi
 
 
 class ScreenUpdate(Protocol):
-    def __call__(self, execution: ExecutionState, heard: str = "") -> None:
-        """Show the execution; `heard` is the end of the answer that a model is writing."""
+    def __call__(self, execution: ExecutionState, streamed_text: str = "") -> None:
+        """Shows the execution; `streamed_text` is the end of the answer that a model is still writing."""
         ...
 
 
@@ -24,40 +24,41 @@ MARKS: dict[Mark, tuple[str, str]] = {
     "skipped": ("–", "-"),
     "note": ("!", "!"),
 }
-"""For terminals that can show it, and for the others."""
+"""Each mark for terminals with Unicode, and for the others."""
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "|", "–": "-"})
 
 
 class Screen(Protocol):
-    """Draws lines. `shown` keeps the steps that were drawn in their final form, so that none is drawn twice."""
+    """Draws lines."""
 
-    shown: set[tuple[str, str]]
+    settled: set[tuple[str, str]]
+    """Execution id and step id of the steps that were drawn in their final form; they are not drawn again."""
 
     def lines(self, lines: Sequence[TerminalLine]) -> None: ...
 
     def panel(self, title: str, lines: Sequence[TerminalLine], style: Style) -> None: ...
 
     def prompt(self, text: str) -> None:
-        """Without an end of line."""
+        """Writes the text without ending the line."""
         ...
 
     def live(self) -> AbstractContextManager[ScreenUpdate]:
-        """While open, every update shows the execution as it is then."""
+        """While it is open, every update shows the execution as it is then."""
         ...
 
 
 class PlainScreen:
-    """Lines that stay where they are: a step is printed when it has settled or waits."""
+    """Prints lines that stay: a step is printed when it settles or waits."""
 
     def __init__(self, out: TextIO) -> None:
-        self.shown: set[tuple[str, str]] = set()
+        self.settled: set[tuple[str, str]] = set()
         self._out = out
         self._is_unicode = "utf" in (out.encoding or "utf-8").lower()
         self._waiting: set[tuple[str, str, int]] = set()
 
     def lines(self, lines: Sequence[TerminalLine]) -> None:
         for line in lines:
-            sign = "" if line.mark is None else MARKS[line.mark][0 if self._is_unicode else 1] + " "
+            sign = "" if line.mark is None else mark_sign(line.mark, is_unicode=self._is_unicode)[0] + " "
             text = line.text if self._is_unicode else line.text.translate(_ASCII)
             self._out.write(f"{'    ' * line.indent}{sign}{text}".rstrip() + "\n")
         self._out.flush()
@@ -73,20 +74,21 @@ class PlainScreen:
     def live(self) -> Generator[ScreenUpdate]:
         yield self._update
 
-    def _update(self, execution: ExecutionState, heard: str = "") -> None:
-        # What is being written would be lines that may not be true in the end, and here they could not be taken back.
+    def _update(self, execution: ExecutionState, streamed_text: str = "") -> None:
+        # The streamed text may still change, and printed lines cannot be taken back.
         for step_id, state in execution.steps.items():
-            if (execution.execution_id, step_id) in self.shown:
+            if (execution.execution_id, step_id) in self.settled:
                 continue
             if state.status in STEP_TERMINAL:
-                self.shown.add((execution.execution_id, step_id))
+                self.settled.add((execution.execution_id, step_id))
                 self.lines(step_lines(execution, state))
             elif state.status == "suspended":
-                asked = (execution.execution_id, step_id, len(execution.suspensions))
-                if asked not in self._waiting:
-                    self._waiting.add(asked)
+                key = (execution.execution_id, step_id, len(execution.suspensions))
+                if key not in self._waiting:
+                    self._waiting.add(key)
                     self.lines(step_lines(execution, state))
 
 
-def sign(mark: Mark, *, is_unicode: bool = True) -> tuple[str, Style]:
+def mark_sign(mark: Mark, *, is_unicode: bool = True) -> tuple[str, Style]:
+    """Returns the sign that stands for the mark, and its style."""
     return MARKS[mark][0 if is_unicode else 1], STYLES[mark]

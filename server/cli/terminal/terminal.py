@@ -1,8 +1,8 @@
 """The terminal of a person: lines, a frame, a live list of steps, and questions typed at the keyboard.
 
-`Terminal` decides once how to draw. On a terminal the drawing is rich's (imported only then); in a pipe, a log or a
-dumb terminal it is plain lines that appear as things settle. Questions are asked only where somebody can both read and
-type; what was typed before the question appeared is thrown away, so that nobody agrees to what they have not seen.
+`Terminal` decides once how to draw. rich draws on a real terminal and is imported only then. In a pipe, a log or a dumb
+terminal, plain lines appear as steps settle. Questions are asked only where somebody can both read and type. Input that
+was typed before the question appeared is discarded, so that nobody agrees to what they have not seen.
 """
 
 import os
@@ -16,7 +16,7 @@ from planwarden.server.cli.terminal.screen import PlainScreen, Screen, ScreenUpd
 
 
 class Terminal:
-    """What a person reads on `out` and types on `keyboard`."""
+    """A person who reads `out` and types on `keyboard`."""
 
     def __init__(self, out: TextIO | None = None, keyboard: TextIO | None = None) -> None:
         self.out = out or sys.stdout
@@ -25,14 +25,14 @@ class Terminal:
 
     @property
     def can_ask(self) -> bool:
-        """Somebody can read the question and type an answer."""
+        """Whether somebody can read a question here and type an answer."""
         return _is_terminal(self.out) and _is_terminal(self.keyboard)
 
     @property
     def screen(self) -> Screen:
         if self._screen is None:
             if _is_terminal(self.out) and os.environ.get("TERM") != "dumb":
-                # Costs a twentieth of a second, and nothing that is piped needs it.
+                # The import takes a twentieth of a second, and piped output does not need it.
                 from planwarden.server.cli.terminal.rich import RichScreen
 
                 self._screen = RichScreen(self.out)
@@ -50,8 +50,8 @@ class Terminal:
         return self.screen.live()
 
     def ask(self, prompt: str) -> str | None:
-        """What was typed after the prompt, without surrounding spaces; None at the end of input."""
-        self._forget_what_was_typed()
+        """Returns what was typed after the prompt, without surrounding spaces; None at the end of input."""
+        self._discard_typed_input()
         self.screen.prompt(prompt)
         try:
             typed = self.keyboard.readline()
@@ -62,7 +62,7 @@ class Terminal:
             return None
         return typed.strip()
 
-    def _forget_what_was_typed(self) -> None:
+    def _discard_typed_input(self) -> None:
         with suppress(ImportError, OSError, ValueError):
             if sys.platform == "win32":
                 import msvcrt
@@ -76,7 +76,7 @@ class Terminal:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    # A closed standard stream is None or raises.
+    # A closed standard stream is None, or it raises.
     with suppress(ValueError, AttributeError):
         return stream.isatty()
     return False

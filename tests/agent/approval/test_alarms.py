@@ -18,7 +18,7 @@ from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.storage.suite import BackEnd
-from tests.support.fakes import Moment, WatchedStore
+from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +67,7 @@ class Asked:
         return await self.warden.service.answer(self.thread_id, self.suspension_id, YES, PERSON, principal="local")
 
 
-async def without_clockwork(moment: Moment) -> None:
+async def without_clockwork(moment: StoreCall) -> None:
     """The hook of a process that never gets to look for what is due."""
     if moment.call == "due":
         await anyio.sleep_forever()
@@ -183,7 +183,7 @@ async def test_two_processes_that_notice_the_same_alarm_record_it_once(back_end:
     waiting, go = set[int](), anyio.Event()
 
     def watching(number: int) -> WatchedStore:
-        async def hold(moment: Moment) -> None:
+        async def hold(moment: StoreCall) -> None:
             if (moment.call, moment.when) == ("append", "before") and clock.now() > began:
                 waiting.add(number)
                 if len(waiting) == 2:
@@ -213,7 +213,7 @@ async def test_a_decision_that_comes_first_silences_the_reminder_that_was_about_
     clock, settings, ledger = back_end.clock, policy(60), Ledger()
     held, go = anyio.Event(), anyio.Event()
 
-    async def hold(moment: Moment) -> None:
+    async def hold(moment: StoreCall) -> None:
         if (moment.call, moment.when) == ("append", "before"):
             held.set()
             await go.wait()
@@ -240,7 +240,7 @@ async def test_a_reminder_that_comes_first_does_not_turn_the_decision_away(back_
     clock, settings, ledger = back_end.clock, policy(60), Ledger()
     held, go = anyio.Event(), anyio.Event()
 
-    async def hold(moment: Moment) -> None:
+    async def hold(moment: StoreCall) -> None:
         await without_clockwork(moment)
         if (moment.call, moment.when) == ("append", "before") and not held.is_set():
             held.set()

@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
-from tests.support.wardens import Ledger, asked_step, calls, confirm, plan, says, statuses, tool_step, warden
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -105,7 +105,7 @@ async def test_a_confirmation_covers_no_call_whose_arguments_were_not_shown() ->
     ledger = Ledger()
     script = [calls(("erase", {"ids": [9]}))]
     async with warden(ledger, script=script) as w:
-        asked = await w.execute_plan(plan(confirm("a", confirms=["b"]), asked_step("b", "erase")))
+        asked = await w.execute_plan(plan(confirm("a", confirms=["b"]), model_step("b", "erase")))
         again = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
     assert again.status == "suspended" and again.suspensions[0].kind == "approval" and ledger.lines == []
 
@@ -116,7 +116,7 @@ async def test_calls_before_a_question_keep_their_results_and_calls_after_it_wai
     batch = calls(
         ("note", {"text": "before"}), ("displayConfirmation", {"action": "go on?"}), ("note", {"text": "after"})
     )
-    steps = plan(asked_step("a", "note", "displayConfirmation"))
+    steps = plan(model_step("a", "note", "displayConfirmation"))
     async with warden(ledger, script=[batch]) as w:
         asked = await w.execute_plan(steps)
         assert ledger.lines == ["note before"]
@@ -129,7 +129,7 @@ async def test_two_questions_in_one_batch_are_two_decisions() -> None:
     """ours: law 4"""
     batch = calls(("displayConfirmation", {"action": "one"}), ("displayConfirmation", {"action": "two"}))
     async with warden(script=[batch]) as w:
-        first = await w.execute_plan(plan(asked_step("a", "displayConfirmation")))
+        first = await w.execute_plan(plan(model_step("a", "displayConfirmation")))
         second = await w.resume_execution(first.thread_id, first.suspensions[0].suspension_id, YES)
         assert second.status == "suspended" and second.suspensions[0].message == "two"
         done = await w.resume_execution(first.thread_id, second.suspensions[0].suspension_id, YES)
@@ -140,7 +140,7 @@ async def test_a_confirmation_repeated_with_the_same_arguments_returns_the_recor
     """spec: wire.md plan"""
     batch = calls(("displayConfirmation", {"action": "one"}), ("displayConfirmation", {"action": "one"}))
     async with warden(script=[batch]) as w:
-        asked = await w.execute_plan(plan(asked_step("a", "displayConfirmation")))
+        asked = await w.execute_plan(plan(model_step("a", "displayConfirmation")))
         done = await w.resume_execution(asked.thread_id, asked.suspensions[0].suspension_id, YES)
     assert done.status == "completed" and len(done.steps[0].actual_tool_calls) == 2
 
@@ -150,7 +150,7 @@ async def test_a_gated_effect_is_asked_for_each_time() -> None:
     ledger = Ledger()
     script = [calls(("erase", {"ids": [1]}), ("erase", {"ids": [1]}))]
     async with warden(ledger, script=script) as w:
-        first = await w.execute_plan(plan(asked_step("a", "erase")))
+        first = await w.execute_plan(plan(model_step("a", "erase")))
         second = await w.resume_execution(first.thread_id, first.suspensions[0].suspension_id, YES)
         assert second.status == "suspended" and ledger.lines == ["erase [1]"]
         assert second.suspensions[0].suspension_id != first.suspensions[0].suspension_id
@@ -474,7 +474,7 @@ async def test_the_caller_thinks_when_no_model_is_configured() -> None:
         [planning] = asked.suspensions
         assert (planning.addressee, planning.kind, asked.awaiting) == ("caller", "plan", "caller")
         assert "note: Write a line." in (planning.prompt or "") and planning.answer_schema is not None
-        asked = await w.submit_answer(asked.thread_id, planning.suspension_id, plan(asked_step("a", "note")))
+        asked = await w.submit_answer(asked.thread_id, planning.suspension_id, plan(model_step("a", "note")))
         [stepping] = asked.suspensions
         assert stepping.kind == "step" and [tool.name for tool in stepping.tools] == ["note"]
         asked = await w.submit_answer(asked.thread_id, stepping.suspension_id, {"content": "I wrote it."})
@@ -500,7 +500,7 @@ async def test_the_caller_cannot_answer_a_question_to_a_person() -> None:
 async def test_a_malformed_answer_of_the_caller_changes_nothing(content: JsonValue) -> None:
     """ours"""
     async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(asked_step("a", "note")))
+        asked = await w.execute_plan(plan(model_step("a", "note")))
         with pytest.raises(InvalidArguments):
             await w.submit_answer(asked.thread_id, asked.suspensions[0].suspension_id, content)
         assert (await w.get_execution(asked.thread_id)).suspensions == asked.suspensions
@@ -535,10 +535,10 @@ async def test_options_of_a_thread_are_inherited_unless_the_call_says_otherwise(
     """spec: design.md law 10"""
     script: list[JsonValue] = [says("no") for _ in range(9)]
     async with warden(Ledger(), script=script) as w:
-        first = await w.execute_plan(plan(asked_step("a", "note")), options={"taefMaxRetries": 1})
-        second = await w.execute_plan(plan(asked_step("a", "note")), thread_id=first.thread_id)
+        first = await w.execute_plan(plan(model_step("a", "note")), options={"taefMaxRetries": 1})
+        second = await w.execute_plan(plan(model_step("a", "note")), thread_id=first.thread_id)
         third = await w.execute_plan(
-            plan(asked_step("a", "note")), thread_id=first.thread_id, options={"taefMaxRetries": 0}
+            plan(model_step("a", "note")), thread_id=first.thread_id, options={"taefMaxRetries": 0}
         )
     assert [execution.steps[0].retries for execution in (first, second, third)] == [1, 1, 0]
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from tests.support.wardens import Ledger, asked_step, calls, confirm, plan, statuses, tool_step, warden
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def test_pending_steps_are_added_changed_removed_and_moved_and_the_differe
         ({"op": "change", "id": "a", "set": {"id": "z"}}, "other than its id"),
         ({"op": "remove", "id": "nope"}, "unknown step"),
         ({"op": "add", "step": {"id": "a", "description": "twice"}}, "duplicate"),
-        ({"op": "add", "step": asked_step("n", "teleport")}, "unknown tools"),
+        ({"op": "add", "step": model_step("n", "teleport")}, "unknown tools"),
         ({"op": "add", "step": {"id": "n", "description": "x", "dependencies": ["n"]}}, "circle"),
         ({"op": "add", "step": "do it"}, "no object"),
         ({"op": "complete", "id": "a"}, "add, change, remove or move"),
@@ -81,7 +81,7 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
 async def test_a_refused_patch_is_told_to_the_model_that_wrote_it() -> None:
     """ours"""
     async with warden(Ledger()) as w:
-        asked = await w.execute_plan(plan(asked_step("a", "find", "note")))
+        asked = await w.execute_plan(plan(model_step("a", "find", "note")))
         patch: JsonValue = {
             "toolCalls": [{"toolName": "find", "arguments": {"topic": "t"}}],
             "revise": [{"op": "remove", "id": "a"}],
@@ -103,5 +103,5 @@ async def test_a_patch_in_a_tool_step_is_judged_too() -> None:
     body = reply["reply"]
     assert isinstance(body, dict)
     body["revise"] = [{"op": "remove", "id": "b"}]
-    execution, ledger = await run(plan(asked_step("a", "find"), tool_step("b", "note", {"text": "b"})), reply)
+    execution, ledger = await run(plan(model_step("a", "find"), tool_step("b", "note", {"text": "b"})), reply)
     assert execution.status == "completed" and [step.id for step in execution.steps] == ["a"] and ledger.lines == []

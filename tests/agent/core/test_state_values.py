@@ -18,7 +18,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.support.wardens import Ledger, asked_step, calls, plan, says, tool_step, warden
+from tests.support.wardens import Ledger, calls, model_step, plan, says, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_an_answer_with_a_number_that_json_cannot_hold_is_refused_and_the_
     """spec: issue, bad input"""
     ledger = Ledger()
     async with warden(ledger, store=store) as w:
-        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), asked_step("b", "note")))
+        asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), model_step("b", "note")))
         [question] = asked.suspensions
         edited = planwarden.Decision(approved=True, modified_args={"ids": [1], "x": value})
         with pytest.raises(InvalidArguments):
@@ -82,7 +82,7 @@ async def test_a_call_in_a_models_text_with_such_a_number_is_no_call(store: Sqli
     text = f'{{"toolCalls": [{{"toolName": "note", "arguments": {{"text": {number}}}}}]}}'
     script = [says(text), calls(("note", {"text": "now"}))]
     async with warden(ledger, store=store, script=list[JsonValue](script)) as w:
-        done = await w.execute_plan(plan(asked_step("a", "note")), wait_seconds=60)
+        done = await w.execute_plan(plan(model_step("a", "note")), wait_seconds=60)
     assert (done.status, done.steps[0].retries, ledger.lines) == ("completed", 1, ["note now"])
 
 

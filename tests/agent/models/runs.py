@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 
 from tests.server.cli.support import clean_environment
-from tests.support.doubles.asked import Asked, Body
 from tests.support.doubles.manners import MANNERS
-from tests.support.doubles.server import Double, serving
+from tests.support.doubles.messages import Body, ModelRequest
+from tests.support.doubles.server import ProviderDouble, serve_double
 
 GOAL = "Find the stale records and note what they are."
 PLAN: Body = {
@@ -89,7 +89,7 @@ class Finished:
     out: str
     err: str
     ledger: list[str]
-    asked: list[Asked]
+    asked: list[ModelRequest]
     """Requests that the double had."""
 
     @property
@@ -113,20 +113,22 @@ async def run_goal(way: Way, home: Path) -> Finished:
         return finished(double, environment, home, code, out, err)
 
 
-def obedient(way: Way) -> AbstractAsyncContextManager[Double]:
-    return serving(way.wire, MANNERS["obedient"], plan=PLAN)
+def obedient(way: Way) -> AbstractAsyncContextManager[ProviderDouble]:
+    return serve_double(way.wire, MANNERS["obedient"], plan=PLAN)
 
 
-def environment_for(way: Way, double: Double) -> dict[str, str]:
+def environment_for(way: Way, double: ProviderDouble) -> dict[str, str]:
     """What an operator sets to use the double."""
     in_text = {"PLANWARDEN_MODEL_MODE": "text"} if way.in_text else {}
     return {"PLANWARDEN_MODEL": double.wire.setting, **double.environment, **in_text}
 
 
-def finished(double: Double, environment: Mapping[str, str], home: Path, code: int, out: str, err: str) -> Finished:
+def finished(
+    double: ProviderDouble, environment: Mapping[str, str], home: Path, code: int, out: str, err: str
+) -> Finished:
     shown = {name: value.replace(double.key, "KEY") for name, value in environment.items()}
     shown["PLANWARDEN_MODEL_URL"] = double.url.replace(str(double.port), "PORT")
-    return Finished(shown, code, out, err, ledger_of(home), double.asked)
+    return Finished(shown, code, out, err, ledger_of(home), double.requests)
 
 
 async def run_command(home: Path, environment: Mapping[str, str], *words: str) -> tuple[int, str, str]:

@@ -12,11 +12,11 @@ from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.endpoint import Mode
-from tests.support.doubles.asked import MARKERS, PLAN_TOOL, Asked, Said
 from tests.support.doubles.manners import MANNERS, Manner
-from tests.support.doubles.provider import provider_of
-from tests.support.doubles.server import PLAN, WIRES, Double, serving
-from tests.support.wardens import Ledger, asked_step, plan, warden
+from tests.support.doubles.messages import MARKERS, PLAN_TOOL, ModelReply, ModelRequest
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import PLAN, WIRES, ProviderDouble, serve_double
+from tests.support.wardens import Ledger, model_step, plan, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -47,13 +47,13 @@ THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", text="Thin
 
 
 async def asked_with(
-    prompt: Prompt, says: Callable[[Asked], Said], wire: str = "openai-chat", mode: Mode = "tools"
-) -> tuple[Reply, Double]:
-    async with serving(wire, Manner("test", "as the test says", says)) as double:
-        return await provider_of(double, mode=mode).reply(prompt, (NOTE,) if prompt.required else ()), double
+    prompt: Prompt, says: Callable[[ModelRequest], ModelReply], wire: str = "openai-chat", mode: Mode = "tools"
+) -> tuple[Reply, ProviderDouble]:
+    async with serve_double(wire, Manner("test", "as the test says", says)) as double:
+        return await build_provider_model(double, mode=mode).reply(prompt, (NOTE,) if prompt.required else ()), double
 
 
-def always(said: Said) -> Callable[[Asked], Said]:
+def always(said: ModelReply) -> Callable[[ModelRequest], ModelReply]:
     return lambda asked: said
 
 
@@ -64,35 +64,35 @@ def called(reply: Reply) -> list[tuple[str, dict[str, JsonValue]]]:
 @every_wire
 async def test_usage_is_what_the_provider_says_also_for_an_answer_that_had_to_be_repeated(wire: str) -> None:
     """spec: issue, budgets: from the provider's own numbers"""
-    async with serving(wire, MANNERS["malformed once"]) as double:
-        reply = await provider_of(double).reply(STEP, (NOTE,))
-    assert len(double.asked) == 2 and (reply.input_tokens, reply.output_tokens) == double.tokens
+    async with serve_double(wire, MANNERS["malformed once"]) as double:
+        reply = await build_provider_model(double).reply(STEP, (NOTE,))
+    assert len(double.requests) == 2 and (reply.input_tokens, reply.output_tokens) == double.tokens
     assert min(double.tokens) > 0
 
 
 @every_wire
 async def test_broken_arguments_are_asked_for_once_more_with_the_reason(wire: str) -> None:
     """spec: issue, truncated JSON repaired by one re-prompt"""
-    async with serving(wire, MANNERS["malformed"]) as double:
-        reply = await provider_of(double).reply(STEP, (NOTE,))
-    assert reply.calls == () and len(double.asked) == 2
-    first, second = double.asked
+    async with serve_double(wire, MANNERS["malformed"]) as double:
+        reply = await build_provider_model(double).reply(STEP, (NOTE,))
+    assert reply.calls == () and len(double.requests) == 2
+    first, second = double.requests
     assert second.text.startswith(first.text) and "could not be used" in second.text and second.forced == first.forced
 
 
 @every_wire
 async def test_ten_thousand_calls_are_fifty(wire: str) -> None:
     """spec: issue, provider doubles"""
-    async with serving(wire, MANNERS["ten thousand calls"]) as double:
-        reply = await provider_of(double).reply(STEP, (NOTE,))
+    async with serve_double(wire, MANNERS["ten thousand calls"]) as double:
+        reply = await build_provider_model(double).reply(STEP, (NOTE,))
     assert len(reply.calls) == MAX_CALLS_PER_STEP
 
 
 async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:
     """ours: what comes later may depend on it"""
-    said = Said(calls=(("note", {"text": "one"}), ("note", '{"text": "tw'), ("note", {"text": "three"})))
+    said = ModelReply(calls=(("note", {"text": "one"}), ("note", '{"text": "tw'), ("note", {"text": "three"})))
     reply, double = await asked_with(STEP, always(said))
-    assert called(reply) == [("note", {"text": "one"})] and len(double.asked) == 1
+    assert called(reply) == [("note", {"text": "one"})] and len(double.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,15 @@ async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:
 )
 async def test_arguments_that_are_no_sound_json_object_are_no_arguments(arguments: str) -> None:
     """ours: never called with something else instead"""
-    reply, double = await asked_with(STEP, always(Said(calls=(("note", arguments),))))
-    assert reply.calls == () and len(double.asked) == 2
+    reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))))
+    assert reply.calls == () and len(double.requests) == 2
     assert reply.content is not None and "the arguments of note" in reply.content
 
 
 @pytest.mark.parametrize("arguments", [["text"], "text", 7, {"text": float("nan")}])
 async def test_a_provider_that_parses_arguments_itself_is_not_believed_either(arguments: object) -> None:
     """ours: its parser may accept more than JSON"""
-    reply, _ = await asked_with(STEP, always(Said(calls=(("note", arguments),))), wire="anthropic")
+    reply, _ = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), wire="anthropic")
     assert reply.calls == ()
 
 
@@ -127,19 +127,19 @@ async def test_a_provider_that_parses_arguments_itself_is_not_believed_either(ar
 )
 async def test_arguments_in_a_text_are_judged_in_the_same_way(arguments: str) -> None:
     """ours"""
-    reply, double = await asked_with(STEP, always(Said(calls=(("note", arguments),))), mode="text")
-    assert reply.calls == () and len(double.asked) == 2
+    reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), mode="text")
+    assert reply.calls == () and len(double.requests) == 2
 
 
 async def test_half_characters_in_a_text_are_replaced() -> None:
     """ours: no store could encode them"""
-    reply, _ = await asked_with(THOUGHT, always(Said(text="before \ud800 after")))
+    reply, _ = await asked_with(THOUGHT, always(ModelReply(text="before \ud800 after")))
     assert reply.content == "before ? after"
 
 
 async def test_a_long_text_is_cut() -> None:
     """ours"""
-    reply, _ = await asked_with(THOUGHT, always(Said(text="x" * (MAX_CONTENT_CHARS + 1))))
+    reply, _ = await asked_with(THOUGHT, always(ModelReply(text="x" * (MAX_CONTENT_CHARS + 1))))
     assert reply.content is not None and len(reply.content) == MAX_CONTENT_CHARS
 
 
@@ -162,13 +162,15 @@ CALLS = json.dumps({"toolCalls": [{"toolName": "note", "arguments": {"text": "x"
 )
 async def test_calls_are_found_in_text_however_they_are_wrapped(text: str) -> None:
     """spec: issue, text mode"""
-    reply, double = await asked_with(STEP, always(Said(text=text)), mode="text")
-    assert called(reply) == [("note", {"text": "x"})] and len(double.asked) == 1
+    reply, double = await asked_with(STEP, always(ModelReply(text=text)), mode="text")
+    assert called(reply) == [("note", {"text": "x"})] and len(double.requests) == 1
 
 
 async def test_a_plan_is_found_in_text_too() -> None:
     """spec: issue, text mode"""
-    reply, _ = await asked_with(PLANNING, always(Said(text=f"Plan:\n```json\n{json.dumps(PLAN)}\n```")), mode="text")
+    reply, _ = await asked_with(
+        PLANNING, always(ModelReply(text=f"Plan:\n```json\n{json.dumps(PLAN)}\n```")), mode="text"
+    )
     assert reply.plan == PLAN
 
 
@@ -179,62 +181,64 @@ async def test_json_that_was_cut_off_in_text_is_asked_for_once_more(prompt: Prom
     whole = json.dumps(PLAN) if prompt is PLANNING else CALLS
     begun = f"{MARKERS[0]}\n{whole[:cut_at]}"
 
-    def second_time(asked: Asked) -> Said:
+    def second_time(asked: ModelRequest) -> ModelReply:
         return (
-            Said(text=f"{MARKERS[0]}\n{whole}\n{MARKERS[1]}")
+            ModelReply(text=f"{MARKERS[0]}\n{whole}\n{MARKERS[1]}")
             if asked.is_repeated
-            else Said(text=begun, is_cut_short=True)
+            else ModelReply(text=begun, is_cut_short=True)
         )
 
     reply, double = await asked_with(prompt, second_time, mode="text")
     assert (reply.plan == PLAN) if prompt is PLANNING else (called(reply) == [("note", {"text": "x"})])
-    assert len(double.asked) == 2 and "cut off" in double.asked[1].text
+    assert len(double.requests) == 2 and "cut off" in double.requests[1].text
 
 
 async def test_prose_is_not_repaired_but_left_to_taef() -> None:
     """ours: enforcement counts; a silent second chance here would hide it"""
     for mode in ("tools", "text"):
-        reply, double = await asked_with(STEP, always(Said(text="I have done it.")), mode=mode)
+        reply, double = await asked_with(STEP, always(ModelReply(text="I have done it.")), mode=mode)
         assert reply == Reply(
             content="I have done it.", input_tokens=reply.input_tokens, output_tokens=reply.output_tokens
         )
-        assert len(double.asked) == 1
+        assert len(double.requests) == 1
 
 
 @every_wire
 async def test_a_broken_plan_is_asked_for_once_more(wire: str) -> None:
     """spec: issue, plans"""
 
-    def second_time(asked: Asked) -> Said:
-        return Said(calls=((PLAN_TOOL, asked.plan if asked.is_repeated else '{"todoList": [{"id'),))
+    def second_time(asked: ModelRequest) -> ModelReply:
+        return ModelReply(calls=((PLAN_TOOL, asked.plan if asked.is_repeated else '{"todoList": [{"id'),))
 
     reply, double = await asked_with(PLANNING, second_time, wire=wire)
-    assert reply.plan == PLAN and len(double.asked) == 2
+    assert reply.plan == PLAN and len(double.requests) == 2
 
 
-@pytest.mark.parametrize("said", [Said(), Said(calls=((PLAN_TOOL, {}),)), Said(text="I would rather not plan.")])
-async def test_a_plan_that_is_none_goes_to_the_engine_which_says_what_is_wrong_with_it(said: Said) -> None:
+@pytest.mark.parametrize(
+    "said", [ModelReply(), ModelReply(calls=((PLAN_TOOL, {}),)), ModelReply(text="I would rather not plan.")]
+)
+async def test_a_plan_that_is_none_goes_to_the_engine_which_says_what_is_wrong_with_it(said: ModelReply) -> None:
     """ours: the engine's repair prompt names the fault, and is counted"""
     reply, double = await asked_with(PLANNING, always(said))
-    assert not reply.plan and len(double.asked) == 1
+    assert not reply.plan and len(double.requests) == 1
 
 
 @every_wire
 async def test_no_answer_at_all_is_an_error_and_not_an_empty_result(wire: str) -> None:
     """ours: a thought that was never thought completes no step"""
     with pytest.raises(ModelError, match="empty"):
-        await asked_with(THOUGHT, always(Said()), wire=wire)
+        await asked_with(THOUGHT, always(ModelReply()), wire=wire)
 
 
 @every_wire
-@pytest.mark.parametrize("second", [Said(status=401), Said(is_refused=True), Said(breaks_off=True)])
-async def test_an_answer_is_charged_also_when_asking_again_gives_none(wire: str, second: Said) -> None:
+@pytest.mark.parametrize("second", [ModelReply(status=401), ModelReply(is_refused=True), ModelReply(breaks_off=True)])
+async def test_an_answer_is_charged_also_when_asking_again_gives_none(wire: str, second: ModelReply) -> None:
     """spec: issue, budgets: from the provider's own numbers"""
-    broken = Said(calls=(("note", '{"text": "te'),))
+    broken = ModelReply(calls=(("note", '{"text": "te'),))
     ledger = Ledger()
     manner = Manner("test", "x", lambda asked: second if asked.is_repeated else broken)
-    async with serving(wire, manner) as double, warden(ledger, model=provider_of(double)) as w:
-        done = await w.execute_plan(plan(asked_step("a", "note")))
+    async with serve_double(wire, manner) as double, warden(ledger, model=build_provider_model(double)) as w:
+        done = await w.execute_plan(plan(model_step("a", "note")))
         again = await w.get_execution(done.thread_id)
     assert (done.status, ledger.lines) == ("failed", []) and done.error is not None
     assert done.error.code == "model_error"
@@ -244,9 +248,9 @@ async def test_an_answer_is_charged_also_when_asking_again_gives_none(wire: str,
 
 async def test_a_plan_that_cost_tokens_and_came_to_nothing_is_charged() -> None:
     """ours: the same for prompts that belong to no step"""
-    broken = Said(calls=((PLAN_TOOL, '{"todoList": [{"id'),))
-    manner = Manner("test", "x", lambda asked: Said(status=401) if asked.is_repeated else broken)
-    async with serving("openai-chat", manner) as double, warden(model=provider_of(double)) as w:
+    broken = ModelReply(calls=((PLAN_TOOL, '{"todoList": [{"id'),))
+    manner = Manner("test", "x", lambda asked: ModelReply(status=401) if asked.is_repeated else broken)
+    async with serve_double("openai-chat", manner) as double, warden(model=build_provider_model(double)) as w:
         done = await w.run_goal("anything")
     assert done.error is not None and done.error.code == "model_error"
     assert (done.usage.input_tokens, done.usage.output_tokens) == double.tokens and min(double.tokens) > 0
@@ -255,7 +259,7 @@ async def test_a_plan_that_cost_tokens_and_came_to_nothing_is_charged() -> None:
 @every_wire
 async def test_a_content_filter_is_an_error_and_nothing_is_repeated(wire: str) -> None:
     """spec: issue, bad input"""
-    async with serving(wire, MANNERS["content filter"]) as double:
+    async with serve_double(wire, MANNERS["content filter"]) as double:
         with pytest.raises(ModelError, match="content filter"):
-            await provider_of(double).reply(STEP, (NOTE,))
-    assert len(double.asked) == 1
+            await build_provider_model(double).reply(STEP, (NOTE,))
+    assert len(double.requests) == 1

@@ -15,12 +15,12 @@ from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import RetryLimits
 from planwarden.agent.models.provider.transport import MAX_ANSWER_BYTES
 from planwarden.storage.memory.store import MemoryStore
-from tests.support.doubles.asked import Asked, Said
 from tests.support.doubles.manners import HUGE_BYTES, MANNERS, Manner
-from tests.support.doubles.provider import provider_of
-from tests.support.doubles.server import WIRES, Double, serving
+from tests.support.doubles.messages import ModelReply, ModelRequest
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
 from tests.support.doubles.wire import KEY
-from tests.support.wardens import Ledger, asked_step, plan
+from tests.support.wardens import Ledger, model_step, plan
 
 pytestmark = pytest.mark.anyio
 
@@ -29,17 +29,17 @@ THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", text="Thin
 WRONG_KEY = "sk-wrong-abcdefghijklmnopqrstuvwxyz012345"
 
 
-def manner(answer: Callable[[Asked], Said]) -> Manner:
+def manner(answer: Callable[[ModelRequest], ModelReply]) -> Manner:
     return Manner("test", "as the test says", answer)
 
 
 def fails(status: int, message: str = "no", **headers: str) -> Manner:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return manner(lambda asked: Said(status=status, message=message, headers=named))
+    return manner(lambda asked: ModelReply(status=status, message=message, headers=named))
 
 
-def moved(elsewhere: Double) -> Manner:
-    return manner(lambda asked: Said(status=307, headers={"Location": f"{elsewhere.url}/v1"}))
+def moved(elsewhere: ProviderDouble) -> Manner:
+    return manner(lambda asked: ModelReply(status=307, headers={"Location": f"{elsewhere.url}/v1"}))
 
 
 async def sentence(model: ProviderModel) -> str:
@@ -55,9 +55,9 @@ async def sentence(model: ProviderModel) -> str:
 async def test_a_rate_limited_request_waits_as_long_as_the_provider_asks(wire: str) -> None:
     """spec: issue, honouring Retry-After"""
     waits_s: list[float] = []
-    async with serving(wire, MANNERS["429 once"]) as double:
-        reply = await provider_of(double, waits_s=waits_s).reply(THOUGHT, ())
-    assert reply.content is not None and waits_s == [7.0] and len(double.asked) == 2
+    async with serve_double(wire, MANNERS["429 once"]) as double:
+        reply = await build_provider_model(double, waits_s=waits_s).reply(THOUGHT, ())
+    assert reply.content is not None and waits_s == [7.0] and len(double.requests) == 2
 
 
 @every_wire
@@ -65,9 +65,9 @@ async def test_a_rate_limited_request_waits_as_long_as_the_provider_asks(wire: s
 async def test_trouble_that_passes_is_tried_again_later_each_time_and_not_for_ever(wire: str, status: int) -> None:
     """spec: issue, retries with back-off"""
     waits_s: list[float] = []
-    async with serving(wire, fails(status)) as double:
-        text = await sentence(provider_of(double, waits_s=waits_s, patience=RetryLimits(attempts=4)))
-    assert waits_s == [0.5, 1.0, 2.0] and double.requests == 4
+    async with serve_double(wire, fails(status)) as double:
+        text = await sentence(build_provider_model(double, waits_s=waits_s, patience=RetryLimits(attempts=4)))
+    assert waits_s == [0.5, 1.0, 2.0] and double.request_count == 4
     assert str(status) in text and "4 attempts" in text
 
 
@@ -75,18 +75,20 @@ async def test_trouble_that_passes_is_tried_again_later_each_time_and_not_for_ev
 async def test_a_longer_wait_than_anybody_would_wait_is_not_waited(wire: str) -> None:
     """ours: a minute of silence in a chat is an outage"""
     waits_s: list[float] = []
-    async with serving(wire, fails(429, Retry_After="3600")) as double:
-        text = await sentence(provider_of(double, waits_s=waits_s))
-    assert waits_s == [] and double.requests == 1 and "3600 s" in text
+    async with serve_double(wire, fails(429, Retry_After="3600")) as double:
+        text = await sentence(build_provider_model(double, waits_s=waits_s))
+    assert waits_s == [] and double.request_count == 1 and "3600 s" in text
 
 
 async def test_the_time_of_all_attempts_together_is_bounded() -> None:
     """ours"""
     waits_s: list[float] = []
-    async with serving("openai-chat", fails(503)) as double:
+    async with serve_double("openai-chat", fails(503)) as double:
         patience = RetryLimits(attempts=100, total_s=10.0)
-        text = await sentence(provider_of(double, waits_s=waits_s, clock=lambda: sum(waits_s), patience=patience))
-    assert sum(waits_s) <= 10.0 and double.requests < 100 and "10 s" in text
+        text = await sentence(
+            build_provider_model(double, waits_s=waits_s, clock=lambda: sum(waits_s), patience=patience)
+        )
+    assert sum(waits_s) <= 10.0 and double.request_count < 100 and "10 s" in text
 
 
 @every_wire
@@ -105,63 +107,63 @@ async def test_what_another_attempt_would_not_change_is_said_at_once(
     wire: str, status: int, message: str, expected: str
 ) -> None:
     """spec: issue, bad input"""
-    async with serving(wire, fails(status, message)) as double:
-        text = await sentence(provider_of(double))
-    assert expected in text and double.wire.setting in text and double.requests == 1
+    async with serve_double(wire, fails(status, message)) as double:
+        text = await sentence(build_provider_model(double))
+    assert expected in text and double.wire.setting in text and double.request_count == 1
 
 
 @every_wire
 async def test_an_unknown_model_and_a_wrong_key_are_one_sentence(wire: str) -> None:
     """spec: issue, bad input"""
-    async with serving(wire, MANNERS["obedient"]) as double:
+    async with serve_double(wire, MANNERS["obedient"]) as double:
         double.key = WRONG_KEY
-        text = await sentence(provider_of(double))
+        text = await sentence(build_provider_model(double))
         assert double.wire.key_variable in text and WRONG_KEY not in text
         double.key = KEY
-        assert "no-such-model was not found" in await sentence(provider_of(double, model="no-such-model"))
+        assert "no-such-model was not found" in await sentence(build_provider_model(double, model="no-such-model"))
 
 
 @every_wire
 async def test_nobody_listening_is_one_sentence_with_the_address(wire: str) -> None:
     """spec: issue, an unreachable endpoint"""
-    async with serving(wire, MANNERS["obedient"]) as double:
+    async with serve_double(wire, MANNERS["obedient"]) as double:
         pass
-    text = await sentence(provider_of(double))
-    assert f"cannot be reached at {double.url}" in text and double.requests == 0
+    text = await sentence(build_provider_model(double))
+    assert f"cannot be reached at {double.url}" in text and double.request_count == 0
 
 
 @every_wire
 async def test_a_connection_that_breaks_off_in_the_body_is_tried_again(wire: str) -> None:
     """spec: issue, cut stream"""
-    async with serving(wire, MANNERS["breaks off once"]) as double:
-        reply = await provider_of(double).reply(THOUGHT, ())
-    assert reply.content is not None and len(double.asked) == 2
-    async with serving(wire, MANNERS["breaks off"]) as double:
-        assert "broke off" in await sentence(provider_of(double))
+    async with serve_double(wire, MANNERS["breaks off once"]) as double:
+        reply = await build_provider_model(double).reply(THOUGHT, ())
+    assert reply.content is not None and len(double.requests) == 2
+    async with serve_double(wire, MANNERS["breaks off"]) as double:
+        assert "broke off" in await sentence(build_provider_model(double))
 
 
 @every_wire
 async def test_a_page_instead_of_an_answer_is_one_sentence(wire: str) -> None:
     """ours: captive portals answer everything"""
-    async with serving(wire, MANNERS["web page"]) as double:
-        text = await sentence(provider_of(double))
+    async with serve_double(wire, MANNERS["web page"]) as double:
+        text = await sentence(build_provider_model(double))
     assert "not an answer of its API" in text and "<html>" not in text
 
 
 @every_wire
 async def test_silence_ends_in_a_sentence(wire: str) -> None:
     """spec: issue, time-outs"""
-    async with serving(wire, MANNERS["hangs"]) as double:
-        text = await sentence(provider_of(double, timeout_s=0.05, patience=RetryLimits(attempts=2)))
-    assert "gave no answer within 0.05 s" in text and double.requests == 2
+    async with serve_double(wire, MANNERS["hangs"]) as double:
+        text = await sentence(build_provider_model(double, timeout_s=0.05, patience=RetryLimits(attempts=2)))
+    assert "gave no answer within 0.05 s" in text and double.request_count == 2
 
 
 @every_wire
 async def test_fifty_megabytes_are_not_read(wire: str) -> None:
     """spec: issue, 50 MB answer"""
-    async with serving(wire, MANNERS["50 MB"]) as double:
-        text = await sentence(provider_of(double))
-    assert "too large" in text and double.requests == 1
+    async with serve_double(wire, MANNERS["50 MB"]) as double:
+        text = await sentence(build_provider_model(double))
+    assert "too large" in text and double.request_count == 1
     assert double.bytes_sent < HUGE_BYTES / 2
 
 
@@ -169,27 +171,27 @@ async def test_fifty_megabytes_are_not_read(wire: str) -> None:
 async def test_a_small_body_that_unfolds_into_a_large_one_is_not_unfolded(wire: str) -> None:
     """ours: the size that counts is the one after decompression"""
     bomb = gzip.compress(b" " * (MAX_ANSWER_BYTES * 4), 1)
-    said = Said(raw=bomb, headers={"Content-Encoding": "gzip"})
-    async with serving(wire, manner(lambda asked: said)) as double:
-        assert "too large" in await sentence(provider_of(double))
+    said = ModelReply(raw=bomb, headers={"Content-Encoding": "gzip"})
+    async with serve_double(wire, manner(lambda asked: said)) as double:
+        assert "too large" in await sentence(build_provider_model(double))
     assert len(bomb) < MAX_ANSWER_BYTES / 10
 
 
 @every_wire
 async def test_a_redirect_is_not_followed(wire: str) -> None:
     """ours: it would carry the key to somebody else"""
-    async with serving(wire, MANNERS["obedient"]) as elsewhere, serving(wire, moved(elsewhere)) as double:
-        await sentence(provider_of(double))
-    assert elsewhere.requests == 0
+    async with serve_double(wire, MANNERS["obedient"]) as elsewhere, serve_double(wire, moved(elsewhere)) as double:
+        await sentence(build_provider_model(double))
+    assert elsewhere.request_count == 0
 
 
 @every_wire
 async def test_cancelling_closes_the_connection_at_once(wire: str) -> None:
     """spec: issue, cancellation"""
-    async with serving(wire, MANNERS["hangs"]) as double:
+    async with serve_double(wire, MANNERS["hangs"]) as double:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(provider_of(double).reply, THOUGHT, ())
+                tasks.start_soon(build_provider_model(double).reply, THOUGHT, ())
                 await double.is_hanging.wait()
                 tasks.cancel_scope.cancel()
             await double.hung_up.wait()
@@ -197,13 +199,13 @@ async def test_cancelling_closes_the_connection_at_once(wire: str) -> None:
 
 async def test_cancelling_an_execution_does_not_wait_for_the_model() -> None:
     """spec: wire.md cancel_execution"""
-    async with serving("anthropic", MANNERS["hangs"]) as double:
+    async with serve_double("anthropic", MANNERS["hangs"]) as double:
         made = planwarden.Warden(
-            home="/nonexistent", model=provider_of(double), tools=Ledger().tools(), store=MemoryStore()
+            home="/nonexistent", model=build_provider_model(double), tools=Ledger().tools(), store=MemoryStore()
         )
         async with made as warden:
             with anyio.fail_after(60):
-                started = await warden.execute_plan(plan(asked_step("a", "note")), options={"waitSeconds": 0})
+                started = await warden.execute_plan(plan(model_step("a", "note")), options={"waitSeconds": 0})
                 await double.is_hanging.wait()
                 await warden.cancel_execution(started.thread_id)
                 await double.hung_up.wait()
@@ -220,8 +222,8 @@ async def test_the_key_is_in_no_message_no_log_and_no_traceback(
     caplog.set_level(logging.DEBUG, logger="planwarden")
     caplog.set_level(logging.INFO)
     echoes = fails(status, f"the key {KEY} and its mask sk-doub****************stuv are wrong")
-    async with serving(wire, echoes) as double:
-        model = provider_of(double)
+    async with serve_double(wire, echoes) as double:
+        model = build_provider_model(double)
         try:
             await model.reply(THOUGHT, ())
         except ModelError as error:
@@ -235,13 +237,13 @@ async def test_the_key_is_in_no_message_no_log_and_no_traceback(
 @every_wire
 async def test_an_execution_that_meets_a_broken_provider_says_so_and_nothing_else(wire: str) -> None:
     """spec: wire.md errors: trouble of the model is an execution failed with the code"""
-    async with serving(wire, fails(401, f"Incorrect API key provided: {KEY}")) as double:
+    async with serve_double(wire, fails(401, f"Incorrect API key provided: {KEY}")) as double:
         made = planwarden.Warden(
-            home="/nonexistent", model=provider_of(double), tools=Ledger().tools(), store=MemoryStore()
+            home="/nonexistent", model=build_provider_model(double), tools=Ledger().tools(), store=MemoryStore()
         )
         async with made as warden:
             planless = await warden.run_goal("write")
-            stepless = await warden.execute_plan(plan(asked_step("a", "note")))
+            stepless = await warden.execute_plan(plan(model_step("a", "note")))
     for execution in (planless, stepless):
         assert execution.status == "failed" and execution.error is not None
         assert execution.error.code == "model_error" and KEY not in repr(execution)
@@ -250,12 +252,12 @@ async def test_an_execution_that_meets_a_broken_provider_says_so_and_nothing_els
 async def test_many_prompts_at_once_share_nothing() -> None:
     """ours: parallel steps"""
 
-    def echo(asked: Asked) -> Said:
-        return Said(text=asked.text.split()[-1])
+    def echo(asked: ModelRequest) -> ModelReply:
+        return ModelReply(text=asked.text.split()[-1])
 
     answers: dict[str, str | None] = {}
-    async with serving("openai-chat", manner(echo)) as double:
-        model = provider_of(double)
+    async with serve_double("openai-chat", manner(echo)) as double:
+        model = build_provider_model(double)
 
         async def ask(word: str) -> None:
             prompt = Prompt(purpose="step", step_id=word, system="Instructions.", text=f"Say {word}")
@@ -273,8 +275,8 @@ def test_a_model_serves_one_event_loop_after_another() -> None:
     answered: list[str | None] = []
 
     async def once(port: int) -> int:
-        async with serving("openai-chat", MANNERS["obedient"], port=port) as double:
-            models.append(provider_of(double))
+        async with serve_double("openai-chat", MANNERS["obedient"], port=port) as double:
+            models.append(build_provider_model(double))
             answered.append((await models[0].reply(THOUGHT, ())).content)
             return double.port
 

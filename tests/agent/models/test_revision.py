@@ -5,11 +5,11 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.models.provider.endpoint import Mode
-from tests.support.doubles.asked import REVISE_TOOL, Asked, Said
 from tests.support.doubles.manners import Manner, obedient
-from tests.support.doubles.provider import provider_of
-from tests.support.doubles.server import WIRES, Double, serving
-from tests.support.wardens import Ledger, asked_step, plan, tool_step, warden
+from tests.support.doubles.messages import REVISE_TOOL, ModelReply, ModelRequest
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
+from tests.support.wardens import Ledger, model_step, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -19,27 +19,27 @@ STEPS = plan(THINK, tool_step("a", "note", {"text": "old"}))
 CHANGE: JsonValue = [
     {"op": "change", "id": "a", "set": {"toolCalls": [{"toolName": "note", "arguments": {"text": "new"}}]}}
 ]
-REVISES = Said(text="The note was wrong.", calls=((REVISE_TOOL, {"operations": CHANGE}),))
+REVISES = ModelReply(text="The note was wrong.", calls=((REVISE_TOOL, {"operations": CHANGE}),))
 
 
 async def run(
-    *answers: Said,
+    *answers: ModelReply,
     wire: str = "openai-chat",
     steps: dict[str, JsonValue] = STEPS,
     mode: Mode = "tools",
     **extra: object,
-) -> tuple[planwarden.Execution, Ledger, Double]:
+) -> tuple[planwarden.Execution, Ledger, ProviderDouble]:
     """The execution with all observations; thoughts are the answers in turn, the last one again and again."""
     left, ledger = list(answers), Ledger()
 
-    def answer(asked: Asked) -> Said:
+    def answer(asked: ModelRequest) -> ModelReply:
         if asked.forced:
             return obedient(asked)
         return left.pop(0) if len(left) > 1 else left[0]
 
     async with (
-        serving(wire, Manner("test", "x", answer)) as double,
-        warden(ledger, model=provider_of(double, mode=mode)) as w,
+        serve_double(wire, Manner("test", "x", answer)) as double,
+        warden(ledger, model=build_provider_model(double, mode=mode)) as w,
     ):
         execution = await w.execute_plan(steps)
         return await w.get_execution(execution.thread_id, observations_after=0), ledger, double
@@ -56,45 +56,47 @@ async def test_a_call_of_the_revision_is_a_patch_and_no_call_of_the_plan(wire: s
     assert (execution.status, ledger.lines) == ("completed", ["note new"])
     assert revisions(execution) == [{"added": [], "changed": ["a"], "removed": [], "moved": []}]
     assert execution.steps[0].result == "The note was wrong." and execution.steps[0].actual_tool_calls == ()
-    assert double.asked[0].may_revise and "revise" not in double.asked[0].system
+    assert double.requests[0].may_revise and "revise" not in double.requests[0].system
 
 
 async def test_it_is_offered_only_where_something_is_left_to_revise_and_no_call_is_due() -> None:
     """ours: a tool step's prompt pays nothing for it"""
     last: dict[str, JsonValue] = {"id": "z", "description": "think again", "stepType": "reasoning"}
-    steps = plan(THINK, asked_step("a", "note"), last)
-    _, _, double = await run(Said(text="I thought."), steps=steps)
-    assert [asked.may_revise for asked in double.asked] == [True, False, False]
+    steps = plan(THINK, model_step("a", "note"), last)
+    _, _, double = await run(ModelReply(text="I thought."), steps=steps)
+    assert [asked.may_revise for asked in double.requests] == [True, False, False]
     flexible = {"toolMode": "flexible"}
     async with (
-        serving("anthropic", Manner("test", "x", obedient)) as other,
-        warden(Ledger(), model=provider_of(other)) as w,
+        serve_double("anthropic", Manner("test", "x", obedient)) as other,
+        warden(Ledger(), model=build_provider_model(other)) as w,
     ):
         await w.execute_plan(steps, options=flexible)
-    assert [asked.may_revise for asked in other.asked] == [True, False, False]
+    assert [asked.may_revise for asked in other.requests] == [True, False, False]
 
 
 async def test_a_revision_without_an_answer_is_asked_for_the_answer_and_kept() -> None:
     """ours: the thought is what later steps are given"""
-    silent = Said(calls=((REVISE_TOOL, {"operations": CHANGE}),))
-    execution, ledger, double = await run(silent, Said(text="Now I thought."))
-    assert (execution.status, ledger.lines, len(double.asked)) == ("completed", ["note new"], 2)
-    assert "did not answer the step in text" in double.asked[1].text and execution.steps[0].result == "Now I thought."
+    silent = ModelReply(calls=((REVISE_TOOL, {"operations": CHANGE}),))
+    execution, ledger, double = await run(silent, ModelReply(text="Now I thought."))
+    assert (execution.status, ledger.lines, len(double.requests)) == ("completed", ["note new"], 2)
+    assert (
+        "did not answer the step in text" in double.requests[1].text and execution.steps[0].result == "Now I thought."
+    )
     assert len(revisions(execution)) == 1
 
 
 @pytest.mark.parametrize("arguments", ['{"operations": [{"op"', {"operations": "all"}, {}])
 async def test_a_broken_revision_is_asked_for_once_more(arguments: object) -> None:
     """ours"""
-    broken = Said(text="I thought.", calls=((REVISE_TOOL, arguments),))
+    broken = ModelReply(text="I thought.", calls=((REVISE_TOOL, arguments),))
     execution, ledger, double = await run(broken, REVISES)
-    assert (ledger.lines, len(double.asked)) == (["note new"], 2)
-    assert "the arguments of revise_plan" in double.asked[1].text and execution.status == "completed"
+    assert (ledger.lines, len(double.requests)) == (["note new"], 2)
+    assert "the arguments of revise_plan" in double.requests[1].text and execution.status == "completed"
 
 
 async def test_a_revision_that_is_not_allowed_changes_nothing() -> None:
     """spec: design.md law 6"""
-    forbidden = Said(text="Done.", calls=((REVISE_TOOL, {"operations": [{"op": "remove", "id": "think"}]}),))
+    forbidden = ModelReply(text="Done.", calls=((REVISE_TOOL, {"operations": [{"op": "remove", "id": "think"}]}),))
     execution, ledger, _ = await run(forbidden)
     assert ledger.lines == ["note old"] and revisions(execution) == []
 
@@ -102,8 +104,8 @@ async def test_a_revision_that_is_not_allowed_changes_nothing() -> None:
 async def test_in_text_mode_the_same_is_said_in_json() -> None:
     """spec: issue, text mode"""
     text = 'The note was wrong. {"revise": [{"op": "remove", "id": "a"}]}'
-    execution, ledger, double = await run(Said(text=text), mode="text")
-    assert not double.asked[0].may_revise and '"revise"' in double.asked[0].system
+    execution, ledger, double = await run(ModelReply(text=text), mode="text")
+    assert not double.requests[0].may_revise and '"revise"' in double.requests[0].system
     assert (execution.status, ledger.lines) == ("completed", [])
 
 
@@ -117,11 +119,14 @@ async def test_a_tool_of_that_name_stays_a_tool() -> None:
         used.append("mine")
         return "called"
 
-    steps = plan(asked_step("a", REVISE_TOOL), THINK, tool_step("b", "note", {"text": "old"}))
+    steps = plan(model_step("a", REVISE_TOOL), THINK, tool_step("b", "note", {"text": "old"}))
     ledger = Ledger()
     called = Manner(
-        "test", "x", lambda asked: Said(calls=((REVISE_TOOL, {}),)) if asked.number == 1 else Said(text="x")
+        "test", "x", lambda asked: ModelReply(calls=((REVISE_TOOL, {}),)) if asked.number == 1 else ModelReply(text="x")
     )
-    async with serving("openai-chat", called) as double, warden(ledger, model=provider_of(double), tools=[mine]) as w:
+    async with (
+        serve_double("openai-chat", called) as double,
+        warden(ledger, model=build_provider_model(double), tools=[mine]) as w,
+    ):
         execution = await w.execute_plan(steps)
     assert (execution.status, used, ledger.lines) == ("completed", ["mine"], ["note old"])

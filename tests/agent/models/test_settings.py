@@ -14,7 +14,7 @@ from planwarden.agent.models.provider.endpoint import Endpoint, read_endpoint
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.models import LazyModel, build_model
 from tests.support.doubles.manners import MANNERS
-from tests.support.doubles.server import WIRES, serving
+from tests.support.doubles.server import WIRES, serve_double
 
 KEY = "sk-secret-0123456789abcdefghijklmnopqrstuv"
 OPENAI = {"OPENAI_API_KEY": KEY}
@@ -155,7 +155,7 @@ def test_a_missing_extra_is_named_at_the_start(missing: str) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 async def test_the_model_of_a_setting_answers(wire: str) -> None:
     """spec: wire.md environment"""
-    async with serving(wire, MANNERS["obedient"]) as double:
+    async with serve_double(wire, MANNERS["obedient"]) as double:
         model = build_model(double.wire.setting, double.environment)
         assert isinstance(model, LazyModel) and double.key not in repr(model)
         reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
@@ -166,13 +166,13 @@ async def test_the_model_of_a_setting_answers(wire: str) -> None:
 @pytest.mark.parametrize("provider", ["ollama", "vllm"])
 async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
     """spec: issue, anything OpenAI-compatible"""
-    async with serving("openai-chat", MANNERS["obedient"]) as double:
+    async with serve_double("openai-chat", MANNERS["obedient"]) as double:
         environment = {"PLANWARDEN_MODEL_URL": double.url}
         model = build_model(f"{provider}:double-1", environment)
         double.expected_key = None
         assert isinstance(model, LazyModel)
         reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
-    assert reply.content and "double-0123" not in str(double.asked[0].headers)
+    assert reply.content and "double-0123" not in str(double.requests[0].headers)
 
 
 def test_an_endpoint_shows_no_key() -> None:

@@ -22,10 +22,10 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.models import build_model
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.storage.clock import ManualClock
-from tests.support.doubles.asked import Asked, Said
 from tests.support.doubles.manners import Manner
-from tests.support.doubles.provider import provider_of
-from tests.support.doubles.server import WIRES, serving
+from tests.support.doubles.messages import ModelReply, ModelRequest
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import WIRES, serve_double
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +34,8 @@ RECORD = Prompt(purpose="synthesize", system="Instructions.", text="The record."
 ANSWER = " ".join(f"word-{number}" for number in range(200))
 
 
-def saying(said: Said, first: Said | None = None) -> Manner:
-    def answer(asked: Asked) -> Said:
+def saying(said: ModelReply, first: ModelReply | None = None) -> Manner:
+    def answer(asked: ModelRequest) -> ModelReply:
         return first if first is not None and asked.number == 1 else said
 
     return Manner("test", "as the test says", answer)
@@ -45,41 +45,43 @@ def saying(said: Said, first: Said | None = None) -> Manner:
 async def test_a_listener_hears_the_text_grow_and_the_reply_is_the_whole_text(wire: str) -> None:
     """spec: issue, streaming of synthesis as progress"""
     heard: list[str] = []
-    async with serving(wire, saying(Said(text=ANSWER))) as double:
-        reply = await provider_of(double).reply_streaming(RECORD, (), heard.append)
+    async with serve_double(wire, saying(ModelReply(text=ANSWER))) as double:
+        reply = await build_provider_model(double).reply_streaming(RECORD, (), heard.append)
     assert reply.content == ANSWER and (reply.input_tokens, reply.output_tokens) == double.tokens
     assert len(heard) > 3 and all(ANSWER.startswith(text) for text in heard)
     assert [len(text) for text in heard] == sorted({len(text) for text in heard})
-    assert double.asked[0].is_streamed
+    assert double.requests[0].is_streamed
 
 
 @every_wire
 async def test_a_stream_that_breaks_off_begins_anew(wire: str) -> None:
     """spec: issue, cut stream"""
     heard: list[str] = []
-    async with serving(wire, saying(Said(text=ANSWER), first=Said(text=ANSWER[::-1], breaks_off=True))) as double:
-        reply = await provider_of(double).reply_streaming(RECORD, (), heard.append)
-    assert reply.content == ANSWER and len(double.asked) == 2
+    async with serve_double(
+        wire, saying(ModelReply(text=ANSWER), first=ModelReply(text=ANSWER[::-1], breaks_off=True))
+    ) as double:
+        reply = await build_provider_model(double).reply_streaming(RECORD, (), heard.append)
+    assert reply.content == ANSWER and len(double.requests) == 2
     assert ANSWER[::-1].startswith(heard[0]) and ANSWER.startswith(heard[-1])
 
 
 @every_wire
 async def test_a_stream_that_stalls_ends_in_a_sentence(wire: str) -> None:
     """spec: issue, time-outs"""
-    async with serving(wire, saying(Said(text=ANSWER, stalls=True))) as double:
+    async with serve_double(wire, saying(ModelReply(text=ANSWER, stalls=True))) as double:
         with pytest.raises(ModelError, match=r"gave no answer within 0\.1 s"):
-            await provider_of(double, timeout_s=0.1).reply_streaming(RECORD, (), lambda text: None)
-    assert double.requests == 3
+            await build_provider_model(double, timeout_s=0.1).reply_streaming(RECORD, (), lambda text: None)
+    assert double.request_count == 3
 
 
 @every_wire
 async def test_cancelling_a_stream_closes_it_at_once(wire: str) -> None:
     """spec: issue, cancellation"""
     heard: list[str] = []
-    async with serving(wire, saying(Said(text=ANSWER, stalls=True))) as double:
+    async with serve_double(wire, saying(ModelReply(text=ANSWER, stalls=True))) as double:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(provider_of(double).reply_streaming, RECORD, (), heard.append)
+                tasks.start_soon(build_provider_model(double).reply_streaming, RECORD, (), heard.append)
                 await double.is_hanging.wait()
                 tasks.cancel_scope.cancel()
             await double.hung_up.wait()
@@ -90,10 +92,10 @@ async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: 
     """spec: issue, 50 MB answer"""
     monkeypatch.setattr(provider_transport, "MAX_STREAM_BYTES", 1_000_000)
     heard: list[str] = []
-    async with serving(wire, saying(Said(text="x" * 2_000_000))) as double:
+    async with serve_double(wire, saying(ModelReply(text="x" * 2_000_000))) as double:
         with pytest.raises(ModelError, match="too large"):
-            await provider_of(double).reply_streaming(RECORD, (), heard.append)
-    assert max(map(len, heard)) <= 100_000 and double.requests == 1
+            await build_provider_model(double).reply_streaming(RECORD, (), heard.append)
+    assert max(map(len, heard)) <= 100_000 and double.request_count == 1
 
 
 def test_providers_can_be_listened_to_and_other_models_need_not_be() -> None:
@@ -108,12 +110,12 @@ async def test_only_the_final_answer_is_listened_to() -> None:
     heard: list[str] = []
     tools = build_registry(Settings(home=Path("/nonexistent")), ())
     questions = Questions(tools, OperatorPolicy(), ManualClock(0.0), RandomIds())
-    async with serving("openai-chat", saying(Said(text=ANSWER))) as double:
+    async with serve_double("openai-chat", saying(ModelReply(text=ANSWER))) as double:
         staleness = Staleness(tools, OperatorPolicy(), questions)
-        performer = Performer(tools, provider_of(double), questions, staleness, RandomIds(), max_steps=50)
+        performer = Performer(tools, build_provider_model(double), questions, staleness, RandomIds(), max_steps=50)
         thought = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
         await performer.prompt(thought, dict, heard.append)
         assert heard == []
         [replied] = await performer.prompt(RECORD, dict, heard.append)
     assert isinstance(replied, ModelReplied) and replied.content == ANSWER and heard
-    assert [asked.is_streamed for asked in double.asked] == [False, True]
+    assert [asked.is_streamed for asked in double.requests] == [False, True]

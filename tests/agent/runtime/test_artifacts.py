@@ -20,10 +20,10 @@ from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
-from tests.support.artifacts import PAGES, crawl, facts, returning
+from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
 from tests.support.fakes import CrashingStore, EffectLedger, RefusingStore, recording_tool
 from tests.support.processes import Worker
-from tests.support.wardens import Ledger, asked_step, calls, plan, tool_step, warden
+from tests.support.wardens import Ledger, calls, model_step, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> 
     store = MemoryStore()
     async with warden(tools=[crawl], store=store) as w:
         done = await w.execute_plan(plan(tool_step("a", "crawl")))
-        [stood] = [facts(step) for step in done.steps]
+        [stood] = [stand_in_of(step) for step in done.steps]
         whole = await w.service.artifact(done.thread_id, stood["artifactId"], principal="local")
         log = await store.read(done.execution_id)
     document = json.loads(whole.data)
@@ -114,7 +114,7 @@ async def test_whatever_a_model_writes_for_a_pointer_is_answered_with_a_reason(p
     """ours: a plan's pointers are checked before it runs, a model's are not"""
     called: list[JsonValue] = [{"toolName": "crawl"} for _ in range(times)]
     step: dict[str, JsonValue] = {"id": "a", "description": "crawl", "toolCalls": called}
-    steps = plan(step, asked_step("b", "note"))
+    steps = plan(step, model_step("b", "note"))
     reply = calls(("note", {"text": {"$from": "a", "pointer": pointer}}))
     async with warden(Ledger(), tools=[crawl], script=[reply, calls(("note", {"text": "at last"}))]) as w:
         done = await w.execute_plan(steps)
@@ -178,7 +178,7 @@ async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(t
 
 async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_rest() -> None:
     """spec: issue, quoted in part, referenced by $from"""
-    steps = plan(tool_step("a", "crawl"), asked_step("b", "note"))
+    steps = plan(tool_step("a", "crawl"), model_step("b", "note"))
     async with warden(Ledger(), tools=[crawl]) as w:
         asked = await w.execute_plan(steps)
         prompt = asked.suspensions[0].prompt or ""
@@ -196,7 +196,12 @@ async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_r
 async def test_what_is_larger_than_an_artifact_may_be_is_cut_to_a_preview_that_says_so() -> None:
     """spec: issue, bad input"""
     registry = Registry(
-        [Tool(define(ToolDefinition(name="flood", description="x", input_schema={})), returning("x" * 400_000))],
+        [
+            Tool(
+                define(ToolDefinition(name="flood", description="x", input_schema={})),
+                build_constant_call("x" * 400_000),
+            )
+        ],
         max_result_bytes=300_000,
     )
     result = await registry.call("flood", {}, CONTEXT)
@@ -208,7 +213,7 @@ async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
     """ours: what is not in the log is never small enough for arguments as a whole"""
     exact, larger = "x" * (INLINE_BYTES - 2), "x" * (INLINE_BYTES - 1)
     tools = [
-        Tool(define(ToolDefinition(name=n, description="x", input_schema={})), returning(v))
+        Tool(define(ToolDefinition(name=n, description="x", input_schema={})), build_constant_call(v))
         for n, v in (("a", exact), ("b", larger))
     ]
     registry = Registry(tools)
@@ -220,7 +225,9 @@ async def test_the_limits_of_log_and_arguments_leave_no_gap() -> None:
 async def test_a_question_that_is_too_large_to_be_kept_is_refused() -> None:
     """ours: a payload that came back as a preview would be another payload"""
     asked = Suspend(message="?", resume_payload="x" * 2_000_000)
-    registry = Registry([Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), returning(asked))])
+    registry = Registry(
+        [Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), build_constant_call(asked))]
+    )
     with pytest.raises(ToolError, match="form or payload of 2000002 bytes; the limit is 1048576"):
         await registry.call("ask", {}, CONTEXT)
 
@@ -230,7 +237,7 @@ async def test_a_tool_may_attach_content_of_another_kind() -> None:
     image = make_artifact(bytes(range(256)), "image/png")
     value: JsonValue = {"image": image.artifact_id}
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, returning(ResultWithArtifacts(value=value, artifacts=(image,))))
+    draw = Tool(shown, build_constant_call(ResultWithArtifacts(value=value, artifacts=(image,))))
     ledger = Ledger()
     steps = plan(tool_step("a", "draw"), tool_step("b", "note", {"text": {"$from": "a", "pointer": "/image"}}))
     async with warden(ledger, tools=[draw]) as w:
@@ -262,7 +269,7 @@ async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tm
     )
     async with planwarden.Warden(home=tmp_path, tools=[crawl, *ledger.tools()]) as w:
         asked = await w.execute_plan(steps)
-        name = facts(asked.steps[0])["artifactId"]
+        name = stand_in_of(asked.steps[0])["artifactId"]
         _damage(tmp_path / "planwarden.db", change)
         with pytest.raises(StoreError, match=f"artifact '{name}' is damaged"):
             await w.service.artifact(asked.thread_id, name, principal="local")
@@ -287,7 +294,7 @@ async def test_a_full_disk_keeps_the_large_result_until_there_is_space() -> None
     async with warden(tools=[crawl], store=store) as w:
         done = await w.execute_plan(plan(tool_step("a", "crawl")))
         assert store.refused == 1 and done.status == "completed"
-        assert await inner.artifact(done.thread_id, facts(done.steps[0])["artifactId"]) is not None
+        assert await inner.artifact(done.thread_id, stand_in_of(done.steps[0])["artifactId"]) is not None
 
 
 async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:

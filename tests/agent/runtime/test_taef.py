@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments
-from tests.support.wardens import Ledger, asked_step, calls, confirm, plan, says, statuses, tool_step, warden
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 
@@ -15,7 +15,7 @@ async def test_a_step_described_instead_of_done_is_failed_after_the_enforcement_
     ledger = Ledger()
     script: list[JsonValue] = [says("I have written the note."), says("It is done."), says("Really, it is.")]
     async with warden(ledger, script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note")), goal="write")
+        execution = await w.execute_plan(plan(model_step("a", "note")), goal="write")
     [step] = execution.steps
     assert (execution.status, step.status, step.retries, step.validation_status) == ("failed", "failed", 2, "failed")
     assert step.error is not None and step.error.code == "tools_not_called" and "note" in step.error.message
@@ -27,7 +27,7 @@ async def test_one_enforcement_prompt_rescues_a_step_and_is_counted() -> None:
     ledger = Ledger()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with warden(ledger, script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note")), goal="write")
+        execution = await w.execute_plan(plan(model_step("a", "note")), goal="write")
         seen = await w.get_execution(execution.thread_id, observations_after=0)
     [step] = execution.steps
     assert (execution.status, step.retries, step.validation_status) == ("completed", 1, "passed")
@@ -40,7 +40,7 @@ async def test_two_required_tools_called_one_after_the_other_burn_no_retry() -> 
     """ours: law 2"""
     script = [calls(("find", {"topic": "t"})), calls(("note", {"text": "x"}))]
     async with warden(Ledger(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "find", "note")))
+        execution = await w.execute_plan(plan(model_step("a", "find", "note")))
     [step] = execution.steps
     assert (step.status, step.retries, execution.usage.model_calls) == ("completed", 0, 2)
 
@@ -49,7 +49,7 @@ async def test_half_of_the_required_tools_is_not_enough() -> None:
     """ours"""
     script: list[JsonValue] = [calls(("find", {"topic": "t"})), says("done"), says("done"), says("done")]
     async with warden(Ledger(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "find", "note")))
+        execution = await w.execute_plan(plan(model_step("a", "find", "note")))
     [step] = execution.steps
     assert step.status == "failed" and step.error is not None
     assert "note" in step.error.message and "find," not in step.error.message
@@ -58,7 +58,7 @@ async def test_half_of_the_required_tools_is_not_enough() -> None:
 async def test_an_advisory_step_goes_on_with_a_warning() -> None:
     """ours: law 2"""
     script = [says("I would write it."), calls(("note", {"text": "b"}))]
-    steps = plan(asked_step("a", "note", toolValidationMode="advisory"), asked_step("b", "note"))
+    steps = plan(model_step("a", "note", toolValidationMode="advisory"), model_step("b", "note"))
     async with warden(Ledger(), script=script) as w:
         execution = await w.execute_plan(steps)
         seen = await w.get_execution(execution.thread_id, observations_after=0)
@@ -74,7 +74,7 @@ async def test_a_failed_call_of_a_required_tool_proves_nothing_and_ends_in_exhau
     """ours: law 1"""
     script: list[JsonValue] = [calls(("broken", {})) for _ in range(5)]
     async with warden(Ledger(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "broken")))
+        execution = await w.execute_plan(plan(model_step("a", "broken")))
     [step] = execution.steps
     assert step.error is not None
     assert (step.status, step.error.code, step.retries) == ("failed", "iterations_exhausted", 0)
@@ -85,7 +85,7 @@ async def test_enforcement_prompts_are_counted_apart_from_iterations() -> None:
     """ours: law 2"""
     script = [says("soon"), says("soon"), calls(("note", {"text": "x"}))]
     async with warden(Ledger(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note")), options={"maxIterations": 1})
+        execution = await w.execute_plan(plan(model_step("a", "note")), options={"maxIterations": 1})
     assert execution.steps[0].error is None and execution.status == "completed"
 
 
@@ -93,7 +93,7 @@ async def test_limits_given_with_the_call_win() -> None:
     """spec: wire.md options"""
     script: list[JsonValue] = [says("no"), says("no")]
     async with warden(Ledger(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note")), options={"taefMaxRetries": 0})
+        execution = await w.execute_plan(plan(model_step("a", "note")), options={"taefMaxRetries": 0})
     assert execution.steps[0].retries == 0 and execution.usage.model_calls == 1
 
 
@@ -101,7 +101,7 @@ async def test_required_tools_make_a_tool_step_whatever_its_type_says() -> None:
     """ours: law 2"""
     script = [says("thinking"), calls(("note", {"text": "x"}))]
     async with warden(Ledger(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note", stepType="reasoning")))
+        execution = await w.execute_plan(plan(model_step("a", "note", stepType="reasoning")))
     assert execution.steps[0].step_type == "tool" and execution.steps[0].retries == 1
 
 
@@ -146,7 +146,7 @@ async def test_a_placeholder_is_refused_before_the_tool_runs(value: str) -> None
     ledger = Ledger()
     script = [calls(("note", {"text": value})), calls(("note", {"text": "real"}))]
     async with warden(ledger, script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note")))
+        execution = await w.execute_plan(plan(model_step("a", "note")))
     first = execution.steps[0].actual_tool_calls[0]
     assert first.status == "failed" and first.error is not None and "/text" in first.error.message
     assert ledger.lines == ["note real"]
@@ -156,7 +156,7 @@ async def test_an_empty_list_is_refused_while_an_earlier_step_returned_data() ->
     """ours: law 7"""
     ledger = Ledger()
     script = [calls(("erase", {"ids": []})), says("cannot"), says("cannot"), says("cannot")]
-    steps = plan(tool_step("a", "find", {"topic": "t"}), asked_step("b", "erase"))
+    steps = plan(tool_step("a", "find", {"topic": "t"}), model_step("b", "erase"))
     async with warden(ledger, script=script) as w:
         execution = await w.execute_plan(steps)
     call = execution.steps[1].actual_tool_calls[0]
@@ -167,7 +167,7 @@ async def test_arguments_that_do_not_fit_the_schema_never_reach_the_tool() -> No
     """ours: law 7"""
     script = [calls(("find", {"topic": 7, "extra": 1})), calls(("find", {"topic": "t"}))]
     async with warden(Ledger(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "find")))
+        execution = await w.execute_plan(plan(model_step("a", "find")))
     first, second = execution.steps[0].actual_tool_calls
     assert first.error is not None and first.error.code == "invalid_arguments" and "extra" in first.error.message
     assert second.arguments == {"topic": "t", "limit": 3}
@@ -179,7 +179,7 @@ async def test_strict_mode_refuses_tools_that_the_step_does_not_name_and_flexibl
         ledger = Ledger()
         script = [calls(("note", {"text": "aside"}), ("find", {"topic": "t"}))]
         async with warden(ledger, script=script) as w:
-            execution = await w.execute_plan(plan(asked_step("a", "find")), options={"toolMode": mode})
+            execution = await w.execute_plan(plan(model_step("a", "find")), options={"toolMode": mode})
         assert execution.status == "completed" and ledger.lines == expected
 
 
@@ -208,14 +208,14 @@ async def test_calls_in_text_markers_count_as_calls() -> None:
     ledger = Ledger()
     text = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}\n---JSON_OUTPUT_END---'
     async with warden(ledger, script=[says(text)]) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note")))
+        execution = await w.execute_plan(plan(model_step("a", "note")))
     assert execution.status == "completed" and ledger.lines == ["note x"]
 
 
 async def test_a_goal_is_planned_executed_and_synthesized() -> None:
     """spec: wire.md run_goal"""
     script: list[JsonValue] = [
-        {"when": {"purpose": "plan"}, "reply": {"plan": plan(asked_step("a", "find"))}},
+        {"when": {"purpose": "plan"}, "reply": {"plan": plan(model_step("a", "find"))}},
         {
             "when": {"purpose": "step", "stepId": "a"},
             "reply": {"toolCalls": [{"toolName": "find", "arguments": {"topic": "t"}}]},
@@ -246,7 +246,7 @@ async def test_a_script_that_runs_out_is_a_model_error() -> None:
     """spec: wire.md scripted model"""
     async with warden(Ledger(), script=[]) as w:
         planless = await w.run_goal("anything")
-        stepless = await w.execute_plan(plan(asked_step("a", "note")))
+        stepless = await w.execute_plan(plan(model_step("a", "note")))
     assert planless.error is not None and planless.error.code == "model_error"
     assert stepless.error is not None and stepless.error.code == "model_error"
 

@@ -17,19 +17,19 @@ from planwarden.agent.models.provider.endpoint import Mode
 from planwarden.agent.ports.model import Model
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
-from tests.support.doubles.asked import Body
 from tests.support.doubles.caller import answer_all
 from tests.support.doubles.manners import MANNERS, Manner
-from tests.support.doubles.provider import provider_of
-from tests.support.doubles.server import WIRES, Double, serving
-from tests.support.wardens import Ledger, asked_step, plan, statuses
+from tests.support.doubles.messages import Body
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import WIRES, ProviderDouble, serve_double
+from tests.support.wardens import Ledger, model_step, plan, statuses
 
 pytestmark = pytest.mark.anyio
 
 TEXT = "text"
 CALLER = "caller"
 MODELS = (*WIRES, TEXT, CALLER)
-STEPS = plan(asked_step("a", "find", "note"))
+STEPS = plan(model_step("a", "find", "note"))
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Run:
     warden: planwarden.Warden
     manner: Manner
     ledger: Ledger
-    double: Double | None
+    double: ProviderDouble | None
     planned: Body | None
 
     async def execute(
@@ -61,13 +61,13 @@ async def run_with(model: str, name: str, *, planned: Body | None = None) -> Asy
     manner, ledger = MANNERS[name], Ledger()
     settings = Settings(home=Path("/nonexistent"))
     async with AsyncExitStack() as stack:
-        double: Double | None = None
+        double: ProviderDouble | None = None
         thinking: Model = CallerModel()
         if model != CALLER:
             wire = "openai-chat" if model == TEXT else model
-            double = await stack.enter_async_context(serving(wire, manner, plan=planned))
+            double = await stack.enter_async_context(serve_double(wire, manner, plan=planned))
             mode: Mode = "text" if model == TEXT else "tools"
-            thinking = provider_of(double, mode=mode, timeout_s=0.1 if name == "hangs" else 30.0)
+            thinking = build_provider_model(double, mode=mode, timeout_s=0.1 if name == "hangs" else 30.0)
         warden = planwarden.Warden(settings=settings, model=thinking, tools=ledger.tools(), store=MemoryStore())
         await stack.enter_async_context(warden)
         yield Run(warden, manner, ledger, double, planned)
@@ -141,9 +141,9 @@ async def test_a_step_is_completed_only_by_the_calls_it_promised_whatever_the_mo
 async def test_a_goal_is_planned_executed_and_answered_by_every_kind_of_model(model: str) -> None:
     """spec: issue, provider models: plans as structured output"""
     planned = plan(
-        asked_step("a", "find"),
+        model_step("a", "find"),
         {"id": "b", "description": "think about it", "stepType": "reasoning"},
-        asked_step("c", "note"),
+        model_step("c", "note"),
     )
     async with run_with(model, "obedient", planned=planned) as run:
         execution = await run.execute(None, goal="find and note")
@@ -160,7 +160,7 @@ async def test_a_goal_is_planned_executed_and_answered_by_every_kind_of_model(mo
 @pytest.mark.parametrize("name", ["prose only", "forged status", "half", "malformed", "placeholders", "never-ending"])
 async def test_what_depends_on_a_step_that_was_not_done_is_not_done_either(model: str, name: str) -> None:
     """ours: law 1"""
-    steps = plan(asked_step("a", "find", "note"), asked_step("b", "note"))
+    steps = plan(model_step("a", "find", "note"), model_step("b", "note"))
     async with run_with(model, name) as run:
         execution = await run.execute(steps)
     assert statuses(execution)["b"] in ("skipped", "pending") and run.ledger.lines == []

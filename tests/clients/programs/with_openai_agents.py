@@ -1,4 +1,4 @@
-"""The MCP server of openai-agents: `with_openai_agents.py LAUNCHER CALLS` lists the tools, then makes the calls in order."""
+"""The MCP client of openai-agents: `with_openai_agents.py LAUNCHER CALLS` lists the tools and makes the calls."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from agents.mcp import MCPServerStdio
 
 
 async def main(launcher, calls):
-    # The default of five seconds is shorter than a start of Python on a busy machine.
+    # Python may take longer to start on a busy machine than the default of five seconds.
     async with MCPServerStdio({"command": launcher, "args": []}, client_session_timeout_seconds=60) as server:
         await server.list_tools()
         for name, arguments in calls:

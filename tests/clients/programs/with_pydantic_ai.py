@@ -1,4 +1,4 @@
-"""The MCP toolset of pydantic-ai: `with_pydantic_ai.py LAUNCHER CALLS` lists the tools, then makes the calls in order."""
+"""The MCP toolset of pydantic-ai: `with_pydantic_ai.py LAUNCHER CALLS` lists the tools and makes the calls."""
 
 import asyncio
 import json

@@ -14,11 +14,11 @@ from planwarden.agent.common.artifact import ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import UnknownArtifact, UsageError
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.commands.show import read_artifact
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.context import CliContext
 from planwarden.tools.base import Tool, define
 from tests.server.cli.support import Cli, make_home
 from tests.server.mcp.support import Document, ok, served
-from tests.support.artifacts import PAGES, crawl, facts, returning
+from tests.support.artifacts import PAGES, build_constant_call, crawl, stand_in_of
 from tests.support.wardens import plan, tool_step
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) ->
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
         service = found.warden.service
         foreign = await service.execute_plan(plan(tool_step("a", "crawl")), principal="somebody else")
-        name = facts(foreign.steps[0])["artifactId"]
+        name = stand_in_of(foreign.steps[0])["artifactId"]
         mine = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
         said: set[str] = set()
         for thread, artifact in (
@@ -99,23 +99,23 @@ def test_a_terminal_is_not_written_to_by_an_artifact_that_it_might_obey(tmp_path
     folder = make_home(tmp_path / "home")
     hostile = make_artifact(b"\x1b]0;gotcha\x07", "text/plain")
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, returning(ResultWithArtifacts(value="drawn", artifacts=(hostile,))))
+    draw = Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(hostile,))))
 
     async def store_it() -> str:
         async with planwarden.Warden(folder, tools=[draw]) as w:
             return (await w.execute_plan(plan(tool_step("a", "draw")))).thread_id
 
-    thread_id, home = anyio.run(store_it), CliHome.load(folder, None, {})
+    thread_id, home = anyio.run(store_it), CliContext.load(folder, None, {})
     with pytest.raises(UsageError, match="is not plain text; redirect the output into a file"):
-        read_artifact(home, thread_id, hostile.artifact_id, for_eyes=True)
-    assert read_artifact(home, thread_id, hostile.artifact_id, for_eyes=False) == hostile.data
+        read_artifact(home, thread_id, hostile.artifact_id, for_terminal=True)
+    assert read_artifact(home, thread_id, hostile.artifact_id, for_terminal=False) == hostile.data
 
 
 async def test_content_that_is_not_text_is_read_as_base64(tmp_path: Path) -> None:
     """ours"""
     image = make_artifact(bytes(range(256)), "image/png")
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))
-    draw = Tool(shown, returning(ResultWithArtifacts(value="drawn", artifacts=(image,))))
+    draw = Tool(shown, build_constant_call(ResultWithArtifacts(value="drawn", artifacts=(image,))))
     async with served(tmp_path, tools=[draw]) as found, Client(found.server) as client:
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "draw")))
         piece = await _read(client, f"planwarden://artifacts/{done['threadId']}/{image.artifact_id}")

@@ -25,7 +25,7 @@ from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, serving, token_for
 from tests.server.mcp.support import ERAS, Era, ids_of, ok, refused
-from tests.support.issuer import AUDIENCE, Issuer, joined, key_of, parts_of
+from tests.support.issuer import AUDIENCE, Issuer, join_token, make_key, split_token
 from tests.support.wardens import confirm, plan
 
 pytestmark = pytest.mark.anyio
@@ -86,29 +86,31 @@ async def test_a_token_that_is_not_for_us_or_not_for_now_is_refused(claims: dict
 async def test_a_token_that_chooses_its_own_algorithm_or_key_is_refused() -> None:
     """spec: RFC 8725: none, a public key used as a shared secret, keys that the token brings along."""
     issuer = Issuer()
-    header, claims, signature = parts_of(issuer.token())
-    public = key_of("RS256").public_key()
+    header, claims, signature = split_token(issuer.token())
+    public = make_key("RS256").public_key()
     assert public is not None
     check = _check(issuer)
-    assert await check.verify_token(joined(header, claims, signature)) is None, "another encoding, another signature"
-    other = jwt.encode(claims, key_of("RS256", "attacker"), algorithm="RS256", headers={"kid": "k1"})
+    assert await check.verify_token(join_token(header, claims, signature)) is None, (
+        "another encoding, another signature"
+    )
+    other = jwt.encode(claims, make_key("RS256", "attacker"), algorithm="RS256", headers={"kid": "k1"})
     brought = jwt.encode(
         claims,
-        key_of("RS256", "attacker"),
+        make_key("RS256", "attacker"),
         algorithm="RS256",
         headers={"kid": "k1", "jwk": issuer.jwk("attacker"), "jku": "https://evil.example/keys"},
     )
     shared = jwt.encode(claims, b"x" * 64, algorithm="HS256", headers={"kid": "k1"})
     unsigned = jwt.encode(claims, "", algorithm="none", headers={"kid": "k1"})
-    weak = jwt.encode(claims, key_of("RS256"), algorithm="RS384", headers={"kid": "k1"})
+    weak = jwt.encode(claims, make_key("RS256"), algorithm="RS384", headers={"kid": "k1"})
     issuer.keys = [issuer.jwk(alg="RS256")]
     fresh = _check(issuer)
     for token in (other, brought, shared, unsigned, weak, unsigned.rstrip("."), "a.b.c", "...", "", "x" * 20_000):
         assert await fresh.verify_token(token) is None, token
-    elevated = joined(header, {**claims, "sub": "root"}, signature)
+    elevated = join_token(header, {**claims, "sub": "root"}, signature)
     assert await fresh.verify_token(elevated) is None
     assert await fresh.verify_token(issuer.token()) is not None
-    assert "/evil" not in str(issuer.asked)
+    assert "/evil" not in str(issuer.request_counts)
 
 
 async def test_scopes_and_client_are_read_as_issuers_write_them() -> None:
@@ -131,11 +133,11 @@ async def test_keys_are_fetched_once_and_made_up_key_ids_cost_one_request_each_h
     for _ in range(50):
         assert await check.verify_token(issuer.token()) is not None
         assert await check.verify_token(issuer.token(key_id="made-up")) is None
-    assert issuer.asked == {issuer.metadata_at: 1, "/keys": 1}
+    assert issuer.request_counts == {issuer.metadata_at: 1, "/keys": 1}
     clock.advance(COOL_DOWN_S)
     for number in range(50):
         assert await check.verify_token(issuer.token(key_id=f"new-{number % 3}")) is None
-    assert issuer.asked["/keys"] == 2
+    assert issuer.request_counts["/keys"] == 2
     # A key that was really added is found.
     issuer.keys = [issuer.jwk(), issuer.jwk("new-0")]
     clock.advance(COOL_DOWN_S)
@@ -200,7 +202,7 @@ async def test_metadata_is_looked_for_where_openid_puts_it_too_unless_the_keys_a
     assert await _check(issuer).verify_token(issuer.token()) is not None
     named = Issuer(metadata_at="/nowhere")
     assert await _check(named, jwks_url="https://idp.example.com/keys").verify_token(named.token()) is not None
-    assert named.asked == {"/keys": 1}
+    assert named.request_counts == {"/keys": 1}
 
 
 async def test_a_key_without_an_id_serves_tokens_without_one() -> None:

@@ -24,7 +24,7 @@ from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, client_of, revoke, serving, token_for
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, refused
-from tests.support.fakes import Moment, WatchedStore
+from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -138,7 +138,7 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
         assert not any("read" in cost or "header" in cost for cost in foreign)
 
 
-async def _nothing(moment: Moment) -> None:
+async def _nothing(moment: StoreCall) -> None:
     """The calls are only counted."""
 
 

@@ -1,4 +1,4 @@
-"""The command line of a person who has set nothing, on a home of its own."""
+"""The command line with default settings, on its own home."""
 
 from pathlib import Path
 

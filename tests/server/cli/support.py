@@ -1,5 +1,5 @@
-"""What tests of the command line share: a home with tools that keep a ledger, commands in this process or their own, and a
-terminal that somebody reads and types on.
+"""What tests of the command line share: a home whose tools keep a ledger, ways to run commands in this process or in
+another one, and a terminal that a test reads and types on.
 """
 
 import json
@@ -20,10 +20,10 @@ from pydantic import JsonValue
 from planwarden.server.main import main
 
 ANSWER_S = 60.0
-"""A terminal that says nothing for so long has failed."""
+"""Seconds after which a silent terminal has failed."""
 
 TOOLS = '''
-"""Tools with a ledger: what is in it has happened."""
+"""Tools that record each effect in a ledger."""
 
 import os
 from pathlib import Path
@@ -63,7 +63,7 @@ async def wipe() -> str:
 
 @planwarden.tool(risk="read")
 async def lost() -> str:
-    """Sends something and never hears of it again; the second time it does."""
+    """Send something; the first time the outcome stays unknown."""
     known = HOME / "ledger"
     if known.exists() and "lost" in known.read_text():
         _note("found")
@@ -74,7 +74,7 @@ async def lost() -> str:
 
 @planwarden.tool(risk="read", effect="read")
 async def hang() -> str:
-    """Says through the pipe `started` that it runs; ends only when it is asked again."""
+    """Report through the pipe `started` that it runs; only the second call returns."""
     if (HOME / "hung").exists():
         return "done"
     (HOME / "hung").touch()
@@ -87,7 +87,7 @@ async def hang() -> str:
 
 @dataclass
 class Cli:
-    """The command line on a home of its own."""
+    """The command line on its own home."""
 
     home: Path
     capture: pytest.CaptureFixture[str] | None = None
@@ -98,20 +98,20 @@ class Cli:
         return path.read_text().splitlines() if path.exists() else []
 
     def write(self, name: str, document: JsonValue) -> str:
-        """A JSON file in the home; gives its path."""
+        """Writes a JSON file into the home, and returns its path."""
         path = self.home / name
         path.write_text(json.dumps(document), encoding="utf-8")
         return str(path)
 
-    def main(self, *words: str) -> "Said":
-        """Run the command in this process."""
+    def main(self, *words: str) -> "CommandResult":
+        """Runs the command in this process."""
         assert self.capture is not None
-        return run_here(self.capture, "--home", str(self.home), *words)
+        return run_in_process(self.capture, "--home", str(self.home), *words)
 
-    def spawn(self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None) -> "Said":
-        """Run the command as a process of its own, without a terminal."""
+    def spawn(self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None) -> "CommandResult":
+        """Runs the command in another process, without a terminal."""
         done = subprocess.run(
-            command("--home", str(self.home), *words),
+            command_line("--home", str(self.home), *words),
             input=stdin,
             capture_output=True,
             text=True,
@@ -119,18 +119,18 @@ class Cli:
             timeout=120,
             check=False,
         )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
-    def suspended(self, *steps: JsonValue) -> str:
-        """Run a plan up to its question; gives the question's id."""
-        said = self.main("run", self.write("plan.json", {"todoList": list(steps)}), "--json")
-        assert said.code == 3, said
-        return str(said.json["suspensions"][0]["suspensionId"])
+    def run_to_question(self, *steps: JsonValue) -> str:
+        """Runs a plan until it asks, and returns the id of the suspension."""
+        result = self.main("run", self.write("plan.json", {"todoList": list(steps)}), "--json")
+        assert result.code == 3, result
+        return str(result.json["suspensions"][0]["suspensionId"])
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command left behind."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -142,8 +142,8 @@ class Said:
         return json.loads(self.out)
 
 
-def run_here(capture: pytest.CaptureFixture[str], *words: str) -> Said:
-    """Run the command in this process, with its environment."""
+def run_in_process(capture: pytest.CaptureFixture[str], *words: str) -> CommandResult:
+    """Runs the command in this process, with its environment."""
     capture.readouterr()
     try:
         code: object = main(list(words))
@@ -151,12 +151,12 @@ def run_here(capture: pytest.CaptureFixture[str], *words: str) -> Said:
         code = stop.code
     out, err = capture.readouterr()
     assert isinstance(code, int)
-    return Said(code, out, err)
+    return CommandResult(code, out, err)
 
 
 @dataclass
-class Terminal:
-    """A process on a terminal of its own, and somebody in front of it."""
+class PtyTerminal:
+    """A process on its own terminal, which a test reads and types on."""
 
     process: "subprocess.Popen[bytes]"
     descriptor: int
@@ -164,22 +164,22 @@ class Terminal:
     _read: int = field(default=0)
 
     def expect(self, text: str) -> None:
-        """Read until `text` appears after what was expected before."""
+        """Reads until `text` appears after the text that was expected before."""
         deadline = time.monotonic() + ANSWER_S
-        while (found := self.plain.find(text, self._read)) < 0:
+        while (found := self.text.find(text, self._read)) < 0:
             if (
                 not select.select([self.descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]
-                or not self._more()
+                or not self._read_more()
             ):
-                raise AssertionError(f"{text!r} did not appear; the terminal shows:\n{self.plain}")
+                raise AssertionError(f"{text!r} did not appear; the terminal shows:\n{self.text}")
         self._read = found + len(text)
 
     def type(self, line: str) -> None:
         os.write(self.descriptor, f"{line}\n".encode())
 
     def finish(self) -> int:
-        """Read until the process has ended; gives its exit code."""
-        while select.select([self.descriptor], [], [], ANSWER_S)[0] and self._more():
+        """Reads until the process ends, and returns its exit code."""
+        while select.select([self.descriptor], [], [], ANSWER_S)[0] and self._read_more():
             pass
         return self.process.wait(timeout=ANSWER_S)
 
@@ -190,22 +190,22 @@ class Terminal:
         os.close(self.descriptor)
 
     @property
-    def plain(self) -> str:
-        """Everything that appeared, without colours and movements."""
+    def text(self) -> str:
+        """Everything that appeared, without control sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen).replace("\r", "")
 
-    def _more(self) -> bool:
+    def _read_more(self) -> bool:
         try:
             data = os.read(self.descriptor, 65_536)
         except OSError:
-            # Linux says EIO when the last process has closed its side.
+            # Linux reports EIO when the last process has closed its side.
             return False
         self.seen += data.decode("utf-8", "replace")
         return bool(data)
 
 
-def on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, columns: int = 110) -> Terminal:
-    """The command on a new terminal."""
+def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, columns: int = 110) -> PtyTerminal:
+    """Starts the command on a new terminal."""
     import fcntl
     import pty
     import struct
@@ -214,7 +214,7 @@ def on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, col
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
     process = subprocess.Popen(
-        command("--home", str(cli.home), *words),
+        command_line("--home", str(cli.home), *words),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -222,22 +222,22 @@ def on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = None, col
         start_new_session=True,
     )
     os.close(theirs)
-    return Terminal(process, ours)
+    return PtyTerminal(process, ours)
 
 
-def command(*words: str) -> Sequence[str]:
+def command_line(*words: str) -> Sequence[str]:
     return [sys.executable, "-m", "planwarden.server.main", *words]
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without anything that would change what a command does or how it looks."""
+    """Returns the environment without variables that change what a command does or how it looks."""
     unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "EDITOR", "VISUAL")
     kept = {n: v for n, v in os.environ.items() if not n.startswith("PLANWARDEN_") and n not in unwanted}
     return {**kept, "PYTHONUTF8": "1", **(extra or {})}
 
 
 def make_home(folder: Path) -> Path:
-    """A home with the tools above."""
+    """Creates a home with the tools above, and returns it."""
     folder.mkdir(mode=0o700)
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
     (folder / "planwarden.toml").write_text('[tools]\npython = ["tools.py"]\n', encoding="utf-8")
@@ -245,7 +245,7 @@ def make_home(folder: Path) -> Path:
 
 
 def step(step_id: str, tool: str, arguments: JsonValue = None, **extra: JsonValue) -> dict[str, JsonValue]:
-    """A step with one explicit call."""
+    """Returns a step with one explicit call."""
     call: JsonValue = {"toolName": tool, "arguments": arguments or {}}
     return {"id": step_id, "description": f"use {tool}", "toolCalls": [call], **extra}
 

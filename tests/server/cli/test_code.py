@@ -1,4 +1,4 @@
-"""Approving without a terminal: a one-time code says who, a digest says what."""
+"""Approving without a terminal: a one-time code says who approves, and a digest says what."""
 
 import anyio
 import pytest
@@ -16,7 +16,7 @@ def cli(cli: Cli) -> Cli:
     return cli
 
 
-def code_for(cli: Cli, name: str) -> str:
+def make_code(cli: Cli, name: str) -> str:
     async def work() -> str:
         store = SqliteStore.open(cli.home / "planwarden.db")
         try:
@@ -28,13 +28,13 @@ def code_for(cli: Cli, name: str) -> str:
 
 
 @requirement("approval:code")
-def test_a_code_approves_once_exactly_what_was_read(cli: Cli) -> None:
+def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> None:
     """spec: issue, the command line refuses without a terminal unless a session code is given"""
-    suspension_id = cli.suspended(tool_step("a", "erase", {"ids": [1, 2]}))
+    suspension_id = cli.run_to_question(tool_step("a", "erase", {"ids": [1, 2]}))
     digest = cli.main("list", "--json").json["suspensions"][0]["digest"]
     assert digest[:12] in cli.main("list").out
     assert cli.main("approve", suspension_id).code == 2
-    code = code_for(cli, "ann")
+    code = make_code(cli, "ann")
     approve = ("approve", suspension_id, "--code")
     for words, told in (
         ((code,), "go together"),
@@ -42,8 +42,8 @@ def test_a_code_approves_once_exactly_what_was_read(cli: Cli) -> None:
         ((code, "--digest", digest[:8]), "at least 12"),
         (("AAAA-AAAA-AAAA", "--digest", digest), "not valid"),
     ):
-        said = cli.main(*approve, *words)
-        assert said.code in (1, 2) and told in said.err, said
+        result = cli.main(*approve, *words)
+        assert result.code in (1, 2) and told in result.err, result
     assert cli.ledger == []
     done = cli.main(*approve, code, "--digest", digest[:12], "--json")
     assert done.code == 0 and done.json["status"] == "completed" and cli.ledger == ["erase [1, 2] none"]

@@ -1,4 +1,4 @@
-"""The commands that look and tend: `list`, `show`, `tools`, `doctor`, `prune`, `backup`, `config print`, and wrong usage."""
+"""The commands `list`, `show`, `tools`, `doctor`, `prune`, `backup` and `config print`, and wrong usage."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ from tests.server.cli.support import ASK_FORM, ERASE, Cli, clean_environment, ma
 FIND = step("find", "find", {"topic": "x"})
 
 
-def checks(document: dict[str, JsonValue]) -> dict[str, str]:
-    """Status by name of a health report."""
+def statuses_of(document: dict[str, JsonValue]) -> dict[str, str]:
+    """Returns the status of each check of a health report, by name."""
     listed = document["checks"]
     assert isinstance(listed, list)
     return {str(found["name"]): str(found["status"]) for found in listed if isinstance(found, dict)}
@@ -30,22 +30,22 @@ def checks(document: dict[str, JsonValue]) -> dict[str, str]:
 
 def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> None:
     """spec: --json is the wire's view"""
-    first, second = cli.suspended(ERASE), cli.suspended(ASK_FORM)
+    first, second = cli.run_to_question(ERASE), cli.run_to_question(ASK_FORM)
 
     async def page() -> dict[str, JsonValue]:
         async with planwarden.Warden(cli.home) as warden:
             return to_json(await warden.list_suspensions())
 
-    said, listed = cli.main("list"), cli.main("list", "--json")
-    assert (said.code, listed.code) == (0, 0)
+    result, listed = cli.main("list"), cli.main("list", "--json")
+    assert (result.code, listed.code) == (0, 0)
     assert listed.json == asyncio.run(page())
-    assert said.out.index(first) < said.out.index(second)
-    assert "2 waiting for an answer" in said.out and "approval · a person · dangerous" in said.out
+    assert result.out.index(first) < result.out.index(second)
+    assert "2 waiting for an answer" in result.out and "approval · a person · dangerous" in result.out
 
 
 def test_list_pages(cli: Cli) -> None:
     """ours"""
-    first, second = cli.suspended(ERASE), cli.suspended(ERASE)
+    first, second = cli.run_to_question(ERASE), cli.run_to_question(ERASE)
     page = cli.main("list", "--limit", "1", "--json").json
     rest = cli.main("list", "--limit", "1", "--cursor", page["nextCursor"], "--json").json
     assert [found["suspensionId"] for found in page["suspensions"] + rest["suspensions"]] == [first, second]
@@ -67,7 +67,7 @@ def test_list_shows_the_questions_of_every_principal(cli: Cli) -> None:
     assert cli.main("reject", suspension_id).code == 0
 
 
-def test_looking_at_a_home_without_a_database_makes_none(cli: Cli) -> None:
+def test_reading_a_home_without_a_database_creates_none(cli: Cli) -> None:
     """ours"""
     assert "Nothing waits" in cli.main("list").out
     assert cli.main("list", "--json").json == {"suspensions": [], "total": 0, "nextCursor": None}
@@ -78,7 +78,7 @@ def test_looking_at_a_home_without_a_database_makes_none(cli: Cli) -> None:
 
 def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) -> None:
     """spec: --json is the wire's view"""
-    suspension_id = cli.suspended(FIND, ERASE)
+    suspension_id = cli.run_to_question(FIND, ERASE)
     thread_id = str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
 
     async def look() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
@@ -89,8 +89,8 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
     plain, observed = asyncio.run(look())
     assert cli.main("show", thread_id, "--json").json == plain
     assert cli.main("show", thread_id, "--observations", "2", "--json").json == observed
-    said = cli.main("show", thread_id, "--observations", "0")
-    assert said.code == 0
+    result = cli.main("show", thread_id, "--observations", "0")
+    assert result.code == 0
     for expected in (
         "✓ find",
         "? erase",
@@ -100,7 +100,7 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
         suspension_id,
         "TOOL_RETURNED",
     ):
-        assert expected in said.out
+        assert expected in result.out
 
 
 def test_show_refuses_an_unknown_thread_and_a_wrong_number(cli: Cli) -> None:
@@ -110,7 +110,7 @@ def test_show_refuses_an_unknown_thread_and_a_wrong_number(cli: Cli) -> None:
     assert cli.main("show", "x", "--observations", "-1").code == 2
 
 
-def test_tools_lists_the_catalogue_with_what_is_missing(cli: Cli) -> None:
+def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: Cli) -> None:
     """spec: --json is the wire's view"""
 
     async def search() -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
@@ -121,30 +121,30 @@ def test_tools_lists_the_catalogue_with_what_is_missing(cli: Cli) -> None:
     everything, found = asyncio.run(search())
     assert cli.main("tools", "--json").json == everything
     assert cli.main("tools", "delete", "records", "--json").json == found
-    said = cli.main("tools")
-    assert said.code == 0
-    assert re.search(r"erase +dangerous", said.out)
-    assert "not available: webSearch has no search service" in said.out
+    result = cli.main("tools")
+    assert result.code == 0
+    assert re.search(r"erase +dangerous", result.out)
+    assert "not available: webSearch has no search service" in result.out
 
 
 def test_doctor_finds_a_healthy_home_healthy(cli: Cli) -> None:
     """ours"""
-    cli.suspended(ERASE)
-    said, report = cli.main("doctor"), cli.main("doctor", "--json")
-    assert (said.code, report.code, report.json["healthy"]) == (0, 0, True)
-    status = checks(report.json)
+    cli.run_to_question(ERASE)
+    result, report = cli.main("doctor"), cli.main("doctor", "--json")
+    assert (result.code, report.code, report.json["healthy"]) == (0, 0, True)
+    status = statuses_of(report.json)
     assert {status[name] for name in ("settings", "privacy", "store", "sqlite", "model", "tools")} == {"ok"}
     [store] = [found["facts"] for found in report.json["checks"] if found["name"] == "store"]
     assert (store["integrity"], store["executions"], store["pendingSuspensions"], store["running"]) == ("ok", 1, 1, 0)
-    assert "Everything that planwarden needs is there." in said.out
+    assert "Everything that planwarden needs is there." in result.out
 
 
-def test_doctor_names_broken_settings_and_still_looks_at_the_rest(cli: Cli) -> None:
+def test_doctor_names_broken_settings_and_still_checks_the_rest(cli: Cli) -> None:
     """ours"""
-    cli.suspended(ERASE)
+    cli.run_to_question(ERASE)
     (cli.home / "planwarden.toml").write_text("[tools\n")
     report = cli.main("doctor", "--json")
-    status = checks(report.json)
+    status = statuses_of(report.json)
     assert (report.code, report.json["healthy"]) == (1, False)
     assert (status["settings"], status["store"]) == ("broken", "ok")
     assert "Broken: settings." in cli.main("doctor").out
@@ -157,67 +157,67 @@ def test_doctor_names_a_broken_tool_file_a_wrong_model_and_a_wrong_search_servic
     (cli.home / "tools.py").write_text("raise RuntimeError('no')\n")
     monkeypatch.setenv("PLANWARDEN_SEARCH", "nowhere")
     report = cli.main("--model", "scripted:missing.json", "doctor", "--json")
-    status = checks(report.json)
+    status = statuses_of(report.json)
     assert report.code == 1
     assert (status["tools"], status["model"], status["search"]) == ("broken", "broken", "broken")
 
 
 def test_doctor_finds_nothing_broken_in_a_block_that_names_planwarden_itself(cli: Cli) -> None:
-    """ours: a host's whole block does"""
+    """ours: people paste the whole block of a host"""
     cli.write("planwarden.json", {"mcpServers": {"planwarden": {"command": "uvx", "args": ["planwarden"]}}})
     report = cli.main("doctor", "--json")
-    assert (report.code, checks(report.json)["server planwarden"]) == (0, "off")
+    assert (report.code, statuses_of(report.json)["server planwarden"]) == (0, "off")
     assert "is planwarden itself and is left out" in cli.main("doctor").out
 
 
 def test_doctor_names_a_damaged_database(cli: Cli) -> None:
     """ours"""
-    cli.suspended(ERASE)
+    cli.run_to_question(ERASE)
     (cli.home / "planwarden.db").write_bytes(b"something else" * 100)
     report = cli.main("doctor", "--json")
-    assert (report.code, checks(report.json)["store"]) == (1, "broken")
+    assert (report.code, statuses_of(report.json)["store"]) == (1, "broken")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
 def test_doctor_names_files_that_others_can_read(cli: Cli) -> None:
     """ours"""
-    cli.suspended(ERASE)
+    cli.run_to_question(ERASE)
     (cli.home / "planwarden.db").chmod(0o644)
-    said = cli.main("doctor")
-    assert said.code == 1
+    result = cli.main("doctor")
+    assert result.code == 1
     database = cli.home / "planwarden.db"
-    assert f"others can read {database} (mode 0644): chmod 600 {database}" in said.out
+    assert f"others can read {database} (mode 0644): chmod 600 {database}" in result.out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
-def test_doctor_warns_of_a_folder_that_others_can_read_before_anything_is_in_it(cli: Cli) -> None:
-    """ours: somebody who made the folder for planwarden.toml has broken nothing"""
+def test_doctor_warns_of_an_empty_folder_that_others_can_read(cli: Cli) -> None:
+    """ours: creating the folder for planwarden.toml breaks nothing"""
     cli.home.chmod(0o755)
     report = cli.main("doctor", "--json")
-    assert (report.code, checks(report.json)["privacy"]) == (0, "warning")
+    assert (report.code, statuses_of(report.json)["privacy"]) == (0, "warning")
     assert f"chmod 700 {cli.home}" in cli.main("doctor").out
 
 
-def test_settings_of_an_unknown_tool_are_answered_with_the_names_that_there_are(cli: Cli) -> None:
-    """ours: every command refuses such a file, so none of them could be told to list the names"""
+def test_settings_of_an_unknown_tool_are_refused_with_the_known_names(cli: Cli) -> None:
+    """ours: every command refuses the file, so no command could list the names"""
     path = cli.home / "planwarden.toml"
     path.write_text(path.read_text() + '\n[tools."erasse"]\nrisk = "read"\n')
-    said = cli.main("tools")
-    assert said.code == 2
-    assert "'erasse'" in said.err and "known: " in said.err and "erase, " in said.err
+    result = cli.main("tools")
+    assert result.code == 2
+    assert "'erasse'" in result.err and "known: " in result.err and "erase, " in result.err
 
 
-def test_what_is_wrong_with_a_setting_is_said_in_words_of_ours(cli: Cli) -> None:
+def test_a_wrong_setting_is_explained_without_the_words_of_the_library(cli: Cli) -> None:
     """ours"""
     (cli.home / "planwarden.toml").write_text('[[notify]]\nkind = "ntfy"\nurl = "http://example.com/x"\n')
-    said = cli.main("list")
-    assert said.code == 2
-    assert "notify[0].url: plain http is only for this machine; use https" in said.err
+    result = cli.main("list")
+    assert result.code == 2
+    assert "notify[0].url: plain http is only for this machine; use https" in result.err
 
 
-def test_prune_deletes_finished_executions_and_nothing_that_waits(cli: Cli) -> None:
+def test_prune_deletes_finished_executions_and_no_waiting_ones(cli: Cli) -> None:
     """spec: retention"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
     kept, pruned = cli.main("prune", "--json"), cli.main("prune", "--days", "0")
     assert kept.json == {"pruned": 0, "days": 90}
@@ -231,12 +231,12 @@ def test_prune_refuses_negative_days(cli: Cli) -> None:
     assert cli.main("prune", "--days", "-1").code == 2
 
 
-def test_a_backup_is_a_database_that_a_home_can_be_made_of(cli: Cli, tmp_path: Path) -> None:
+def test_a_backup_works_as_the_database_of_a_home(cli: Cli, tmp_path: Path) -> None:
     """spec: backup through SQLite's own interface"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     target = make_home(tmp_path / "restored") / "planwarden.db"
-    said = cli.main("backup", str(target), "--json")
-    assert (said.code, said.json) == (0, {"file": str(target), "sizeBytes": target.stat().st_size})
+    result = cli.main("backup", str(target), "--json")
+    assert (result.code, result.json) == (0, {"file": str(target), "sizeBytes": target.stat().st_size})
     assert stat.S_IMODE(target.stat().st_mode) == 0o600 or sys.platform == "win32"
     assert suspension_id in Cli(target.parent, cli.capture).main("list").out
     connection = sqlite3.connect(target)
@@ -244,14 +244,14 @@ def test_a_backup_is_a_database_that_a_home_can_be_made_of(cli: Cli, tmp_path: P
     connection.close()
 
 
-def test_a_backup_never_overwrites_and_needs_something_to_copy(cli: Cli, tmp_path: Path) -> None:
+def test_a_backup_never_overwrites_and_needs_a_database(cli: Cli, tmp_path: Path) -> None:
     """ours"""
     assert cli.main("backup", str(tmp_path / "copy.db")).code == 1
-    cli.suspended(ERASE)
+    cli.run_to_question(ERASE)
     (tmp_path / "copy.db").write_text("precious")
-    said = cli.main("backup", str(tmp_path / "copy.db"))
-    assert (said.code, (tmp_path / "copy.db").read_text()) == (1, "precious")
-    assert "exists already" in said.err
+    result = cli.main("backup", str(tmp_path / "copy.db"))
+    assert (result.code, (tmp_path / "copy.db").read_text()) == (1, "precious")
+    assert "exists already" in result.err
     assert cli.main("backup", str(tmp_path / "missing" / "copy.db")).code == 1
 
 
@@ -271,15 +271,15 @@ SERVERS = {
 @pytest.mark.parametrize("client", clients.CLIENTS)
 def test_every_hosts_configuration_parses_in_its_format(cli: Cli, client: str) -> None:
     """spec: ready JSON, TOML or YAML for each host"""
-    said = cli.main("--model", "caller", "config", "print", client)
-    assert said.code == 0 and said.err.startswith("into ")
+    result = cli.main("--model", "caller", "config", "print", client)
+    assert result.code == 0 and result.err.startswith("into ")
     env = {"PLANWARDEN_HOME": str(cli.home), "PLANWARDEN_MODEL": "caller"}
     if client == "goose":
-        assert said.out.startswith("extensions:\n  planwarden:\n    type: stdio\n")
-        assert f'    envs: {{PLANWARDEN_HOME: "{cli.home}", PLANWARDEN_MODEL: "caller"}}\n' in said.out
-        assert re.search(r'^    cmd: ".+"$', said.out, re.MULTILINE)
+        assert result.out.startswith("extensions:\n  planwarden:\n    type: stdio\n")
+        assert f'    envs: {{PLANWARDEN_HOME: "{cli.home}", PLANWARDEN_MODEL: "caller"}}\n' in result.out
+        assert re.search(r'^    cmd: ".+"$', result.out, re.MULTILINE)
         return
-    document = tomllib.loads(said.out) if client == "codex" else json.loads(said.out)
+    document = tomllib.loads(result.out) if client == "codex" else json.loads(result.out)
     server = document[SERVERS[client]]["planwarden"]
     assert server["environment" if client == "opencode" else "env"] == env
     assert server["command"]
@@ -288,13 +288,13 @@ def test_every_hosts_configuration_parses_in_its_format(cli: Cli, client: str) -
 def test_an_installation_in_an_environment_is_named_by_its_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """ours: a host does not know the environment"""
+    """ours: a host does not know the virtual environment"""
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    assert clients.launch({}) == clients.LaunchCommand("uvx", ("planwarden",), {})
+    assert clients.find_launch_command({}) == clients.LaunchCommand("uvx", ("planwarden",), {})
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "uv" / "archive-v0" / "abc"))
-    assert clients.launch({}).command == "uvx"
+    assert clients.find_launch_command({}).command == "uvx"
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
-    assert Path(clients.launch({}).command).is_absolute()
+    assert Path(clients.find_launch_command({}).command).is_absolute()
 
 
 def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -330,24 +330,24 @@ def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(cli: Cli, words: tuple[str, ...]) -> None:
     """ours"""
-    said = cli.main(*words)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("planwarden: ") and said.err.count("\n") == 1
+    result = cli.main(*words)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("planwarden: ") and result.err.count("\n") == 1
 
 
 def test_settings_with_an_unknown_key_stop_every_command_with_a_sentence(cli: Cli) -> None:
     """ours"""
     (cli.home / "planwarden.toml").write_text("[approvals]\nalways = true\n")
-    said = cli.main("list")
-    assert (said.code, said.out) == (2, "")
-    assert "always" in said.err and said.err.count("\n") == 1
+    result = cli.main("list")
+    assert (result.code, result.out) == (2, "")
+    assert "always" in result.err and result.err.count("\n") == 1
 
 
 def test_help_documents_the_exit_codes_and_every_command(cli: Cli) -> None:
     """ours"""
-    said = cli.main("--help")
-    assert said.code == 0
-    assert "exit codes:" in said.out
+    result = cli.main("--help")
+    assert result.code == 0
+    assert "exit codes:" in result.out
     for name in (
         "serve",
         "demo",
@@ -362,17 +362,17 @@ def test_help_documents_the_exit_codes_and_every_command(cli: Cli) -> None:
         "backup",
         "config",
     ):
-        assert re.search(rf"^    {name} ", said.out, re.MULTILINE)
+        assert re.search(rf"^    {name} ", result.out, re.MULTILINE)
 
 
-def test_version_is_the_packages(cli: Cli) -> None:
+def test_version_prints_the_version_of_the_package(cli: Cli) -> None:
     """ours"""
     assert re.fullmatch(r"planwarden \d+\.\d+\.\d+\S*\n", cli.main("--version").out)
 
 
 def test_a_decision_in_the_terminal_imports_neither_mcp_nor_the_web_nor_a_drawing_library(cli: Cli) -> None:
     """spec: commands start without the MCP import"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     code = (
         "import sys; from planwarden.server.main import main; "
         f"code = main(['--home', {str(cli.home)!r}, 'reject', {suspension_id!r}]); "

@@ -1,4 +1,4 @@
-"""`planwarden demo`: what a newcomer sees first has to be true."""
+"""`planwarden demo`, which a newcomer sees first."""
 
 import json
 import re
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planwarden.server.cli.demo import home as demo_home
-from tests.server.cli.support import Cli, on_terminal
+from planwarden.server.cli.demo.home import REPORTS
+from tests.server.cli.support import Cli, start_on_terminal
 
 pytestmark = pytest.mark.slow
 
@@ -18,14 +18,14 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(tmp_path / "demo", capsys)
 
 
-def reports(cli: Cli) -> list[str]:
+def list_reports(cli: Cli) -> list[str]:
     return sorted(path.name for path in (cli.home / "reports").iterdir())
 
 
 def test_the_demo_shows_the_whole_job_on_one_screen(cli: Cli) -> None:
     """spec: a plan, tools that really run, a killed process, a confirmation, the outcome"""
-    said = cli.spawn("demo", "--yes")
-    assert (said.code, said.err) == (0, "")
+    result = cli.spawn("demo", "--yes")
+    assert (result.code, result.err) == (0, "")
     shown = [
         "✓ find",
         'the model only wrote: "I used the calculator',
@@ -40,17 +40,15 @@ def test_the_demo_shows_the_whole_job_on_one_screen(cli: Cli) -> None:
         "5 of 5 steps completed",
         "reports left: 2026-q3.txt",
     ]
-    places = [said.out.index(text) for text in shown]
+    places = [result.out.index(text) for text in shown]
     assert places == sorted(places)
-    assert len(said.out.splitlines()) <= 40
-    [first, second] = re.findall(r"Process (\d+) (?:was killed|goes on)", said.out)
+    assert len(result.out.splitlines()) <= 40
+    [first, second] = re.findall(r"Process (\d+) (?:was killed|continues)", result.out)
     assert first != second
-    assert reports(cli) == ["2026-q3.txt"]
+    assert list_reports(cli) == ["2026-q3.txt"]
 
 
-def test_the_demo_leaves_no_folder_behind_when_it_made_one(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_demo_removes_its_temporary_folder(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """ours"""
     from planwarden.server.main import main
 
@@ -62,33 +60,33 @@ def test_the_demo_leaves_no_folder_behind_when_it_made_one(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_terminal_the_demo_stops_at_the_question_and_any_process_can_go_on(cli: Cli) -> None:
+def test_without_a_terminal_the_demo_stops_at_the_question_and_any_process_can_continue(cli: Cli) -> None:
     """ours: the commands that it prints work"""
-    said = cli.spawn("demo", stdin="y\n")
-    assert said.code == 3
-    [suspension_id] = re.findall(rf"planwarden --home {re.escape(str(cli.home))} approve (\w+)", said.out)
-    assert reports(cli) == sorted(demo_home.REPORTS)
+    result = cli.spawn("demo", stdin="y\n")
+    assert result.code == 3
+    [suspension_id] = re.findall(rf"planwarden --home {re.escape(str(cli.home))} approve (\w+)", result.out)
+    assert list_reports(cli) == sorted(REPORTS)
     assert cli.main("reject", suspension_id).code == 0
-    assert reports(cli) == sorted(demo_home.REPORTS)
+    assert list_reports(cli) == sorted(REPORTS)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 def test_on_a_terminal_the_person_is_asked(cli: Cli) -> None:
     """ours"""
-    person = on_terminal(cli, "demo")
+    person = start_on_terminal(cli, "demo")
     person.expect("deleteReports (step delete)")
     person.expect("Enter leaves it open]")
     person.type("y")
     assert person.finish() == 0
     person.close()
-    assert reports(cli) == ["2026-q3.txt"]
+    assert list_reports(cli) == ["2026-q3.txt"]
 
 
-def test_the_demo_refuses_a_folder_that_is_in_use(cli: Cli) -> None:
+def test_the_demo_refuses_a_folder_with_files(cli: Cli) -> None:
     """ours"""
     cli.home.mkdir()
     (cli.home / "mine.txt").write_text("precious")
-    said = cli.main("demo", "--yes")
-    assert (said.code, said.out) == (2, "")
-    assert "is not empty" in said.err
+    result = cli.main("demo", "--yes")
+    assert (result.code, result.out) == (2, "")
+    assert "is not empty" in result.err
     assert [path.name for path in cli.home.iterdir()] == ["mine.txt"]

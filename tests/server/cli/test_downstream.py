@@ -1,4 +1,4 @@
-"""Downstream servers on the command line: called, listed, examined; and one tool called like a plan of one step."""
+"""Downstream servers on the command line, and `planwarden call`, which runs one tool as a plan of one step."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, Terminal, on_terminal
+from tests.server.cli.support import Cli, PtyTerminal, start_on_terminal
 from tests.tools.downstream.support import DOUBLE
 
 
@@ -20,8 +20,8 @@ def cli(cli: Cli) -> Cli:
 
 
 @pytest.fixture
-def terminals() -> Generator[list[Terminal]]:
-    opened: list[Terminal] = []
+def terminals() -> Generator[list[PtyTerminal]]:
+    opened: list[PtyTerminal] = []
     yield opened
     for one in opened:
         one.close()
@@ -44,19 +44,19 @@ def trust(cli: Cli, text: str = "[servers.d]\ntrusted = true\n") -> None:
 def test_one_tool_is_called_with_typed_arguments_and_its_result_is_printed(cli: Cli) -> None:
     """spec: issue, direct use"""
     trust(cli)
-    said = cli.main("call", "d_echo", "--arg", "text=42")
-    assert said.code == 0 and '"said": "42"' in said.out
+    result = cli.main("call", "d_echo", "--arg", "text=42")
+    assert result.code == 0 and '"said": "42"' in result.out
     assert cli.main("call", "find", "--json-args", '{"topic": "old"}', "--json").json["status"] == "completed"
     assert cli.main("call", "calculator", "--arg", "expression=6*7").code == 0
 
 
 @requirement("call:gated")
 def test_a_dangerous_call_waits_for_a_person_and_the_answer_runs_it(cli: Cli) -> None:
-    """spec: issue, gated and audited alike"""
-    said = cli.main("call", "d_note", "--arg", "text=x", "--json")
-    assert said.code == 3 and "note x" not in cli.ledger
-    thread = said.json["threadId"]
-    assert said.json["suspensions"][0]["toolCall"]["arguments"] == {"text": "x"}
+    """spec: issue, the same approvals and audit as in a plan"""
+    result = cli.main("call", "d_note", "--arg", "text=x", "--json")
+    assert result.code == 3 and "note x" not in cli.ledger
+    thread = result.json["threadId"]
+    assert result.json["suspensions"][0]["toolCall"]["arguments"] == {"text": "x"}
     assert cli.main("call", "d_note", "--arg", "text=y", "--yes").code == 0
     assert [line for line in cli.ledger if line.startswith("note")] == ["note y"]
     shown = cli.main("show", thread, "--observations", "0", "--json").json
@@ -66,9 +66,9 @@ def test_a_dangerous_call_waits_for_a_person_and_the_answer_runs_it(cli: Cli) ->
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
 @requirement("call:gated")
-def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[Terminal]) -> None:
-    """spec: issue, the terminal asking as run does"""
-    terminals.append(on_terminal(cli, "call", "d_note", "--arg", "text=x"))
+def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[PtyTerminal]) -> None:
+    """spec: issue, the terminal asks as for run"""
+    terminals.append(start_on_terminal(cli, "call", "d_note", "--arg", "text=x"))
     terminals[0].expect("Tool: d_note")
     terminals[0].expect("Enter leaves it open]")
     terminals[0].type("y")
@@ -88,17 +88,17 @@ def test_the_person_at_the_terminal_decides(cli: Cli, terminals: list[Terminal])
         (["d_echo", "--json-args", "{"], "not valid JSON"),
     ],
 )
-def test_a_call_that_cannot_be_meant_is_refused_and_recorded_nowhere(cli: Cli, words: list[str], why: str) -> None:
+def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, words: list[str], why: str) -> None:
     """ours"""
-    said = cli.main("call", *words)
-    assert said.code == 2 and why in said.err
+    result = cli.main("call", *words)
+    assert result.code == 2 and why in result.err
     assert cli.main("list", "--json").json.get("executions", []) == []
 
 
 def test_wrong_arguments_fail_the_call_with_the_reason(cli: Cli) -> None:
     """ours"""
-    said = cli.main("call", "d_echo", "--arg", "wrong=1", "--json")
-    assert said.code == 1 and '"text" is a required property' in json.dumps(said.json).replace('\\"', '"')
+    result = cli.main("call", "d_echo", "--arg", "wrong=1", "--json")
+    assert result.code == 1 and '"text" is a required property' in json.dumps(result.json).replace('\\"', '"')
 
 
 @requirement("downstream:alone")
@@ -106,10 +106,10 @@ def test_tools_shows_sources_and_the_health_of_servers(cli: Cli) -> None:
     """spec: issue, health in tools"""
     broken = {**server(cli, "breaks")}
     cli.write("planwarden.json", servers(d=server(cli, "good"), bad=broken))
-    said = cli.main("tools", "--json")
-    health = {found["name"]: found["health"] for found in said.json["servers"]}
+    result = cli.main("tools", "--json")
+    health = {found["name"]: found["health"] for found in result.json["servers"]}
     assert health == {"d": "ready", "bad": "down"}
-    assert {"d", "builtin"} <= {tool["source"] for tool in said.json["tools"]}
+    assert {"d", "builtin"} <= {tool["source"] for tool in result.json["tools"]}
     text = cli.main("tools", "echo").out
     assert "d_echo" in text and "exit code 7" in text and "bad" in text
 
@@ -118,26 +118,26 @@ def test_tools_shows_sources_and_the_health_of_servers(cli: Cli) -> None:
 def test_doctor_starts_each_server_and_says_what_to_do(cli: Cli) -> None:
     """spec: issue, health in doctor"""
     cli.write("planwarden.json", servers(d=server(cli, "good"), bad=server(cli, "breaks")))
-    said = cli.main("doctor", "--json")
-    checks = {check["name"]: check for check in said.json["checks"]}
-    assert said.code == 1 and checks["server d"]["status"] == "ok" and checks["server d"]["facts"]["tools"] == 10
+    result = cli.main("doctor", "--json")
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert result.code == 1 and checks["server d"]["status"] == "ok" and checks["server d"]["facts"]["tools"] == 10
     assert checks["server bad"]["status"] == "broken" and "its log is" in checks["server bad"]["message"]
     assert checks["downstream"]["status"] == "ok"
     cli.write("planwarden.json", servers())
     assert cli.main("doctor").code == 0
 
 
-def test_another_file_with_servers_can_be_named_and_is_named_in_what_to_do_next(cli: Cli, tmp_path: Path) -> None:
+def test_mcp_config_selects_another_file_and_printed_commands_repeat_it(cli: Cli, tmp_path: Path) -> None:
     """spec: wire, --mcp-config"""
     other = tmp_path / "other.json"
     other.write_text(json.dumps(servers(o=server(cli, "good"))), encoding="utf-8")
-    said = cli.main("call", "--mcp-config", str(other), "o_note", "--arg", "text=x")
-    assert said.code == 3 and f"--mcp-config {other}" in said.out
+    result = cli.main("call", "--mcp-config", str(other), "o_note", "--arg", "text=x")
+    assert result.code == 3 and f"--mcp-config {other}" in result.out
     assert cli.main("call", "--mcp-config", str(other), "d_note").code == 2
     assert cli.main("tools", "--mcp-config", "missing.json").code == 2
 
 
-def test_a_plan_over_tools_that_were_never_listed_is_run(cli: Cli) -> None:
+def test_a_plan_can_name_tools_of_a_server_that_was_never_listed(cli: Cli) -> None:
     """ours"""
     trust(cli)
     call: JsonValue = {"toolName": "d_echo", "arguments": {"text": "x"}}

@@ -1,4 +1,4 @@
-"""`notify test`, the channels in `doctor`, and commands that tell without delivering."""
+"""`notify test`, the channels in `doctor`, and commands that record notifications without sending them."""
 
 import asyncio
 from collections.abc import Generator, Mapping
@@ -10,7 +10,7 @@ from standardwebhooks.webhooks import Webhook
 
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.server.cli.support import ERASE, Cli
-from tests.support.receiver import Manner, Receiver, answers, receiving
+from tests.support.receiver import Manner, Receiver, reply_with, serve_receiver
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -22,9 +22,9 @@ def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 @contextmanager
-def receiver_for(cli: Cli, *manners: Manner) -> Generator[Receiver]:
-    """A receiver in an event loop of its own, with two channels to it in the home's settings."""
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(receiving(*manners)) as receiver:
+def run_receiver(cli: Cli, *manners: Manner) -> Generator[Receiver]:
+    """Runs a receiver in its own event loop, and writes two channels to it into the settings of the home."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve_receiver(*manners)) as receiver:
         file = cli.home / "planwarden.toml"
         text = file.read_text() if file.exists() else ""
         address = f"http://127.0.0.1:{receiver.port}"
@@ -36,23 +36,23 @@ def receiver_for(cli: Cli, *manners: Manner) -> Generator[Receiver]:
         yield receiver
 
 
-def waiting(cli: Cli) -> Mapping[str, int]:
-    async def look() -> Mapping[str, int]:
+def count_waiting(cli: Cli) -> Mapping[str, int]:
+    async def read() -> Mapping[str, int]:
         store = SqliteStore.open(cli.home / "planwarden.db")
         try:
             return await store.notifications.waiting()
         finally:
             await store.close()
 
-    return asyncio.run(look())
+    return asyncio.run(read())
 
 
-def test_notify_test_sends_to_every_channel_and_says_what_came_back(cli: Cli) -> None:
+def test_notify_test_sends_to_every_channel_and_shows_each_reply(cli: Cli) -> None:
     """spec: sends a test notification and says what came back"""
-    with receiver_for(cli) as receiver:
-        said, listed = cli.main("notify", "test"), cli.main("notify", "test", "--json")
-    assert said.code == listed.code == 0
-    assert "hook" in said.out and said.out.count(f"127.0.0.1:{receiver.port} answered 204") == 2
+    with run_receiver(cli) as receiver:
+        result, listed = cli.main("notify", "test"), cli.main("notify", "test", "--json")
+    assert result.code == listed.code == 0
+    assert "hook" in result.out and result.out.count(f"127.0.0.1:{receiver.port} answered 204") == 2
     assert [entry["name"] for entry in listed.json["channels"]] == ["hook", "phone"]
     assert listed.json["channels"][0] == {
         "name": "hook",
@@ -65,13 +65,13 @@ def test_notify_test_sends_to_every_channel_and_says_what_came_back(cli: Cli) ->
     verified = Webhook(SECRET).verify(web.body, web.headers)
     assert verified["type"] == "planwarden.test" and verified["data"] == {"inboxUrl": None}
     assert push.document["title"] == "planwarden can reach you" and "click" not in push.document
-    assert "t0psecret" not in said.out + said.err
+    assert "t0psecret" not in result.out + result.err
     assert not (cli.home / "planwarden.db").exists()
 
 
-def test_notify_test_fails_with_what_the_receiver_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notify_test_fails_with_the_reply_of_the_receiver(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """ours"""
-    with receiver_for(cli, answers(401)) as receiver:
+    with run_receiver(cli, reply_with(401)) as receiver:
         failed = cli.main("notify", "test", "--channel", "phone")
         assert failed.code == 1 and "answered 401" in failed.out and len(receiver.received) == 1
         monkeypatch.delenv("HOOK_SECRET")
@@ -82,20 +82,20 @@ def test_notify_test_fails_with_what_the_receiver_said(cli: Cli, monkeypatch: py
         assert len(receiver.received) == 1
 
 
-def test_notify_test_without_channels_says_where_to_write_one(cli: Cli) -> None:
+def test_notify_test_without_channels_says_where_to_configure_one(cli: Cli) -> None:
     """ours"""
-    said = cli.main("notify", "test")
-    assert said.code == 2 and "has no [[notify]] channel; docs/notifications.md" in said.err
+    result = cli.main("notify", "test")
+    assert result.code == 2 and "has no [[notify]] channel; docs/notifications.md" in result.err
 
 
-def test_a_command_writes_down_what_it_decided_and_leaves_the_delivery_to_a_server(cli: Cli) -> None:
+def test_a_command_records_notifications_and_leaves_sending_them_to_a_server(cli: Cli) -> None:
     """spec: delivered by long-living processes, not by short-lived commands"""
-    suspension_id = cli.suspended(ERASE)
-    with receiver_for(cli) as receiver:
+    suspension_id = cli.run_to_question(ERASE)
+    with run_receiver(cli) as receiver:
         assert cli.main("reject", suspension_id).code == 0
-        assert receiver.received == [] and waiting(cli) == {"hook": 1, "phone": 1}
-        said, report = cli.main("doctor"), cli.main("doctor", "--json")
-    assert "hook (everything), phone (decided); waiting: 2" in said.out
+        assert receiver.received == [] and count_waiting(cli) == {"hook": 1, "phone": 1}
+        result, report = cli.main("doctor"), cli.main("doctor", "--json")
+    assert "hook (everything), phone (decided); waiting: 2" in result.out
     [check] = [found for found in report.json["checks"] if found["name"] == "notify"]
     assert (check["status"], report.code) == ("ok", 0)
     assert check["facts"]["channels"][1] == {
@@ -106,13 +106,13 @@ def test_a_command_writes_down_what_it_decided_and_leaves_the_delivery_to_a_serv
         "waiting": 1,
         "problem": None,
     }
-    assert "t0psecret" not in said.out + report.out
+    assert "t0psecret" not in result.out + report.out
 
 
 def test_doctor_says_which_channel_this_environment_cannot_use(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """ours"""
-    assert "nobody is told of questions" in cli.main("doctor").out
+    assert "nobody is notified of questions" in cli.main("doctor").out
     monkeypatch.delenv("HOOK_SECRET")
-    with receiver_for(cli):
-        said = cli.main("doctor")
-    assert said.code == 0 and "hook: the environment variable HOOK_SECRET is not set" in said.out
+    with run_receiver(cli):
+        result = cli.main("doctor")
+    assert result.code == 0 and "hook: the environment variable HOOK_SECRET is not set" in result.out

@@ -1,4 +1,4 @@
-"""`planwarden run-goal` with a model of each provider, as an operator runs it; and what it says when the settings are wrong."""
+"""`planwarden run-goal` with a model of each provider, and its messages when the settings are wrong."""
 
 import logging
 import os
@@ -27,37 +27,37 @@ from tests.agent.models.runs import (
     run_command,
 )
 from tests.requirements import requirement
-from tests.server.cli.support import Said, run_here
+from tests.server.cli.support import CommandResult, run_in_process
 from tests.support.doubles.manners import MANNERS
-from tests.support.doubles.server import Double, serving
+from tests.support.doubles.server import ProviderDouble, serve_double
 from tests.support.doubles.wire import KEY
 
 
 @dataclass(frozen=True)
 class Operator:
-    """Somebody who sets variables and runs the command, in this process, which imports each provider's SDK once."""
+    """Sets variables and runs the command in this process, which imports each provider's SDK once."""
 
     home: Path
     capture: pytest.CaptureFixture[str]
     monkeypatch: pytest.MonkeyPatch
     caplog: pytest.LogCaptureFixture
 
-    def run(self, environment: Mapping[str, str], *words: str) -> Said:
-        """What the command left behind; what it would log to stderr is part of its errors."""
+    def run(self, environment: Mapping[str, str], *words: str) -> CommandResult:
+        """Returns the result of the command; its log is part of standard error."""
         for name, value in {"PLANWARDEN_HOME": str(self.home), **environment}.items():
             self.monkeypatch.setenv(name, value)
         self.caplog.clear()
-        said = run_here(self.capture, *words)
+        result = run_in_process(self.capture, *words)
         logged = [record.getMessage() + "\n" for record in self.caplog.records if record.levelno >= logging.ERROR]
-        return replace(said, err="".join([said.err, *logged]))
+        return replace(result, err="".join([result.err, *logged]))
 
-    def refused(self, environment: Mapping[str, str]) -> tuple[int, str]:
-        """Exit code and the one sentence, whichever stream it is on."""
-        said = self.run(environment, "run-goal", GOAL)
-        everything = said.out + said.err
+    def run_refused(self, environment: Mapping[str, str]) -> tuple[int, str]:
+        """Returns the exit code and the one sentence, from either stream."""
+        result = self.run(environment, "run-goal", GOAL)
+        everything = result.out + result.err
         assert "Traceback" not in everything and KEY not in everything and ledger_of(self.home) == []
         [sentence] = [line for line in everything.splitlines() if ": " in line]
-        return said.code, sentence
+        return result.code, sentence
 
 
 @pytest.fixture
@@ -74,39 +74,39 @@ def operator(
 
 
 @contextmanager
-def elsewhere(double: AbstractAsyncContextManager[Double]) -> Generator[Double]:
-    """The double while it serves in a thread of its own: the command has an event loop for itself."""
+def run_in_thread(double: AbstractAsyncContextManager[ProviderDouble]) -> Generator[ProviderDouble]:
+    """Runs the double in another thread, because the command runs its own event loop."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(double) as served:
         yield served
 
 
 @requirement("provider:run-goal")
 @pytest.mark.parametrize("name", WAYS)
-def test_a_goal_is_planned_and_really_done_with_each_provider(operator: Operator, name: str) -> None:
+def test_each_provider_plans_a_goal_and_its_calls_really_run(operator: Operator, name: str) -> None:
     """spec: issue, show; the page shows what happens here"""
-    with elsewhere(obedient(WAYS[name])) as double:
+    with run_in_thread(obedient(WAYS[name])) as double:
         environment = environment_for(WAYS[name], double)
-        said = operator.run(environment, "run-goal", GOAL)
-        run = finished(double, environment, operator.home, said.code, said.out, said.err)
+        result = operator.run(environment, "run-goal", GOAL)
+        run = finished(double, environment, operator.home, result.code, result.out, result.err)
     assert (run.code, run.err, run.ledger) == (0, "", DONE)
     assert "3 of 3 steps completed · 2 tool calls · 5 model replies" in run.out and KEY not in run.out
     assert section(WAYS[name], run) in PAGE.read_text(encoding="utf-8"), "run `make providers`"
 
 
 @asynccontextmanager
-async def double_process(*words: str) -> AsyncGenerator[dict[str, str]]:
-    """The environment that `python -m tests.support.doubles` prints, while it runs."""
+async def run_double_process(*words: str) -> AsyncGenerator[dict[str, str]]:
+    """Runs `python -m tests.support.doubles`, and yields the environment that it prints."""
     async with await anyio.open_process(
         [sys.executable, "-m", "tests.support.doubles", *words], stderr=None
     ) as process:
         assert process.stdout is not None
-        said = ""
+        result = ""
         async for text in TextReceiveStream(process.stdout):
-            said += text
-            if said.count("\n") == 3:
+            result += text
+            if result.count("\n") == 3:
                 break
         try:
-            yield dict(re.findall(r"export (\w+)=(\S+)", said))
+            yield dict(re.findall(r"export (\w+)=(\S+)", result))
         finally:
             process.kill()
 
@@ -114,12 +114,12 @@ async def double_process(*words: str) -> AsyncGenerator[dict[str, str]]:
 @requirement("provider:run-goal")
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_double_that_was_started_by_hand_is_a_provider_like_any_other(tmp_path: Path) -> None:
+async def test_a_double_that_was_started_by_hand_works_as_a_provider(tmp_path: Path) -> None:
     """spec: issue, show; a model that only writes prose at first is made to call its tools"""
     home, plan = make_home(tmp_path / "home"), tmp_path / "plan.json"
     plan.write_text('{"todoList": [{"id": "a", "description": "note", "requiredTools": ["write_note"]}]}')
     with anyio.fail_after(90):
-        async with double_process("anthropic", "prose first", str(plan)) as environment:
+        async with run_double_process("anthropic", "prose first", str(plan)) as environment:
             code, out, err = await run_command(home, environment, "run-goal", GOAL)
     assert (code, err, ledger_of(home)) == (0, "", ["write_note the text"])
     assert "not accepted: nothing called write_note; told once to call it" in out
@@ -140,23 +140,23 @@ async def test_a_double_that_was_started_by_hand_is_a_provider_like_any_other(tm
         ({"PLANWARDEN_MODEL": "scripted:/nowhere.json"}, "cannot read the model script '/nowhere.json'"),
     ],
 )
-def test_a_setting_that_cannot_be_right_is_one_sentence_before_anything_starts(
+def test_an_impossible_setting_is_one_sentence_before_anything_starts(
     operator: Operator, environment: dict[str, str], why: str
 ) -> None:
     """spec: issue, bad input"""
-    said = operator.run(environment, "run-goal", GOAL)
-    assert said.code == 2 and said.out == "" and said.err.count("\n") == 1
-    assert why in said.err and KEY not in said.err
+    result = operator.run(environment, "run-goal", GOAL)
+    assert result.code == 2 and result.out == "" and result.err.count("\n") == 1
+    assert why in result.err and KEY not in result.err
     assert not (operator.home / "planwarden.db").exists()
 
 
 @requirement("provider:bad-settings")
 def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operator) -> None:
     """spec: issue, bad input; `tests/agent/models/test_faults.py` has every wire format"""
-    with elsewhere(serving("anthropic", MANNERS["obedient"])) as double:
+    with run_in_thread(serve_double("anthropic", MANNERS["obedient"])) as double:
         provider, _, _ = double.wire.setting.partition(":")
         unknown = {"PLANWARDEN_MODEL": f"{provider}:nope", **double.environment}
-        assert operator.refused(unknown) == (
+        assert operator.run_refused(unknown) == (
             1,
             f"model_error: {provider}:nope was not found at {double.url} (404); check the model's name and the address",
         )
@@ -165,7 +165,7 @@ def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operat
             **double.environment,
             double.wire.key_variable: "sk-" + "x" * 40,
         }
-        code, sentence = operator.refused(wrong)
+        code, sentence = operator.run_refused(wrong)
     assert code == 1 and f"the key was refused (401); check {double.wire.key_variable}" in sentence
     assert "xxxx" not in sentence
 
@@ -174,5 +174,5 @@ def test_an_unknown_model_and_a_wrong_key_are_one_sentence_each(operator: Operat
 def test_an_endpoint_that_nobody_serves_is_one_sentence(operator: Operator) -> None:
     """spec: issue, bad input"""
     environment = {"PLANWARDEN_MODEL": "ollama:m", "PLANWARDEN_MODEL_URL": "http://127.0.0.1:9/v1"}
-    code, sentence = operator.refused(environment)
+    code, sentence = operator.run_refused(environment)
     assert code == 1 and "ollama:m cannot be reached at http://127.0.0.1:9/v1 (4 attempts)" in sentence

@@ -1,4 +1,4 @@
-"""`planwarden run`, `approve` and `reject` where nobody sits at a terminal."""
+"""`planwarden run`, `approve` and `reject` without a terminal."""
 
 import asyncio
 import io
@@ -16,23 +16,23 @@ from planwarden.storage.sqlite.store import SqliteStore
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
 
 
-def stored(home: Path, thread_id: str) -> dict[str, JsonValue]:
-    """The thread's execution as another process sees it."""
+def read_stored(home: Path, thread_id: str) -> dict[str, JsonValue]:
+    """Returns the thread's execution as another process reads it."""
 
-    async def look() -> dict[str, JsonValue]:
+    async def read() -> dict[str, JsonValue]:
         async with planwarden.Warden(home) as warden:
             return to_json(await warden.get_execution(thread_id))
 
-    return asyncio.run(look())
+    return asyncio.run(read())
 
 
 def test_a_plan_that_needs_nobody_runs_to_its_end(cli: Cli) -> None:
     """ours"""
     plan: JsonValue = {"todoList": [step("find", "find", {"topic": "old"}), step("rest", "wait", {"seconds": 0.01})]}
-    said = cli.main("run", cli.write("plan.json", plan))
-    assert (said.code, said.err) == (0, "")
-    assert 'find(topic="old") → ids: [1, 2, 3]' in said.out
-    assert "✓ 2 of 2 steps completed · 1 tool call" in said.out
+    result = cli.main("run", cli.write("plan.json", plan))
+    assert (result.code, result.err) == (0, "")
+    assert 'find(topic="old") → ids: [1, 2, 3]' in result.out
+    assert "✓ 2 of 2 steps completed · 1 tool call" in result.out
     assert cli.ledger == ["find old"]
 
 
@@ -44,22 +44,22 @@ def test_a_goal_is_planned_and_run_with_the_configured_model(cli: Cli) -> None:
         {"when": {"purpose": "synthesize"}, "reply": {"content": "Three are old."}},
     ]
     script = cli.write("script.json", {"replies": replies})
-    said = cli.main("run-goal", "find what is old", "--model", f"scripted:{script}", "--json")
-    assert (said.code, said.json["output"], cli.ledger) == (0, "Three are old.", ["find old"])
+    result = cli.main("run-goal", "find what is old", "--model", f"scripted:{script}", "--json")
+    assert (result.code, result.json["output"], cli.ledger) == (0, "Three are old.", ["find old"])
 
 
 def test_a_goal_without_a_model_is_refused_with_what_to_do(cli: Cli) -> None:
     """ours"""
-    said = cli.main("run-goal", "find what is old")
-    assert said.code == 2 and "--model" in said.err and cli.ledger == []
+    result = cli.main("run-goal", "find what is old")
+    assert result.code == 2 and "--model" in result.err and cli.ledger == []
 
 
 def test_json_is_one_document_equal_to_the_wire(cli: Cli) -> None:
     """spec: --json is the wire's view"""
-    said = cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}), "--json")
-    assert said.code == 0
-    assert said.json == stored(cli.home, said.json["threadId"])
-    assert "find" in said.err
+    result = cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}), "--json")
+    assert result.code == 0
+    assert result.json == read_stored(cli.home, result.json["threadId"])
+    assert "find" in result.err
 
 
 def test_a_plan_can_come_from_standard_input(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,31 +70,31 @@ def test_a_plan_can_come_from_standard_input(cli: Cli, monkeypatch: pytest.Monke
     assert cli.ledger == ["find piped"]
 
 
-def test_a_question_that_nobody_answers_is_left_with_the_commands_that_do(cli: Cli) -> None:
+def test_an_open_question_is_printed_with_the_commands_that_answer_it(cli: Cli) -> None:
     """ours"""
-    said = cli.main("run", cli.write("plan.json", {"todoList": [ERASE]}))
+    result = cli.main("run", cli.write("plan.json", {"todoList": [ERASE]}))
     [question] = cli.main("list", "--json").json["suspensions"]
-    assert said.code == 3
-    assert f"planwarden --home {cli.home} approve {question['suspensionId']}" in said.out
+    assert result.code == 3
+    assert f"planwarden --home {cli.home} approve {question['suspensionId']}" in result.out
     assert cli.ledger == []
 
 
-def test_a_critical_question_is_left_with_the_inbox_where_it_can_be_signed(cli: Cli) -> None:
-    """ours: `planwarden approve` would only say that it does not suffice"""
-    said = cli.main("run", cli.write("plan.json", {"todoList": [step("wipe", "wipe")]}))
-    assert said.code == 3
-    assert f"planwarden --home {cli.home} inbox\n" in said.out and f"{cli.home} approve" not in said.out
-    assert f"planwarden --home {cli.home} reject" in said.out
+def test_a_critical_question_is_printed_with_the_inbox_where_a_person_can_sign_it(cli: Cli) -> None:
+    """ours: `planwarden approve` would only say that the approval does not suffice"""
+    result = cli.main("run", cli.write("plan.json", {"todoList": [step("wipe", "wipe")]}))
+    assert result.code == 3
+    assert f"planwarden --home {cli.home} inbox\n" in result.out and f"{cli.home} approve" not in result.out
+    assert f"planwarden --home {cli.home} reject" in result.out
 
 
 def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -> None:
     """spec: the operator's terminal, assurance human; the log does not claim that somebody read the question"""
     ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])
     again = step("again", "erase", {"ids": [9]})
-    said = cli.main("run", "--yes", cli.write("plan.json", {"todoList": [ask, ERASE, again]}), "--json")
-    assert said.code == 0
+    result = cli.main("run", "--yes", cli.write("plan.json", {"todoList": [ask, ERASE, again]}), "--json")
+    assert result.code == 0
     assert cli.ledger == ["erase [1, 2] none", "erase [9] none"]
-    shown = cli.main("show", said.json["threadId"], "--observations", "0", "--json").json
+    shown = cli.main("show", result.json["threadId"], "--observations", "0", "--json").json
     decided = [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
     assert [(found["assurance"], found["channel"]) for found in decided] == [("human", "terminal --yes")] * 2
 
@@ -103,39 +103,39 @@ def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -
     "asked", [ASK_FORM, step("wipe", "wipe"), step("lost", "lost")], ids=["form", "critical", "reconcile"]
 )
 def test_yes_does_not_answer_what_needs_a_person(cli: Cli, asked: JsonValue) -> None:
-    """ours: a form needs content, a critical call and an unknown outcome need somebody who looks"""
-    said = cli.main("run", "--yes", cli.write("plan.json", {"todoList": [asked]}))
-    assert said.code == 3
+    """ours: a form needs content; a critical call and an unknown outcome need a person"""
+    result = cli.main("run", "--yes", cli.write("plan.json", {"todoList": [asked]}))
+    assert result.code == 3
     assert "wipe" not in cli.ledger
     assert cli.main("list", "--json").json["total"] == 1
 
 
-def test_a_step_that_needs_a_model_is_refused_before_anything_runs(cli: Cli) -> None:
+def test_a_plan_that_needs_a_model_is_refused_before_anything_runs(cli: Cli) -> None:
     """ours: the person at the terminal is not the model"""
     plan: JsonValue = {
         "todoList": [step("find", "find", {"topic": "x"}), {"id": "think", "description": "think about it"}]
     }
-    said = cli.main("run", cli.write("plan.json", plan))
-    assert said.code == 2
-    assert "'think'" in said.err and "--model scripted:FILE" in said.err and said.err.count("\n") == 1
+    result = cli.main("run", cli.write("plan.json", plan))
+    assert result.code == 2
+    assert "'think'" in result.err and "--model scripted:FILE" in result.err and result.err.count("\n") == 1
     assert cli.ledger == []
 
 
-def test_a_scripted_model_thinks_for_a_plan(cli: Cli) -> None:
+def test_a_scripted_model_does_a_step(cli: Cli) -> None:
     """ours"""
     script = cli.write("model.json", {"replies": [{"reply": {"content": "It is fine."}}]})
     plan: JsonValue = {"todoList": [{"id": "think", "description": "think about it"}]}
-    said = cli.main("--model", f"scripted:{script}", "run", cli.write("plan.json", plan))
-    assert said.code == 0
-    assert '"It is fine."' in said.out
+    result = cli.main("--model", f"scripted:{script}", "run", cli.write("plan.json", plan))
+    assert result.code == 0
+    assert '"It is fine."' in result.out
 
 
 def test_a_failed_plan_exits_with_1_and_names_the_error(cli: Cli) -> None:
     """ours"""
     plan: JsonValue = {"todoList": [step("sum", "calculator", {"expression": "1 +"})]}
-    said = cli.main("run", cli.write("plan.json", plan))
-    assert said.code == 1
-    assert "✗ sum" in said.out and "tool_error" in said.out
+    result = cli.main("run", cli.write("plan.json", plan))
+    assert result.code == 1
+    assert "✗ sum" in result.out and "tool_error" in result.out
 
 
 @pytest.mark.parametrize(
@@ -153,25 +153,25 @@ def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli, conten
     path = cli.home / "plan.json"
     if content is not None:
         path.write_text(content)
-    said = cli.main("run", str(path))
-    assert (said.code, said.out) == (2, "")
-    assert expected in said.err and said.err.count("\n") == 1
+    result = cli.main("run", str(path))
+    assert (result.code, result.out) == (2, "")
+    assert expected in result.err and result.err.count("\n") == 1
 
 
 def test_errors_with_json_are_the_wires_error_object(cli: Cli) -> None:
     """spec"""
-    said = cli.main("show", "nothing", "--json")
-    assert said.code == 2
-    assert said.json["error"]["code"] == "unknown_thread"
+    result = cli.main("show", "nothing", "--json")
+    assert result.code == 2
+    assert result.json["error"]["code"] == "unknown_thread"
 
 
 @pytest.mark.parametrize("extra", [(), ("--json",)])
 def test_approving_without_a_terminal_is_refused_and_decides_nothing(cli: Cli, extra: tuple[str, ...]) -> None:
     """spec: approving asks on the terminal and refuses without one"""
-    suspension_id = cli.suspended(ERASE)
-    said = cli.main("approve", suspension_id, *extra)
-    assert said.code == 2
-    assert "needs a terminal" in said.err and "--code and --digest" in said.err
+    suspension_id = cli.run_to_question(ERASE)
+    result = cli.main("approve", suspension_id, *extra)
+    assert result.code == 2
+    assert "needs a terminal" in result.err and "--code and --digest" in result.err
     assert cli.main("list", "--json").json["total"] == 1
     assert cli.ledger == []
 
@@ -179,18 +179,18 @@ def test_approving_without_a_terminal_is_refused_and_decides_nothing(cli: Cli, e
 def test_rejecting_needs_no_terminal_and_skips_what_was_covered(cli: Cli) -> None:
     """spec: reject is for any caller that owns the execution"""
     ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])
-    suspension_id = cli.suspended(ask, ERASE)
-    said = cli.main("reject", suspension_id, "--reason", "not today", "--json")
-    assert said.code == 0
-    assert said.json["status"] == "rejected"
-    assert [found["status"] for found in said.json["steps"]] == ["rejected", "skipped"]
-    assert '"not today"' in said.err
+    suspension_id = cli.run_to_question(ask, ERASE)
+    result = cli.main("reject", suspension_id, "--reason", "not today", "--json")
+    assert result.code == 0
+    assert result.json["status"] == "rejected"
+    assert [found["status"] for found in result.json["steps"]] == ["rejected", "skipped"]
+    assert '"not today"' in result.err
     assert cli.ledger == []
 
 
-def test_the_same_rejection_again_gives_what_was_decided_and_another_answer_is_refused(cli: Cli) -> None:
+def test_repeating_a_rejection_returns_the_first_one_and_a_different_answer_is_refused(cli: Cli) -> None:
     """spec: the first answer stands"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     first = cli.main("reject", suspension_id, "--json")
     again = cli.main("reject", suspension_id, "--json")
     assert (again.code, again.json) == (0, first.json)
@@ -206,13 +206,13 @@ def test_approving_a_question_to_the_calling_model_is_refused(cli: Cli) -> None:
             execution = await warden.execute_plan({"todoList": [{"id": "think", "description": "think"}]})
             return execution.suspensions[0].suspension_id
 
-    said = cli.main("approve", asyncio.run(ask()))
-    assert said.code == 2
-    assert "submit_answer" in said.err
+    result = cli.main("approve", asyncio.run(ask()))
+    assert result.code == 2
+    assert "submit_answer" in result.err
 
 
-def test_a_question_whose_time_has_passed_is_settled_by_the_time_out(cli: Cli) -> None:
-    """spec: on time-out reject; nobody is asked any more"""
+def test_a_question_past_its_deadline_times_out(cli: Cli) -> None:
+    """spec: a time-out rejects, and nobody is asked"""
     asked = step("ask", "displayConfirmation", {"action": "Erase?", "timeoutSeconds": 60}, confirms=["erase"])
 
     async def ask_long_ago() -> str:
@@ -223,9 +223,9 @@ def test_a_question_whose_time_has_passed_is_settled_by_the_time_out(cli: Cli) -
         return execution.suspensions[0].suspension_id
 
     suspension_id = asyncio.run(ask_long_ago())
-    said, again = cli.main("approve", suspension_id, "--json"), cli.main("approve", suspension_id)
-    assert (said.code, said.json["status"]) == (1, "rejected")
-    assert "The time to answer has passed." in said.err and "nobody answered in time: reject" in said.err
+    result, again = cli.main("approve", suspension_id, "--json"), cli.main("approve", suspension_id)
+    assert (result.code, result.json["status"]) == (1, "rejected")
+    assert "The time to answer has passed." in result.err and "nobody answered in time: reject" in result.err
     assert again.code == 1 and "was timed out before" in again.err
     assert cli.ledger == []
 
@@ -239,26 +239,26 @@ def test_a_wait_is_not_a_question_for_a_person(cli: Cli) -> None:
             state = await warden.service.engine.find(execution.execution_id)
             return next(iter(state.suspensions))
 
-    said = cli.main("approve", asyncio.run(wait()))
-    assert said.code == 2
-    assert "waits for the clock" in said.err
+    result = cli.main("approve", asyncio.run(wait()))
+    assert result.code == 2
+    assert "waits for the clock" in result.err
 
 
 def test_an_unknown_suspension_is_refused(cli: Cli) -> None:
     """ours"""
     for verb in ("approve", "reject"):
-        said = cli.main(verb, "nothing")
-        assert (said.code, said.out) == (2, "")
-        assert "there is no suspension 'nothing'" in said.err
+        result = cli.main(verb, "nothing")
+        assert (result.code, result.out) == (2, "")
+        assert "there is no suspension 'nothing'" in result.err
 
 
 def test_text_from_a_plan_cannot_draw_on_the_screen(cli: Cli) -> None:
     """spec: control and bidirectional characters are shown escaped"""
     hostile = "Delete\x1b[2J\u202eeverything\nRisk: read"
-    said = cli.main(
+    result = cli.main(
         "run", cli.write("plan.json", {"todoList": [step("ask", "displayConfirmation", {"action": hostile})]})
     )
     shown = cli.main("show", str(cli.main("list", "--json").json["suspensions"][0]["threadId"]))
-    for out in (said.out, shown.out):
+    for out in (result.out, shown.out):
         assert "\x1b" not in out and "\u202e" not in out
         assert "\nRisk: read" not in out

@@ -1,4 +1,4 @@
-"""Deciding at a real terminal, in processes that are killed, interrupted and started again."""
+"""Decisions at a real terminal, in processes that are killed, interrupted and started again."""
 
 import asyncio
 import json
@@ -17,7 +17,16 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.state import FINISHED
-from tests.server.cli.support import ASK_FORM, ERASE, Cli, Terminal, clean_environment, command, on_terminal, step
+from tests.server.cli.support import (
+    ASK_FORM,
+    ERASE,
+    Cli,
+    PtyTerminal,
+    clean_environment,
+    command_line,
+    start_on_terminal,
+    step,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,15 +37,15 @@ CHOICE = "Enter leaves it open]"
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
 FIND = step("find", "find", {"topic": "old"})
 
-Open = Callable[..., Terminal]
+Open = Callable[..., PtyTerminal]
 
 
 @pytest.fixture
 def terminal(cli: Cli) -> Generator[Open]:
-    opened: list[Terminal] = []
+    opened: list[PtyTerminal] = []
 
-    def start(*words: str, env: dict[str, str] | None = None, columns: int = 110) -> Terminal:
-        opened.append(on_terminal(cli, *words, env=env, columns=columns))
+    def start(*words: str, env: dict[str, str] | None = None, columns: int = 110) -> PtyTerminal:
+        opened.append(start_on_terminal(cli, *words, env=env, columns=columns))
         return opened[-1]
 
     yield start
@@ -45,7 +54,7 @@ def terminal(cli: Cli) -> Generator[Open]:
 
 
 def decisions(cli: Cli, thread_id: str) -> list[JsonValue]:
-    """What the log says about who decided."""
+    """Returns what the log records about each decision."""
     shown = cli.main("show", thread_id, "--observations", "0", "--json").json
     return [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
 
@@ -54,9 +63,9 @@ def thread_of(cli: Cli) -> str:
     return str(cli.main("list", "--json").json["suspensions"][0]["threadId"])
 
 
-def test_approving_shows_the_facts_first_and_goes_on_to_the_end(cli: Cli, terminal: Open) -> None:
+def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal: Open) -> None:
     """spec: what the person sees"""
-    suspension_id = cli.suspended(FIND, CONFIRM, ERASE)
+    suspension_id = cli.run_to_question(FIND, CONFIRM, ERASE)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
     for expected in (
@@ -71,7 +80,7 @@ def test_approving_shows_the_facts_first_and_goes_on_to_the_end(cli: Cli, termin
         person.expect(expected)
     person.type("y")
     assert person.finish() == 0
-    assert "approved by" in person.plain and "3 of 3 steps completed" in person.plain
+    assert "approved by" in person.text and "3 of 3 steps completed" in person.text
     assert cli.ledger == ["find old", "erase [1, 2] none"]
     [decided] = decisions(cli, thread_id)
     assert isinstance(decided, dict)
@@ -80,7 +89,7 @@ def test_approving_shows_the_facts_first_and_goes_on_to_the_end(cli: Cli, termin
 
 def test_only_a_typed_yes_approves(cli: Cli, terminal: Open) -> None:
     """spec: default is no"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     for typed in ("ok", "Y E S", "true", "v"):
         person.expect(CHOICE)
@@ -89,13 +98,13 @@ def test_only_a_typed_yes_approves(cli: Cli, terminal: Open) -> None:
     person.expect(CHOICE)
     person.type("")
     assert person.finish() == 3
-    assert "the question stays open" in person.plain
+    assert "the question stays open" in person.text
     assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
 
 
-def test_what_was_typed_before_the_question_appeared_does_not_answer_it(cli: Cli, terminal: Open) -> None:
+def test_input_before_the_question_does_not_answer_it(cli: Cli, terminal: Open) -> None:
     """ours: nobody agrees to what they have not seen"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     person.type("y")
     person.expect(CHOICE)
@@ -104,9 +113,9 @@ def test_what_was_typed_before_the_question_appeared_does_not_answer_it(cli: Cli
     assert cli.ledger == []
 
 
-def test_no_rejects_with_the_reason_that_was_typed(cli: Cli, terminal: Open) -> None:
+def test_no_rejects_with_the_typed_reason(cli: Cli, terminal: Open) -> None:
     """ours"""
-    suspension_id = cli.suspended(CONFIRM, ERASE)
+    suspension_id = cli.run_to_question(CONFIRM, ERASE)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
     person.expect(CHOICE)
@@ -114,14 +123,14 @@ def test_no_rejects_with_the_reason_that_was_typed(cli: Cli, terminal: Open) -> 
     person.expect("Why not?")
     person.type("too many")
     assert person.finish() == 1
-    assert "rejected by" in person.plain and '"too many"' in person.plain
+    assert "rejected by" in person.text and '"too many"' in person.text
     assert cli.main("show", thread_id, "--json").json["status"] == "rejected"
     assert cli.ledger == []
 
 
 def test_arguments_can_be_edited_on_one_line(cli: Cli, terminal: Open) -> None:
     """spec: modifiedArgs make a new revision"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     person.expect(CHOICE)
     person.type("e")
@@ -138,7 +147,7 @@ def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_pat
     """ours"""
     editor = tmp_path / "editor.py"
     editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"ids\": [8]}')")
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id, env={"EDITOR": f"{sys.executable} {editor}"})
     person.expect(CHOICE)
     person.type("e")
@@ -149,9 +158,9 @@ def test_arguments_can_be_edited_in_the_editor(cli: Cli, terminal: Open, tmp_pat
     assert cli.ledger == ["erase [8] none"]
 
 
-def test_edited_arguments_that_do_not_fit_the_schema_decide_nothing(cli: Cli, terminal: Open) -> None:
+def test_edited_arguments_that_violate_the_schema_decide_nothing(cli: Cli, terminal: Open) -> None:
     """spec: modifiedArgs that fail the schema leave it suspended"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     for typed, shown in (
         ("[1]", "Arguments are a JSON object"),
@@ -166,13 +175,13 @@ def test_edited_arguments_that_do_not_fit_the_schema_decide_nothing(cli: Cli, te
     person.expect(CHOICE)
     person.type("y")
     assert person.finish() == 2
-    assert "modifiedArgs do not fit erase" in person.plain
+    assert "modifiedArgs do not fit erase" in person.text
     assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
 
 
-def test_a_question_that_was_revised_while_it_was_read_is_refused(cli: Cli, terminal: Open) -> None:
+def test_approving_a_question_that_was_revised_meanwhile_is_refused(cli: Cli, terminal: Open) -> None:
     """spec: the decision carries the digest of what was shown"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
     person.expect(CHOICE)
@@ -186,13 +195,13 @@ def test_a_question_that_was_revised_while_it_was_read_is_refused(cli: Cli, term
     asyncio.run(revise())
     person.type("y")
     assert person.finish() == 1
-    assert "was revised to revision 2 since it was shown; look again" in person.plain
+    assert "was revised to revision 2 since it was shown; look again" in person.text
     assert cli.ledger == []
 
 
 def test_a_form_is_asked_field_by_field(cli: Cli, terminal: Open) -> None:
     """ours"""
-    suspension_id = cli.suspended(ASK_FORM)
+    suspension_id = cli.run_to_question(ASK_FORM)
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id, "--json")
     dialogue = [
@@ -227,11 +236,11 @@ def test_a_form_is_asked_field_by_field(cli: Cli, terminal: Open) -> None:
     ],
     ids=["it happened", "it did not happen", "give up", "left open"],
 )
-def test_an_unknown_outcome_is_settled_by_who_looked(
+def test_a_person_settles_an_unknown_outcome(
     cli: Cli, terminal: Open, key: str, then: str | None, code: int, ledger: list[str]
 ) -> None:
     """spec: it happened: here is the result / it did not: run it / give up"""
-    suspension_id = cli.suspended(step("lost", "lost"))
+    suspension_id = cli.run_to_question(step("lost", "lost"))
     thread_id = thread_of(cli)
     person = terminal("approve", suspension_id)
     person.expect("Did this call happen?")
@@ -246,7 +255,7 @@ def test_an_unknown_outcome_is_settled_by_who_looked(
         assert cli.main("show", thread_id, "--json").json["steps"][0]["result"] == {"id": 5}
 
 
-def test_run_asks_its_questions_as_they_come(cli: Cli, terminal: Open) -> None:
+def test_run_asks_each_question_as_it_comes_up(cli: Cli, terminal: Open) -> None:
     """ours"""
     path = cli.write("plan.json", {"todoList": [FIND, ERASE, step("wipe", "wipe")]})
     person = terminal("run", path)
@@ -259,12 +268,12 @@ def test_run_asks_its_questions_as_they_come(cli: Cli, terminal: Open) -> None:
     assert cli.ledger == ["find old", "erase [1, 2] none"]
 
 
-def test_json_goes_to_standard_output_while_the_person_reads_the_other_stream(cli: Cli) -> None:
+def test_json_goes_to_standard_output_and_the_question_to_standard_error(cli: Cli) -> None:
     """spec: --json does not bypass the person"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     path = cli.home / "out.json"
-    words = " ".join(command("--home", str(cli.home), "approve", suspension_id, "--json"))
-    person = _in_shell(cli, f"{words} > {path}")
+    words = " ".join(command_line("--home", str(cli.home), "approve", suspension_id, "--json"))
+    person = start_in_shell(cli, f"{words} > {path}")
     person.expect("Tool: erase")
     person.expect(CHOICE)
     person.type("y")
@@ -273,9 +282,9 @@ def test_json_goes_to_standard_output_while_the_person_reads_the_other_stream(cl
     assert json.loads(path.read_text())["status"] == "completed"
 
 
-def test_without_colours_nothing_is_coloured_and_a_dumb_terminal_gets_plain_lines(cli: Cli, terminal: Open) -> None:
+def test_no_color_turns_colours_off_and_a_dumb_terminal_gets_plain_lines(cli: Cli, terminal: Open) -> None:
     """ours: https://no-color.org/"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     coloured, plain, dumb = (
         terminal("approve", suspension_id),
         terminal("approve", suspension_id, env={"NO_COLOR": "1"}),
@@ -290,10 +299,12 @@ def test_without_colours_nothing_is_coloured_and_a_dumb_terminal_gets_plain_line
     assert "\x1b" not in dumb.seen
 
 
-def test_hostile_text_moves_nothing_on_the_terminal(cli: Cli, terminal: Open) -> None:
+def test_hostile_text_cannot_control_the_terminal(cli: Cli, terminal: Open) -> None:
     """spec: control and bidirectional characters are shown escaped and counted"""
     hostile = "Fine\x1b]0;title\x07\x1b[2J\u202e\u200b\n" * 100
-    suspension_id = cli.suspended(step("ask", "displayConfirmation", {"action": hostile, "details": hostile * 20}))
+    suspension_id = cli.run_to_question(
+        step("ask", "displayConfirmation", {"action": hostile, "details": hostile * 20})
+    )
     person = terminal("approve", suspension_id)
     person.expect("Escaped here:")
     person.expect("The agent says (unverified):")
@@ -325,21 +336,21 @@ def test_a_process_killed_while_its_question_waits_loses_nothing(cli: Cli, termi
 
 def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -> None:
     """ours"""
-    suspension_id = cli.suspended(ERASE)
+    suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     person.expect(CHOICE)
     person.process.send_signal(signal.SIGINT)
     assert person.finish() == 130
-    assert "Traceback" not in person.plain
+    assert "Traceback" not in person.text
     assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
 
 
-def test_an_interrupted_run_exits_quietly_and_goes_on_elsewhere(cli: Cli) -> None:
+def test_an_interrupted_run_exits_quietly_and_another_process_continues_it(cli: Cli) -> None:
     """ours"""
     os.mkfifo(cli.home / "started")
     path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
     with subprocess.Popen(
-        command("--home", str(cli.home), "run", path),
+        command_line("--home", str(cli.home), "run", path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -365,8 +376,8 @@ def test_an_interrupted_run_exits_quietly_and_goes_on_elsewhere(cli: Cli) -> Non
     assert cli.ledger == ["find old"]
 
 
-def test_a_question_of_an_execution_that_another_process_runs_is_answered_and_watched(cli: Cli) -> None:
-    """ours: whoever answers records the decision, whoever owns the execution goes on with it"""
+def test_a_person_can_answer_a_question_of_an_execution_that_another_process_runs(cli: Cli) -> None:
+    """ours: the process that answers records the decision; the process that owns the execution continues it"""
     plan: JsonValue = {
         "todoList": [
             step("hold", "hold", dependencies=[]),
@@ -389,15 +400,15 @@ def test_a_question_of_an_execution_that_another_process_runs_is_answered_and_wa
                 while not (page := await store.suspensions()).rows:
                     await warden.service.engine.wait_for_change(execution.execution_id)
                 [row] = page.rows
-                words = command("--home", str(cli.home), "reject", row.suspension_id)
+                words = command_line("--home", str(cli.home), "reject", row.suspension_id)
                 async with await anyio.open_process(
                     words, stdin=subprocess.DEVNULL, stderr=None, env=clean_environment()
                 ) as process:
                     assert process.stdout is not None
-                    said = BufferedByteReceiveStream(process.stdout)
-                    first = await said.receive_until(b"\n", 1_000)
+                    result = BufferedByteReceiveStream(process.stdout)
+                    first = await result.receive_until(b"\n", 1_000)
                     sys.modules["planwarden_tools_tools"].free.set()
-                    rest = b"".join([part async for part in said])
+                    rest = b"".join([part async for part in result])
                     return await process.wait(), (first + b"\n" + rest).decode()
 
     code, out = asyncio.run(own())
@@ -407,12 +418,12 @@ def test_a_question_of_an_execution_that_another_process_runs_is_answered_and_wa
     assert cli.ledger == ["find old"]
 
 
-def test_an_execution_whose_tools_live_elsewhere_is_not_continued_here(cli: Cli, terminal: Open) -> None:
+def test_an_execution_with_unknown_tools_is_not_continued_here(cli: Cli, terminal: Open) -> None:
     """ours: its calls would fail"""
 
     @planwarden.tool(name="elsewhere")
     async def elsewhere() -> str:
-        """Lives in a program."""
+        """Exists only in a program."""
         return "there"
 
     async def ask() -> str:
@@ -422,11 +433,11 @@ def test_an_execution_whose_tools_live_elsewhere_is_not_continued_here(cli: Cli,
 
     person = terminal("approve", asyncio.run(ask()))
     assert person.finish() == 2
-    assert "'elsewhere'" in person.plain and CHOICE not in person.plain
+    assert "'elsewhere'" in person.text and CHOICE not in person.text
 
 
-def _in_shell(cli: Cli, line: str) -> Terminal:
-    """A shell command on a new terminal."""
+def start_in_shell(cli: Cli, line: str) -> PtyTerminal:
+    """Starts a shell command on a new terminal."""
     import pty
 
     ours, theirs = pty.openpty()
@@ -439,4 +450,4 @@ def _in_shell(cli: Cli, line: str) -> Terminal:
         start_new_session=True,
     )
     os.close(theirs)
-    return Terminal(process, ours)
+    return PtyTerminal(process, ours)

@@ -1,4 +1,4 @@
-"""What the terminal draws and asks, without a terminal: lines, forms, and streams that cannot show everything."""
+"""What the terminal draws and asks: lines, forms, and streams that cannot show every character."""
 
 import asyncio
 import io
@@ -9,16 +9,16 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.cli.commands.show import age
-from planwarden.server.cli.terminal.form import fill_in, flat_fields, type_json
+from planwarden.server.cli.commands.show import format_age
+from planwarden.server.cli.terminal.form import ask_for_json, fill_in, read_flat_fields
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines, step_lines, value_summary
 from planwarden.server.cli.terminal.screen import PlainScreen
 from planwarden.server.cli.terminal.terminal import Terminal
-from tests.support.wardens import Ledger, asked_step, calls, confirm, plan, says, tool_step, warden
+from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, tool_step, warden
 
 
-class Paper(io.TextIOWrapper):
-    """A stream with an encoding that remembers what was written."""
+class RecordedStream(io.TextIOWrapper):
+    """A stream with an encoding, which keeps what was written."""
 
     def __init__(self, encoding: str) -> None:
         self._bytes = io.BytesIO()
@@ -29,16 +29,16 @@ class Paper(io.TextIOWrapper):
         return self._bytes.getvalue().decode(self.encoding)
 
 
-def typing(*lines: str) -> tuple[Terminal, Paper]:
-    """A terminal on which these lines are typed, and what it shows."""
-    paper = Paper("utf-8")
+def type_lines(*lines: str) -> tuple[Terminal, RecordedStream]:
+    """Returns a terminal on which somebody types these lines, and its output."""
+    paper = RecordedStream("utf-8")
     return Terminal(paper, io.StringIO("".join(f"{line}\n" for line in lines))), paper
 
 
 def ran(
     document: dict[str, JsonValue], *, script: Sequence[JsonValue] | None = None, decide: bool | None = None
 ) -> ExecutionState:
-    """The state of a plan that ran as far as it could."""
+    """Runs a plan until it ends or waits, and returns its state."""
 
     async def work() -> ExecutionState:
         async with warden(Ledger(), script=script) as w:
@@ -59,7 +59,7 @@ def words(execution: ExecutionState, step_id: str) -> list[str]:
     return [line.text for line in step_lines(execution, execution.steps[step_id])]
 
 
-def test_a_step_shows_its_calls_and_what_came_of_them() -> None:
+def test_a_step_shows_its_calls_and_their_results() -> None:
     """ours"""
     execution = ran(plan(tool_step("a", "find", {"topic": "t"}), tool_step("b", "broken"), tool_step("c", "find")))
     assert words(execution, "a") == ["a  use find", 'find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"']
@@ -68,9 +68,9 @@ def test_a_step_shows_its_calls_and_what_came_of_them() -> None:
     assert outcome_lines(execution)[0].text == "1 of 3 steps completed · 2 tool calls"
 
 
-def test_prose_that_was_not_believed_is_shown_as_such() -> None:
+def test_prose_instead_of_a_call_is_shown_as_not_accepted() -> None:
     """ours"""
-    execution = ran(plan(asked_step("a", "note")), script=[says("I wrote it."), calls(("note", {"text": "x"}))])
+    execution = ran(plan(model_step("a", "note")), script=[says("I wrote it."), calls(("note", {"text": "x"}))])
     assert words(execution, "a") == [
         "a  use note",
         'the model only wrote: "I wrote it."',
@@ -79,14 +79,14 @@ def test_prose_that_was_not_believed_is_shown_as_such() -> None:
     ]
 
 
-def test_an_advisory_step_that_called_nothing_is_not_shown_as_proven() -> None:
+def test_an_advisory_step_without_calls_is_not_shown_as_proven() -> None:
     """ours"""
-    execution = ran(plan(asked_step("a", "note", toolValidationMode="advisory")), script=[says("I wrote it.")])
+    execution = ran(plan(model_step("a", "note", toolValidationMode="advisory")), script=[says("I wrote it.")])
     assert words(execution, "a")[1:] == ['the model only wrote: "I wrote it."', "advisory: went on without note"]
 
 
-def test_a_decision_is_shown_with_what_it_proves() -> None:
-    """spec: nothing below human is called approved by a human"""
+def test_a_decision_is_shown_with_its_assurance() -> None:
+    """spec: only an assurance of human is shown as approved by a person"""
     document = plan(confirm("a", confirms=["b"]), tool_step("b", "erase", {"ids": [1]}))
     approved, rejected = ran(document, decide=True), ran(document, decide=False)
     assert words(approved, "a")[1] == "displayConfirmation → approved by local (embedder, python)"
@@ -95,7 +95,7 @@ def test_a_decision_is_shown_with_what_it_proves() -> None:
     assert words(rejected, "b") == ["b  use erase"]
 
 
-def test_what_waits_says_for_whom() -> None:
+def test_a_waiting_call_says_for_whom_it_waits() -> None:
     """ours"""
     execution = ran(plan(confirm("a"), tool_step("w", "wait", {"seconds": 3600}, dependencies=[])))
     assert words(execution, "a")[1] == "displayConfirmation → waits for a person"
@@ -115,14 +115,14 @@ def test_what_waits_says_for_whom() -> None:
         ("x" * 1_000, '"' + "x" * 98 + "…"),
     ],
 )
-def test_values_are_told_in_a_few_words(value: JsonValue, shown: str) -> None:
+def test_values_are_summarized(value: JsonValue, shown: str) -> None:
     """ours"""
     assert value_summary(value) == shown
 
 
 def test_a_stream_without_unicode_gets_ascii() -> None:
     """ours"""
-    paper = Paper("ascii")
+    paper = RecordedStream("ascii")
     screen = PlainScreen(paper)
     screen.lines([TerminalLine(("done → well · yes…",), "done"), TerminalLine(("indented",), indent=1)])
     screen.prompt("Approve? [y · n] ")
@@ -131,7 +131,7 @@ def test_a_stream_without_unicode_gets_ascii() -> None:
 
 def test_plain_lines_appear_once_per_step() -> None:
     """ours"""
-    paper = Paper("utf-8")
+    paper = RecordedStream("utf-8")
     screen = PlainScreen(paper)
     execution = ran(plan(tool_step("a", "find", {"topic": "t"}), confirm("b")))
     for _ in range(3):
@@ -144,27 +144,27 @@ def test_plain_lines_appear_once_per_step() -> None:
 
 def test_the_end_of_input_stops_a_form() -> None:
     """ours"""
-    terminal, _ = typing()
+    terminal, _ = type_lines()
     assert fill_in(terminal, {"type": "object", "properties": {"a": {"type": "string"}}}) is None
     assert terminal.ask("more? ") is None
 
 
-def test_a_flat_form_is_asked_again_until_the_whole_fits() -> None:
+def test_a_flat_form_is_asked_again_until_the_content_fits() -> None:
     """ours"""
     form: dict[str, JsonValue] = {
         "type": "object",
         "minProperties": 1,
         "properties": {"size": {"type": "number"}, "note": {"type": "string", "maxLength": 3}},
     }
-    terminal, paper = typing("", "", "1.5", "much too long", "abc")
+    terminal, paper = type_lines("", "", "1.5", "much too long", "abc")
     assert fill_in(terminal, form) == {"size": 1.5, "note": "abc"}
     assert "propert" in paper.getvalue() and "longer than 3" in paper.getvalue()
 
 
-def test_a_needed_field_without_a_default_is_asked_again() -> None:
+def test_a_required_field_without_a_default_is_asked_again() -> None:
     """ours"""
     form: dict[str, JsonValue] = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
-    terminal, paper = typing("", "7")
+    terminal, paper = type_lines("", "7")
     assert fill_in(terminal, form) == {"a": 7}
     assert "this field is needed" in paper.getvalue()
 
@@ -185,8 +185,8 @@ def test_a_form_that_is_not_flat_is_answered_in_json(
     """ours"""
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)
-    assert flat_fields(form) is None
-    terminal, _ = typing('{"b": [1]}')
+    assert read_flat_fields(form) is None
+    terminal, _ = type_lines('{"b": [1]}')
     assert fill_in(terminal, form) == {"b": [1]}
 
 
@@ -201,10 +201,10 @@ def test_a_form_that_is_not_flat_is_answered_in_json(
         ("NaN", (False, None)),
     ],
 )
-def test_a_result_is_typed_as_json_or_as_words(typed: str, expected: tuple[bool, JsonValue]) -> None:
+def test_a_result_can_be_typed_as_json_or_as_text(typed: str, expected: tuple[bool, JsonValue]) -> None:
     """ours"""
-    terminal, _ = typing(typed)
-    assert type_json(terminal, "result: ") == expected
+    terminal, _ = type_lines(typed)
+    assert ask_for_json(terminal, "result: ") == expected
 
 
 @pytest.mark.parametrize(
@@ -218,14 +218,14 @@ def test_a_result_is_typed_as_json_or_as_words(typed: str, expected: tuple[bool,
         (90 * 86_400, "on 1970-01-01"),
     ],
 )
-def test_ages_are_told_in_the_largest_unit_that_fits(seconds: int, shown: str) -> None:
+def test_ages_use_the_largest_unit_that_fits(seconds: int, shown: str) -> None:
     """ours"""
-    assert age(0, seconds) == shown
+    assert format_age(0, seconds) == shown
 
 
-def test_a_closed_keyboard_is_nobody_to_ask() -> None:
+def test_with_a_closed_keyboard_nobody_can_be_asked() -> None:
     """ours"""
-    terminal, _ = typing("y")
+    terminal, _ = type_lines("y")
     assert not terminal.can_ask
     terminal.keyboard.close()
     assert not terminal.can_ask

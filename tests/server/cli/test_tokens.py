@@ -1,4 +1,4 @@
-"""`planwarden token`, and what `serve` says before it serves."""
+"""`planwarden token`, and what `serve` prints before it serves."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_revoking_by_id_or_name_ends_tokens_and_says_which(cli: Cli) -> None:
     assert again.code == 2 and "token list" in again.err
 
 
-def test_looking_for_tokens_makes_no_database(cli: Cli) -> None:
+def test_listing_tokens_creates_no_database(cli: Cli) -> None:
     assert "token add" in cli.main("token", "list").out
     assert cli.main("token", "revoke", "ann").code == 2
     assert not (cli.home / "planwarden.db").exists()
@@ -41,9 +41,9 @@ def test_looking_for_tokens_makes_no_database(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "words", [("token",), ("token", "add"), ("token", "add", "a#b"), ("token", "add", "ann", "--days", "0")]
 )
-def test_wrong_use_is_one_sentence(cli: Cli, words: tuple[str, ...]) -> None:
-    said = cli.main(*words)
-    assert said.code == 2 and len(said.err.strip().splitlines()) == 1
+def test_wrong_usage_is_one_sentence(cli: Cli, words: tuple[str, ...]) -> None:
+    result = cli.main(*words)
+    assert result.code == 2 and len(result.err.strip().splitlines()) == 1
 
 
 @requirement("network:trust")
@@ -51,15 +51,15 @@ def test_a_banner_says_that_the_caller_may_approve_itself(cli: Cli) -> None:
     """spec: on standard error, at every start."""
     everybody = ("serve", "--http", "--host", "0.0.0.0")
     (cli.home / "planwarden.toml").write_text("[approvals]\ntrust_caller = true\n")
-    for said in (cli.spawn("serve"), cli.spawn(), cli.main(*everybody)):
-        assert "trust_caller is on" in said.err and said.out == ""
+    for result in (cli.spawn("serve"), cli.spawn(), cli.main(*everybody)):
+        assert "trust_caller is on" in result.err and result.out == ""
     (cli.home / "planwarden.toml").write_text("")
-    for said in (cli.spawn("serve"), cli.main(*everybody)):
-        assert "trust_caller" not in said.err and said.out == ""
+    for result in (cli.spawn("serve"), cli.main(*everybody)):
+        assert "trust_caller" not in result.err and result.out == ""
 
 
 @requirement("network:bind")
-def test_serving_everybody_is_refused_with_one_sentence(cli: Cli) -> None:
-    said = cli.main("serve", "--http", "--host", "0.0.0.0")
-    assert said.code == 2 and len(said.err.strip().splitlines()) == 1
-    assert "token add" in said.err and "allowed_hosts" in said.err
+def test_serving_without_tokens_on_a_public_address_is_refused_with_one_sentence(cli: Cli) -> None:
+    result = cli.main("serve", "--http", "--host", "0.0.0.0")
+    assert result.code == 2 and len(result.err.strip().splitlines()) == 1
+    assert "token add" in result.err and "allowed_hosts" in result.err

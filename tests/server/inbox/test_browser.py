@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from tests.requirements import requirement
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, Scene, launched, scene
+from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, launch_browser, open_scene
 from tests.support.wardens import tool_step
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ pytestmark = DRIVES_CHROMIUM
 class Desk:
     """A person's browser in front of an inbox."""
 
-    found: Scene
+    found: InboxScene
     page: "Page"
     complaints: list[str] = field(default_factory=list[str])
     """What stood in the console."""
 
     async def come_in(self, name: str = "ann", target: str = "/inbox") -> None:
-        await self.page.goto(await self.found.link(name, target))
+        await self.page.goto(await self.found.make_link(name, target))
         await self.page.click("main button[type=submit]")
         await self.page.wait_for_selector("nav")
 
@@ -49,7 +49,7 @@ async def desk(**options: Any) -> AsyncGenerator[Desk]:
     """A fresh browser; leaving checks that nothing was refused, missing or broken in it."""
     assert CHROMIUM is not None
     with anyio.fail_after(120):
-        async with scene() as found, launched(CHROMIUM) as browser:
+        async with open_scene() as found, launch_browser(CHROMIUM) as browser:
             context = await browser.new_context(**options)
             made = Desk(found, await context.new_page())
 
@@ -70,7 +70,7 @@ async def desk(**options: Any) -> AsyncGenerator[Desk]:
 async def test_a_link_lets_one_browser_in_once() -> None:
     """spec: pairing"""
     async with desk() as d:
-        link = await d.found.link()
+        link = await d.found.make_link()
         await d.page.goto(link)
         assert "Open the inbox" in await d.page.inner_text("h1")
         await d.page.click("main button[type=submit]")
@@ -87,7 +87,7 @@ async def test_a_link_lets_one_browser_in_once() -> None:
 async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> None:
     """spec: approve with edited arguments"""
     async with desk() as d:
-        asked = await d.found.ask(LETTER)
+        asked = await d.found.run_to_question(LETTER)
         await d.come_in(target=f"/inbox/suspensions/{asked}")
         await d.page.click("text=Edit the arguments first")
         await d.page.get_by_label("subject").fill("Last reminder")
@@ -104,7 +104,7 @@ async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> 
 async def test_a_person_rejects_with_a_reason() -> None:
     """spec"""
     async with desk() as d:
-        asked = await d.found.ask(*CLEAN_UP)
+        asked = await d.found.run_to_question(*CLEAN_UP)
         await d.come_in(target=f"/inbox/suspensions/{asked}")
         await d.page.fill("#reason", "not these")
         await d.page.click("button.reject")
@@ -116,8 +116,8 @@ async def test_a_person_rejects_with_a_reason() -> None:
 async def test_several_are_chosen_reviewed_and_approved_together() -> None:
     """spec: bulk"""
     async with desk() as d:
-        await d.found.ask(*CLEAN_UP)
-        await d.found.ask(PAY)
+        await d.found.run_to_question(*CLEAN_UP)
+        await d.found.run_to_question(PAY)
         await d.come_in()
         await d.page.get_by_label("all on this page").check()
         await d.page.click("text=Review the chosen")
@@ -132,8 +132,8 @@ async def test_several_are_chosen_reviewed_and_approved_together() -> None:
 async def test_everything_works_without_script() -> None:
     """spec: a browser without script (deciding still works)"""
     async with desk(java_script_enabled=False) as d:
-        first, second = await d.found.ask(LETTER), await d.found.ask(PAY)
-        await d.page.goto(await d.found.link())
+        first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
+        await d.page.goto(await d.found.make_link())
         await d.page.click("main button[type=submit]")
         await d.page.click(f"#q-{first} a.open")
         await d.page.click("text=Edit the arguments first")
@@ -155,7 +155,7 @@ async def test_everything_works_without_script() -> None:
 async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
     """spec: j/k/enter, a/r focus buttons, approve is never the focused button"""
     async with desk() as d:
-        first, second = await d.found.ask(LETTER), await d.found.ask(PAY)
+        first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
         await d.come_in()
         for key in "jjk":
             await d.page.keyboard.press(key)
@@ -180,7 +180,7 @@ async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
 async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> None:
     """spec: approve is not what Enter presses"""
     async with desk() as d:
-        asked = await d.found.ask(LETTER)
+        asked = await d.found.run_to_question(LETTER)
         await d.come_in(target=f"/inbox/suspensions/{asked}")
         await d.page.click("text=Edit the arguments first")
         subject = d.page.get_by_label("subject")
@@ -196,7 +196,7 @@ async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> No
 async def test_the_focus_reaches_every_control_in_reading_order_and_reject_before_approve() -> None:
     """spec: focus order"""
     async with desk() as d:
-        asked = await d.found.ask(PAY)
+        asked = await d.found.run_to_question(PAY)
         await d.come_in(target=f"/inbox/suspensions/{asked}")
         seen: list[str] = []
         for _ in range(16):
@@ -214,10 +214,10 @@ async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
     from playwright.async_api import expect
 
     async with desk() as d:
-        first = await d.found.ask(LETTER)
+        first = await d.found.run_to_question(LETTER)
         await d.come_in()
         await d.page.check(f"input[value='{first}']")
-        second = await d.found.ask(PAY)
+        second = await d.found.run_to_question(PAY)
         await d.page.wait_for_selector(f"#q-{second}")
         # Not by a function in the page, which its own policy does not let run.
         await expect(d.page).to_have_title(re.compile(r"^\(2\)"))
@@ -228,7 +228,7 @@ async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
 async def test_a_decision_made_elsewhere_appears_on_the_open_page() -> None:
     """spec: live updates"""
     async with desk() as d:
-        asked = await d.found.ask(PAY)
+        asked = await d.found.run_to_question(PAY)
         await d.come_in(target=f"/inbox/suspensions/{asked}")
         other = await d.page.context.new_page()
         await other.goto(f"{d.found.url}/suspensions/{asked}")
@@ -241,13 +241,13 @@ async def test_hostile_text_is_text() -> None:
     """spec: a fake [Approve], markup, bidi, newlines"""
     script = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     async with desk() as d:
-        asked = await d.found.ask(HOSTILE, goal=script)
+        asked = await d.found.run_to_question(HOSTILE, goal=script)
         mail: dict[str, JsonValue] = {
             "to": script,
             "subject": "</textarea><button>Approve</button>",
             "body": f"{script}\n{{{{7*7}}}}",
         }
-        second = await d.found.ask(tool_step("m", "send_mail", mail))
+        second = await d.found.run_to_question(tool_step("m", "send_mail", mail))
         await d.come_in()
         for path in ("", f"/suspensions/{asked}", f"/suspensions/{second}", f"/review?id={asked}&id={second}"):
             await d.page.goto(f"{d.found.url}{path}")
@@ -268,7 +268,7 @@ async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
     """spec: works on a phone, light and dark, accessible (labels, contrast, landmarks)"""
     size = {"width": 360, "height": 740}
     async with desk(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme) as d:
-        ids = await d.found.fill()
+        ids = await d.found.ask_every_kind()
         await d.come_in()
         places = ["", "/history", "/grants", f"/review?id={ids['mail']}", f"/suspensions/{ids['pay']}/grant"]
         for path in [*places, *(f"/suspensions/{found}" for found in ids.values())]:
@@ -284,7 +284,7 @@ async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
 async def test_a_click_on_a_link_in_another_site_keeps_the_session() -> None:
     """ours: a strict cookie is held back on the first request"""
     async with desk() as d:
-        asked = await d.found.ask(PAY)
+        asked = await d.found.run_to_question(PAY)
         await d.come_in()
         elsewhere = d.found.url.replace("127.0.0.1", "localhost").rpartition("/inbox")[0]
         link = f"<a href='{d.found.url}/suspensions/{asked}'>x</a>"

@@ -29,7 +29,7 @@ from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.ports.sessions import sessions_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
-from tests.server.cli.support import ERASE, Cli, Terminal, command, make_home, on_terminal
+from tests.server.cli.support import ERASE, Cli, PtyTerminal, command_line, make_home, start_on_terminal
 from tests.server.inbox.support import Page, read
 from tests.server.mcp.support import ok
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
@@ -213,7 +213,9 @@ async def _link(home: Path, name: str = "ann") -> str:
 @requirement("inbox:any-process")
 async def test_a_stdio_server_is_answered_in_the_browser(home: Path) -> None:
     """spec: the whole way, with real processes"""
-    parameters = StdioServerParameters(command=command()[0], args=[*command()[1:], "--home", str(home), "serve"])
+    parameters = StdioServerParameters(
+        command=command_line()[0], args=[*command_line()[1:], "--home", str(home), "serve"]
+    )
     with anyio.fail_after(60):
         async with Client(parameters) as client, Person() as person:
             asked = await ok(client, "execute_plan", plan={"todoList": [ERASE]})
@@ -279,13 +281,13 @@ def test_without_a_terminal_there_is_no_code(home: Path, capsys: pytest.CaptureF
     assert not (home / "planwarden.db").exists()
 
 
-def _shown(terminal: Terminal) -> tuple[str, str]:
+def _shown(terminal: PtyTerminal) -> tuple[str, str]:
     """The link and the typed code on the terminal."""
     terminal.expect("Good for one browser")
-    text = "".join(line.strip() for line in terminal.plain.splitlines())
+    text = "".join(line.strip() for line in terminal.text.splitlines())
     link = re.search(r"http://\S+?/inbox/pair\?code=[\w-]{43}", text)
     code = re.search(r"type the code\s*(\w{4}-\w{4}-\w{4})", text)
-    assert link is not None and code is not None, terminal.plain
+    assert link is not None and code is not None, terminal.text
     return link[0], code[1]
 
 
@@ -297,7 +299,7 @@ async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_in
     """spec: `planwarden inbox`; the typed code opens the session of the one who is named"""
     cli = Cli(home)
     suspension_id = await anyio.to_thread.run_sync(_suspend, cli)
-    terminal = on_terminal(cli, "inbox", "--no-open", "--as", "bob", columns=200)
+    terminal = start_on_terminal(cli, "inbox", "--no-open", "--as", "bob", columns=200)
     try:
         link, code = await anyio.to_thread.run_sync(_shown, terminal)
         base = link.partition("/pair")[0]
@@ -319,7 +321,7 @@ async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_in
 
 def on_second(cli: Cli) -> str:
     """A second terminal is led to the inbox that runs, and ends."""
-    terminal = on_terminal(cli, "inbox", "--no-open", columns=200)
+    terminal = start_on_terminal(cli, "inbox", "--no-open", columns=200)
     try:
         link, _ = _shown(terminal)
         assert terminal.finish() == 0
@@ -340,19 +342,19 @@ def _suspend(cli: Cli) -> str:
 def test_a_passphrase_is_set_at_the_terminal_and_only_where_a_file_is_named(home: Path) -> None:
     """spec: [inbox] passphrase_file"""
     cli = Cli(home)
-    missing = on_terminal(cli, "inbox", "--set-passphrase")
+    missing = start_on_terminal(cli, "inbox", "--set-passphrase")
     missing.expect("passphrase_file")
     assert missing.finish() == 2
     missing.close()
     with (home / "planwarden.toml").open("a") as file:
         file.write('[inbox]\npassphrase_file = "inbox.passphrase"\n')
     for second, code in (("something else", 2), ("correct horse", 0)):
-        terminal = on_terminal(cli, "inbox", "--set-passphrase")
+        terminal = start_on_terminal(cli, "inbox", "--set-passphrase")
         terminal.expect("Passphrase:")
         terminal.type("correct horse")
         terminal.expect("Once more:")
         terminal.type(second)
-        assert terminal.finish() == code and "horse" not in terminal.plain
+        assert terminal.finish() == code and "horse" not in terminal.text
         terminal.close()
     assert (home / "inbox.passphrase").read_text().startswith("scrypt:")
 

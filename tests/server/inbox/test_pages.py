@@ -15,7 +15,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import HOST, Browser, Inbox, inbox
-from tests.support.fakes import Moment, WatchedStore
+from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -137,7 +137,7 @@ async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_
     """spec: 10,000 pending questions; queries are counted, not seconds"""
     calls: list[str] = []
 
-    async def count(moment: Moment) -> None:
+    async def count(moment: StoreCall) -> None:
         if moment.when == "before":
             calls.append(moment.call)
 

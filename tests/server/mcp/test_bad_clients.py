@@ -25,7 +25,7 @@ from tests.requirements import requirement
 from tests.server.mcp.support import Document, Person, Served, ids_of, nobody, ok, sender, served
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, get, key_of, start, until, update
 from tests.server.mcp.wire_support import FORMS, LINKS, TAKES, Wire, wired
-from tests.support.wardens import Gate, Ledger, confirm, plan, tool_step
+from tests.support.wardens import Ledger, PausingTool, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -205,7 +205,7 @@ async def test_a_revision_that_is_not_spoken_is_refused_with_those_that_are(tmp_
 @requirement("clients:hurrying")
 async def test_a_client_that_polls_too_fast_is_answered_and_slows_nothing_down(tmp_path: Path) -> None:
     """spec: an interval is a suggestion; what is asked 500 times at once is done once."""
-    ledger, gate = Ledger(), Gate()
+    ledger, gate = Ledger(), PausingTool()
     steps = plan(tool_step("a", "gate"), tool_step("b", "note", {"text": "x"}), confirm("c"))
     async with (
         served(tmp_path, tools=[*ledger.tools(), gate.tool()], on_disk=True) as found,
@@ -288,7 +288,7 @@ async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(tmp
 @requirement("clients:vanishing")
 async def test_a_client_that_vanishes_during_the_effect_reads_its_result_later(tmp_path: Path) -> None:
     """spec: the answer is recorded before the effect, and the effect does not live in the request."""
-    ledger, gate = Ledger(), Gate()
+    ledger, gate = Ledger(), PausingTool()
     steps = plan(confirm("a"), tool_step("b", "gate"), tool_step("c", "note", {"text": "x"}))
     async with served(tmp_path, tools=[*ledger.tools(), gate.tool()]) as found:
         arguments = await asked_of(found, steps)

@@ -28,7 +28,7 @@ from tests.server.mcp.support import (
     refused,
     served,
 )
-from tests.support.wardens import Ledger, asked_step, confirm, plan, tool_step, warden
+from tests.support.wardens import Ledger, confirm, model_step, plan, tool_step, warden
 
 pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("era", ERAS)
@@ -133,7 +133,7 @@ async def test_row_a_question_to_the_caller_needs_nobody(tmp_path: Path, era: Er
         served(tmp_path) as found,
         Client(found.server, mode=era, elicitation_callback=nobody) as client,
     ):
-        asked = await ok(client, "execute_plan", plan=plan(asked_step("a")))
+        asked = await ok(client, "execute_plan", plan=plan(model_step("a")))
         assert question_of(asked)["addressee"] == "caller"
         bad = await refused(client, "resume_execution", **ids_of(asked), decision={"content": {"who": "x"}})
         assert bad["code"] == "invalid_arguments"

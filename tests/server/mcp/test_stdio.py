@@ -15,7 +15,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.types import ElicitResult, InputRequiredResult
 
 from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
-from tests.support.wardens import asked_step, confirm, plan, tool_step
+from tests.support.wardens import confirm, model_step, plan, tool_step
 
 COMMAND = [sys.executable, "-m", "planwarden.server.main"]
 
@@ -64,7 +64,7 @@ async def test_a_killed_server_goes_on_where_it_was(home: Path, era: Era) -> Non
     steps = plan(
         tool_step("a", "note", {"text": "first"}),
         confirm("b"),
-        asked_step("c", "note"),
+        model_step("c", "note"),
     )
     with anyio.fail_after(60):
         async with Client(_server(home), mode=era) as client:

@@ -11,12 +11,12 @@ from mcp import Client
 from planwarden.agent.runtime import run
 from planwarden.server.mcp import progress as mcp_watch
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, make_home, on_terminal
+from tests.server.cli.support import Cli, make_home, start_on_terminal
 from tests.server.mcp.support import Document, served
-from tests.support.doubles.asked import Asked, Said
 from tests.support.doubles.manners import Manner, obedient
-from tests.support.doubles.provider import provider_of
-from tests.support.doubles.server import WIRES, serving
+from tests.support.doubles.messages import ModelReply, ModelRequest
+from tests.support.doubles.provider import build_provider_model
+from tests.support.doubles.server import WIRES, serve_double
 from tests.support.wardens import Ledger
 
 pytestmark = pytest.mark.anyio
@@ -26,11 +26,11 @@ ANSWER = "BEGIN " + " ".join(f"word-{number}" for number in range(200)) + " END\
 OTHER = "It was all done. " * 60
 
 
-def writing(*answers: Said) -> Manner:
+def writing(*answers: ModelReply) -> Manner:
     """Plans and calls as it should; its final answers come from the list, the last one again and again."""
     left = list(answers)
 
-    def answer(asked: Asked) -> Said:
+    def answer(asked: ModelRequest) -> ModelReply:
         if asked.is_streamed:
             return left.pop(0) if len(left) > 1 else left[0]
         return obedient(asked)
@@ -57,8 +57,8 @@ class Watcher:
 
 async def run_goal(home: Path, wire: str, manner: Manner, watcher: Watcher) -> Document:
     async with (
-        serving(wire, manner) as double,
-        served(home, tools=Ledger().tools(), model=provider_of(double)) as found,
+        serve_double(wire, manner) as double,
+        served(home, tools=Ledger().tools(), model=build_provider_model(double)) as found,
         Client(found.server) as client,
     ):
         with anyio.fail_after(60):
@@ -70,7 +70,7 @@ async def run_goal(home: Path, wire: str, manner: Manner, watcher: Watcher) -> D
 async def test_a_client_sees_the_answer_grow_and_then_the_whole(tmp_path: Path, wire: str) -> None:
     """spec: issue, streaming of synthesis as progress"""
     watcher = Watcher()
-    done = await run_goal(tmp_path, wire, writing(Said(text=ANSWER, goes_on=watcher.seen)), watcher)
+    done = await run_goal(tmp_path, wire, writing(ModelReply(text=ANSWER, goes_on=watcher.seen)), watcher)
     assert done["status"] == "completed" and done["output"] == ANSWER
     assert watcher.written[0].startswith('1 of 1 steps done; writing: "...')
     assert any("word-" in message for message in watcher.written)
@@ -82,7 +82,7 @@ async def test_a_client_sees_the_answer_grow_and_then_the_whole(tmp_path: Path, 
 async def test_an_answer_that_broke_off_is_not_the_answer(tmp_path: Path, wire: str) -> None:
     """spec: issue, cut stream; what was shown of the first attempt is nowhere in the record"""
     watcher = Watcher()
-    manner = writing(Said(text=ANSWER, breaks_off=True), Said(text=OTHER, goes_on=watcher.seen))
+    manner = writing(ModelReply(text=ANSWER, breaks_off=True), ModelReply(text=OTHER, goes_on=watcher.seen))
     done = await run_goal(tmp_path, wire, manner, watcher)
     assert done["status"] == "completed" and done["output"] == OTHER.strip() and "word-" not in str(done)
 
@@ -92,7 +92,7 @@ async def test_an_answer_that_broke_off_is_not_the_answer(tmp_path: Path, wire: 
 async def test_an_answer_that_never_ends_well_leaves_no_answer(tmp_path: Path, wire: str) -> None:
     """spec: issue, cut stream"""
     watcher = Watcher()
-    done = await run_goal(tmp_path, wire, writing(Said(text=ANSWER, breaks_off=True)), watcher)
+    done = await run_goal(tmp_path, wire, writing(ModelReply(text=ANSWER, breaks_off=True)), watcher)
     assert (done["status"], done["error"]["code"]) == ("failed", "model_error")
     assert "word-" not in str(done) and done["output"] == "step_1 completed (note succeeded) - write a note"
 
@@ -102,9 +102,9 @@ async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(
     pytest.importorskip("pty", reason="needs a pseudo-terminal")
     cli, going_on = Cli(make_home(tmp_path / "home")), anyio.Event()
     plan: Document = {"todoList": [{"id": "a", "description": "look", "requiredTools": ["find"]}]}
-    async with serving("anthropic", writing(Said(text=ANSWER, goes_on=going_on)), plan=plan) as double:
+    async with serve_double("anthropic", writing(ModelReply(text=ANSWER, goes_on=going_on)), plan=plan) as double:
         environment = {"PLANWARDEN_MODEL": double.wire.setting, **double.environment}
-        terminal = on_terminal(cli, "run-goal", "look for it", env=environment)
+        terminal = start_on_terminal(cli, "run-goal", "look for it", env=environment)
         try:
             await anyio.to_thread.run_sync(terminal.expect, "writing: …")
             going_on.set()
@@ -112,7 +112,7 @@ async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(
             assert await anyio.to_thread.run_sync(terminal.finish) == 0
         finally:
             terminal.close()
-    assert cli.ledger == ["find the topic"] and "word-1 word-2" in terminal.plain
+    assert cli.ledger == ["find the topic"] and "word-1 word-2" in terminal.text
 
 
 async def test_a_model_that_writes_fast_does_not_flood_the_client(
@@ -122,5 +122,5 @@ async def test_a_model_that_writes_fast_does_not_flood_the_client(
     monkeypatch.setattr(run, "STREAM_NOTIFY_S", math.inf)
     monkeypatch.setattr(mcp_watch, "HEARTBEAT_S", 1e9)
     watcher = Watcher()
-    await run_goal(tmp_path, "openai-chat", writing(Said(text=ANSWER * 5, goes_on=watcher.seen)), watcher)
+    await run_goal(tmp_path, "openai-chat", writing(ModelReply(text=ANSWER * 5, goes_on=watcher.seen)), watcher)
     assert len(watcher.written) == 1

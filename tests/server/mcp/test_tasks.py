@@ -44,7 +44,7 @@ from tests.server.mcp.tasks_support import (
     until,
     update,
 )
-from tests.support.wardens import Gate, Ledger, asked_step, confirm, plan, tool_step
+from tests.support.wardens import Ledger, PausingTool, confirm, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +66,7 @@ def taking(server: PlanwardenServer, told: TakesTasks | None = None) -> Client:
 @requirement("tasks:lifecycle")
 async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_path: Path) -> None:
     """spec: CreateTaskResult is durable, flat and without result; tasks/get gives what the call would have given."""
-    gate = Gate()
+    gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found, taking(found.server) as client:
         created = await start(client, "execute_plan", plan=plan(tool_step("a", "gate")), options={"waitSeconds": 300})
         assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
@@ -117,7 +117,7 @@ async def test_what_would_ask_the_calling_model_is_an_ordinary_result(tmp_path: 
     async with served(tmp_path, tools=Ledger().tools()) as found, taking(found.server) as client:
         asked = await ok(client, "run_goal", goal="write it down")
         assert (asked["awaiting"], question_of(asked)["kind"]) == ("caller", "plan")
-        step = await ok(client, "execute_plan", plan=plan(asked_step("a", "note")))
+        step = await ok(client, "execute_plan", plan=plan(model_step("a", "note")))
         assert (step["awaiting"], question_of(step)["kind"]) == ("caller", "step")
         task = await get(client, step["executionId"])
         assert (task["status"], task["result"]["structuredContent"]) == ("completed", step)
@@ -280,7 +280,7 @@ async def test_a_task_survives_a_restart_in_the_middle(tmp_path: Path) -> None:
 @requirement("tasks:durable")
 async def test_a_client_that_drops_before_the_answer_loses_nothing(tmp_path: Path) -> None:
     """spec: the execution does not live in a request."""
-    gate = Gate()
+    gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found:
         async with taking(found.server) as client:
             task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
@@ -336,7 +336,7 @@ async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
     """spec: whichever wins, the task ends once and then never changes."""
     ends = set[str]()
     for number in range(30):
-        gate = Gate()
+        gate = PausingTool()
         async with served(tmp_path, tools=[gate.tool()]) as found, taking(found.server) as client:
             task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
             with anyio.fail_after(20):
@@ -414,7 +414,7 @@ async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path)
 @requirement("tasks:lifecycle")
 async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: Path) -> None:
     """spec: questions of the call itself are resolved first; an undecided one gives the ordinary result."""
-    ledger, gate = Ledger(), Gate()
+    ledger, gate = Ledger(), PausingTool()
     steps = plan(confirm("a"), tool_step("b", "gate"))
     async with served(tmp_path, tools=[*ledger.tools(), gate.tool()]) as found, taking(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=steps))["taskId"]

@@ -26,7 +26,7 @@ from tests.server.mcp.tasks_support import (
     until,
     update,
 )
-from tests.support.wardens import Gate, Ledger, confirm, plan, tool_step
+from tests.support.wardens import Ledger, PausingTool, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def exhausted(client: Client, steps: JsonValue) -> Document:
 @requirement("tasks:over")
 async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_goes_on(tmp_path: Path) -> None:
     """spec: no status leaves a terminal one, in no process, whatever the continued execution does."""
-    gate = Gate()
+    gate = PausingTool()
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "gate"), confirm("c"))
     tools = [*Ledger().tools(), gate.tool()]
     async with served(tmp_path, tools=tools, on_disk=True) as found, seeing(found) as client:

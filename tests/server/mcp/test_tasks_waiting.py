@@ -18,7 +18,7 @@ from tests.requirements import requirement
 from tests.server.mcp.support import Document, Served, nobody, ok, question_of, sender, served
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, code_of, get, key_of, listen, start, until, update
 from tests.server.mcp.wire_support import FORMS, LINKS, TAKES, wired
-from tests.support.wardens import Gate, Ledger, asked_step, confirm, plan, tool_step
+from tests.support.wardens import Ledger, PausingTool, confirm, model_step, plan, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_a_call_that_waits_for_a_person_who_cannot_be_asked_is_an_ordinary
 @requirement("tasks:waiting", "tasks:durable")
 async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_and_stays_ended(tmp_path: Path) -> None:
     """spec: a status that is terminal never changes, in no process; the execution goes on all the same."""
-    ledger, gate = Ledger(), Gate()
+    ledger, gate = Ledger(), PausingTool()
     tools = [*ledger.tools(), gate.tool()]
     steps = plan(tool_step("a", "gate"), tool_step("b", "erase", {"ids": [1]}), tool_step("c", "note", {"text": "x"}))
     async with served(tmp_path, tools=tools, on_disk=True) as found, blind(found) as client:
@@ -176,7 +176,7 @@ async def test_a_client_of_forms_alone_is_told_of_what_no_form_decides(tmp_path:
 @requirement("tasks:waiting")
 async def test_other_branches_go_on_before_a_task_ends_over_a_question(tmp_path: Path) -> None:
     """spec: `working` as long as something works."""
-    gate = Gate()
+    gate = PausingTool()
     steps = plan(confirm("a", dependencies=[]), tool_step("b", "gate", dependencies=[]))
     async with served(tmp_path, tools=[gate.tool()]) as found, blind(found) as client:
         task_id = (await start(client, "execute_plan", plan=steps))["taskId"]
@@ -191,7 +191,7 @@ async def test_other_branches_go_on_before_a_task_ends_over_a_question(tmp_path:
 async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has_answered(tmp_path: Path) -> None:
     """ours: the model goes on with submit_answer, which the result names."""
     ledger = Ledger()
-    steps = plan(confirm("a", dependencies=[]), asked_step("b", "note", dependencies=[]))
+    steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]))
     async with served(tmp_path, tools=ledger.tools()) as found, seeing(found) as client:
         shown = await ok(client, "execute_plan", plan=steps)
         assert (shown["awaiting"], len(shown["suspensions"])) == ("caller", 2)

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.mcp.server import INSTRUCTIONS
 from tests.server.mcp.support import ERAS, Era, ids_of, ok, question_of, refused, served, text_of
-from tests.support.wardens import Ledger, asked_step, plan, tool_step
+from tests.support.wardens import Ledger, model_step, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 
@@ -120,7 +120,7 @@ async def test_a_goal_runs_with_the_caller_as_its_model(tmp_path: Path, era: Era
 async def test_text_alone_is_enough_to_answer_a_question(tmp_path: Path, era: Era) -> None:
     """ours: some hosts show the model nothing but text."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
-        result = await client.call_tool("execute_plan", {"plan": plan(asked_step("a", "find"))})
+        result = await client.call_tool("execute_plan", {"plan": plan(model_step("a", "find"))})
         text, question = text_of(result), question_of(result.structured_content)
         for needed in (question["prompt"], question["suspensionId"], json.dumps(question["answerSchema"])):
             assert needed in text
@@ -130,7 +130,7 @@ async def test_text_alone_is_enough_to_answer_a_question(tmp_path: Path, era: Er
 
 async def test_every_open_question_is_named_even_when_the_prompts_do_not_fit(tmp_path: Path, era: Era) -> None:
     """ours: a client that sees only text must be able to answer all of them."""
-    steps = plan(*(asked_step(f"s{n}", "find", description="x" * 9_000, dependencies=[]) for n in range(10)))
+    steps = plan(*(model_step(f"s{n}", "find", description="x" * 9_000, dependencies=[]) for n in range(10)))
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         result = await client.call_tool("execute_plan", {"plan": steps})
         questions = result.structured_content["suspensions"]

@@ -7,7 +7,7 @@ import pytest
 from mcp import Client
 
 from tests.server.mcp.support import ERAS, Era, ids_of, ok, served, text_of
-from tests.support.wardens import Gate, Ledger, asked_step, plan, tool_step
+from tests.support.wardens import Ledger, PausingTool, model_step, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 
@@ -17,7 +17,7 @@ PLAN = plan(tool_step("a", "gate"))
 
 async def test_a_call_returns_in_time_with_the_handle(tmp_path: Path, era: Era) -> None:
     """spec: `running` and the thread, if it is not finished within waitSeconds."""
-    gate = Gate()
+    gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
         with anyio.fail_after(20):
             at_once = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0})
@@ -28,7 +28,7 @@ async def test_a_call_returns_in_time_with_the_handle(tmp_path: Path, era: Era) 
 
 
 async def test_waiting_ends_as_soon_as_the_execution_does(tmp_path: Path, era: Era) -> None:
-    gate = Gate()
+    gate = PausingTool()
     async with (
         served(tmp_path, tools=[gate.tool()]) as found,
         Client(found.server, mode=era) as client,
@@ -47,14 +47,14 @@ async def test_waiting_ends_as_soon_as_the_execution_does(tmp_path: Path, era: E
 
 async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era) -> None:
     """spec: the number only grows; the words are ours."""
-    gate = Gate()
+    gate = PausingTool()
     seen: list[tuple[float, str | None]] = []
 
     async def show(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, message))
         gate.opened.set()
 
-    steps = plan(tool_step("a", "gate"), asked_step("b", "gate"))
+    steps = plan(tool_step("a", "gate"), model_step("b", "gate"))
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
         with anyio.fail_after(20):
             result = await client.call_tool("execute_plan", {"plan": steps}, progress_callback=show)
@@ -71,7 +71,7 @@ async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era
 
 async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Era) -> None:
     """spec: executions live in the server, not in a request."""
-    gate = Gate()
+    gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found:
         async with Client(found.server, mode=era) as client, anyio.create_task_group() as tasks:
             with anyio.fail_after(20):
@@ -91,7 +91,7 @@ async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Er
 
 
 async def test_a_running_execution_is_cancelled_from_outside(tmp_path: Path, era: Era) -> None:
-    gate = Gate()
+    gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
         with anyio.fail_after(20):
             running = await ok(client, "execute_plan", plan=PLAN, options={"waitSeconds": 0})

@@ -19,7 +19,7 @@ from tests.server.notifications.test_outbox import unwatched
 from tests.server.notifications.worker import hook
 from tests.support.fakes import WatchedStore
 from tests.support.processes import Worker
-from tests.support.receiver import Receiver, receiving
+from tests.support.receiver import Receiver, serve_receiver
 from tests.support.wardens import Ledger, plan, tool_step, warden
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -60,7 +60,7 @@ async def deliver(worker: Worker) -> None:
 @requirement("notification:one-claim")
 async def test_of_two_processes_that_deliver_at_the_same_time_each_notification_is_sent_by_one(tmp_path: Path) -> None:
     """spec: several processes do not send twice in the normal case"""
-    async with receiving() as receiver, workers(tmp_path, receiver, 2) as found:
+    async with serve_receiver() as receiver, workers(tmp_path, receiver, 2) as found:
         async with anyio.create_task_group() as tasks:
             for worker in found:
                 tasks.start_soon(deliver, worker)
@@ -73,10 +73,10 @@ async def test_a_process_killed_between_sending_and_recording_leads_to_a_second_
     tmp_path: Path,
 ) -> None:
     """spec: at least once; SIGKILL, another process, the claim's end"""
-    async with receiving() as receiver, workers(tmp_path, receiver, 2) as (dying, heir):
+    async with serve_receiver() as receiver, workers(tmp_path, receiver, 2) as (dying, heir):
         assert await told(dying, "send and hang") == ["sent"]
         while len(receiver.received) < 4:
-            await receiver.until(len(receiver.received) + 1)
+            await receiver.wait_for(len(receiver.received) + 1)
         await anyio.to_thread.run_sync(dying.kill)
         await deliver(heir)
         assert len(receiver.received) == QUESTIONS

@@ -22,7 +22,7 @@ from tests.requirements import requirement
 from tests.server.inbox.support import Inbox
 from tests.server.signatures.support import WIPE, Authenticator, wipe
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
-from tests.support.scene import launched
+from tests.support.scene import launch_browser
 from tests.support.wardens import Ledger, warden
 
 if TYPE_CHECKING:
@@ -92,7 +92,10 @@ async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
     store = SqliteStore.open(folder / "planwarden.db")
     settings = Settings(home=folder, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
     with anyio.fail_after(120):
-        async with warden(tools=[wipe(ledger)], store=store, settings=settings) as made, launched(CHROMIUM) as browser:
+        async with (
+            warden(tools=[wipe(ledger)], store=store, settings=settings) as made,
+            launch_browser(CHROMIUM) as browser,
+        ):
             site = InboxSite(service=lambda: made.service, home=folder, origin=listening.origin)
             app = inbox_app(site, lambda: listening.hosts)
             async with anyio.create_task_group() as tasks:

@@ -20,7 +20,7 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
-from tests.support.receiver import Received
+from tests.support.receiver import ReceivedRequest
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Watching:
             yield made
 
 
-def spans_of(received: Iterable[Received]) -> list[Span]:
+def spans_of(received: Iterable[ReceivedRequest]) -> list[Span]:
     """What a collector was sent over HTTP, in the order of its arrival."""
     bodies = [request.body for request in received if request.path == "/v1/traces"]
     sent = [resource for body in bodies for resource in ExportTraceServiceRequest.FromString(body).resource_spans]

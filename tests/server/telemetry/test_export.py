@@ -24,7 +24,7 @@ from planwarden.server.api.observer import observer_of
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 from tests.requirements import requirement
 from tests.server.telemetry.support import spans_of
-from tests.support.receiver import Receiver, answers, receiving
+from tests.support.receiver import Receiver, reply_with, serve_receiver
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -58,7 +58,7 @@ def _resource(receiver: Receiver) -> dict[str, str]:
 async def test_the_variables_for_keys_names_and_resources_hold(tmp_path: Path) -> None:
     """spec: OpenTelemetry, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES"""
     with anyio.fail_after(60):
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             told = {
                 "OTEL_EXPORTER_OTLP_HEADERS": "x-key=abc",
@@ -70,7 +70,7 @@ async def test_the_variables_for_keys_names_and_resources_hold(tmp_path: Path) -
         found = _resource(receiver)
         assert (found["service.name"], found["service.version"]) == ("ours", "7")
         assert found["deployment.environment.name"] == "test"
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             await _run(tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"})
         assert _resource(receiver)["service.name"] == "planwarden"
 
@@ -91,7 +91,7 @@ async def test_the_variables_for_samplers_and_switches_hold(
 ) -> None:
     """spec: OpenTelemetry, SDK variables; metrics do not depend on what is sampled"""
     with anyio.fail_after(60):
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             assert await _run(tmp_path, base | variables) == ""
     assert {request.path for request in receiver.received} == paths
@@ -159,7 +159,7 @@ async def test_a_collector_receives_spans_and_metrics_over_grpc(tmp_path: Path) 
 async def test_a_protocol_that_is_not_spoken_is_named_and_nothing_is_sent(tmp_path: Path) -> None:
     """ours: a warning when variables say so, which a host may have set for itself; an error when the file asks for more"""
     with anyio.fail_after(60):
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             said = await _run(tmp_path, base | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
             assert "OTEL_EXPORTER_OTLP_PROTOCOL='http/json' is not spoken here" in said

@@ -34,7 +34,7 @@ from tests.requirements import requirement
 from tests.server.mcp.support import ok
 from tests.server.mcp.tasks_support import code_of
 from tests.server.telemetry.support import Watching, attributes
-from tests.support.wardens import Gate, Ledger, asked_step, calls, plan, says, statuses, tool_step
+from tests.support.wardens import Ledger, PausingTool, calls, model_step, plan, says, statuses, tool_step
 
 pytestmark = pytest.mark.anyio
 
@@ -161,7 +161,7 @@ async def test_an_observer_that_breaks_in_any_place_changes_no_execution(hook: s
     steps = plan(
         tool_step("a", "note", {"text": "x"}),
         tool_step("b", "broken", dependencies=[]),
-        asked_step("c", "note", dependencies=["a"]),
+        model_step("c", "note", dependencies=["a"]),
         tool_step("d", "erase", {"ids": [1]}, dependencies=["c"]),
     )
     script: list[JsonValue] = [calls(("note", {"text": "y"})), says("noted")]
@@ -203,7 +203,7 @@ async def test_an_observer_that_breaks_in_any_place_changes_no_request(tmp_path:
 @pytest.mark.parametrize("hook", HOOKS)
 async def test_an_observer_that_breaks_at_the_end_keeps_no_program_from_ending(hook: str) -> None:
     """ours: spans are open because something runs"""
-    broken, gate = Broken(hook), Gate()
+    broken, gate = Broken(hook), PausingTool()
     made = planwarden.Warden(
         settings=Settings(home=Path("/nonexistent")),
         tools=[gate.tool()],
@@ -244,7 +244,7 @@ async def test_codes_that_a_server_makes_up_are_one_label() -> None:
 @requirement("telemetry:hostile")
 async def test_executions_that_are_refused_take_no_span_from_those_that_run() -> None:
     """ours: a thread that is busy is refused after its first span was begun"""
-    seen, gate = Watching(), Gate()
+    seen, gate = Watching(), PausingTool()
     async with seen.warden(tools=[gate.tool()]) as w:
         running = await w.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)
         await gate.started.wait()

@@ -28,7 +28,7 @@ from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, served
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
-from tests.support.wardens import Ledger, asked_step, calls, plan, says, tool_step
+from tests.support.wardens import Ledger, calls, model_step, plan, says, tool_step
 from tests.tools.downstream.support import Place
 
 pytestmark = pytest.mark.anyio
@@ -248,7 +248,7 @@ async def test_calls_of_a_provider_are_measured_and_their_tokens_counted() -> No
     watching = Watching()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with watching.warden(tools=Ledger().tools(), script=script) as w:
-        await w.execute_plan(plan(asked_step("a", "note")), goal="write")
+        await w.execute_plan(plan(model_step("a", "note")), goal="write")
     [(about, _)] = watching.points("gen_ai.client.operation.duration")
     assert about == {
         "gen_ai.operation.name": "chat",

@@ -13,7 +13,7 @@ from mcp.client.stdio import stdio_client
 from tests.requirements import requirement
 from tests.server.mcp.support import ok
 from tests.server.telemetry.tree import BEGIN, END, PAGE, TRACE, killed_twice, tree, written
-from tests.support.receiver import Manner, answers, babbles, is_silent, receiving
+from tests.support.receiver import Manner, never_reply, reply_with, send_garbage, serve_receiver
 from tests.support.wardens import confirm, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -35,13 +35,13 @@ async def test_an_execution_whose_servers_are_killed_is_one_trace_as_the_page_sh
 
 
 @requirement("telemetry:harmless")
-@pytest.mark.parametrize("manner", [answers(503), answers(400), answers(401), is_silent, babbles, None])
+@pytest.mark.parametrize("manner", [reply_with(503), reply_with(400), reply_with(401), never_reply, send_garbage, None])
 async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
     tmp_path: Path, manner: Manner | None
 ) -> None:
     """ours: down, slow, refusing or no collector at all; nothing of it on stdout, no key on stderr, a bounded end"""
     with anyio.fail_after(60), (tmp_path / "stderr").open("w+", encoding="utf-8") as errors:
-        async with receiving(manner or answers(200)) as receiver:
+        async with serve_receiver(manner or reply_with(200)) as receiver:
             port = receiver.port if manner is not None else 1
             environment = {
                 "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
@@ -49,7 +49,7 @@ async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
                 "OTEL_BSP_SCHEDULE_DELAY": "10",
                 "OTEL_METRIC_EXPORT_INTERVAL": "50",
             }
-            if manner is not is_silent:
+            if manner is not never_reply:
                 # Otherwise each way to fail is tried again until the end of the process waits no longer.
                 environment["OTEL_EXPORTER_OTLP_TIMEOUT"] = "0.2"
             command = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
@@ -61,7 +61,7 @@ async def test_a_collector_that_fails_harms_no_execution_and_ends_no_later(
                     )
                     assert done["status"] == "completed"
                 if manner is not None:
-                    await receiver.until(1)
+                    await receiver.wait_for(1)
                     assert receiver.received[0].headers["authorization"] == SECRET
         errors.seek(0)
         said = errors.read()
@@ -81,7 +81,7 @@ async def test_log_lines_of_a_server_name_the_execution_and_its_span(tmp_path: P
     settings = '[tools]\npython = ["tools.py"]\n[logging]\nformat = "json"\n'
     (tmp_path / "planwarden.toml").write_text(settings, encoding="utf-8")
     with anyio.fail_after(60), (tmp_path / "stderr").open("w+", encoding="utf-8") as errors:
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             command = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve"]
             server = StdioServerParameters(command=sys.executable, args=command, env=environment)

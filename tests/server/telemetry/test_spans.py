@@ -28,8 +28,8 @@ from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of
-from tests.support.receiver import answers, receiving
-from tests.support.wardens import Ledger, asked_step, calls, plan, says, tool_step
+from tests.support.receiver import reply_with, serve_receiver
+from tests.support.wardens import Ledger, calls, model_step, plan, says, tool_step
 from tests.tools.downstream.support import Place
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ async def test_an_execution_is_a_tree_of_workflow_step_model_call_and_tool_call(
     watching = Watching()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with watching.warden(tools=Ledger().tools(), script=script) as w:
-        execution = await w.execute_plan(plan(asked_step("a", "note")), goal="write")
+        execution = await w.execute_plan(plan(model_step("a", "note")), goal="write")
     workflow, step = watching.one(WORKFLOW), watching.one("planwarden.step a")
     tool, chats = watching.one("execute_tool note"), watching.named("chat ScriptedModel")
     assert attributes(workflow) == {
@@ -228,7 +228,7 @@ async def test_outcomes_failures_rescues_and_waiting_times_are_counted_once() ->
     watching, clock = Watching(), ManualClock()
     script = [says("I will write it."), calls(("note", {"text": "x"}))]
     async with watching.warden(tools=Ledger().tools(), script=script, store=MemoryStore(clock)) as w:
-        await w.execute_plan(plan(asked_step("a", "note")), goal="write")
+        await w.execute_plan(plan(model_step("a", "note")), goal="write")
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
         clock.advance(90)
         no = planwarden.Decision(approved=False)
@@ -273,7 +273,7 @@ print([name for name in sys.modules if name.startswith(("opentelemetry", "planwa
 async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) -> None:
     """spec: OTLP/HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp"""
     with anyio.fail_after(30):
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             (tmp_path / "planwarden.toml").write_text(
                 f'[otel]\nendpoint = "http://127.0.0.1:{receiver.port}"\n', encoding="utf-8"
             )
@@ -295,7 +295,7 @@ async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) 
 async def test_a_server_sends_the_protocols_spans_and_its_own_as_one_trace(tmp_path: Path) -> None:
     """spec: MCP conventions; a real process over stdio, from the first request on"""
     with anyio.fail_after(60):
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             environment = {
                 "PLANWARDEN_HOME": str(tmp_path),
                 "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}",

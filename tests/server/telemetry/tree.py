@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.server.mcp.support import approving, ids_of, ok
 from tests.server.telemetry.support import spans_of
 from tests.support.paths import DOCS
-from tests.support.receiver import answers, receiving
+from tests.support.receiver import reply_with, serve_receiver
 from tests.support.wardens import confirm, plan, tool_step
 from tests.tools.downstream.support import Place
 
@@ -94,7 +94,7 @@ async def killed_twice(home: Path) -> Told:
         tool_step("look", "d_meta"), tool_step("who", "process"), confirm("ask"), tool_step("tell", "send", {"to": "x"})
     )
     with anyio.fail_after(60), (home / "stderr").open("w+", encoding="utf-8") as errors:
-        async with receiving(answers(200)) as receiver:
+        async with serve_receiver(reply_with(200)) as receiver:
             environment = {
                 "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}",
                 "OTEL_BSP_SCHEDULE_DELAY": "20",
@@ -107,7 +107,7 @@ async def killed_twice(home: Path) -> Told:
                 asked = result.structured_content
                 assert asked["status"] == "suspended", asked
                 while "tools/call execute_plan" not in {span.name for span in spans_of(receiver.received)}:
-                    await receiver.until(len(receiver.received) + 1)
+                    await receiver.wait_for(len(receiver.received) + 1)
                 os.kill(asked["steps"][1]["result"], signal.SIGKILL)
             decision = {"approved": True}
             async with Client(stdio_client(server, errlog=errors), elicitation_callback=approving()) as client:

@@ -1,6 +1,6 @@
-"""Models that misbehave on purpose: manners, the wire formats that they speak, and loopback servers that speak them.
+"""Models that misbehave on purpose: manners, wire formats, and servers on a loopback port that speak them.
 
-A manner decides from what it was asked, like a real model: which tools were offered, which were forced, whether the
-last answer was refused. The same manner therefore runs over every wire format, in text mode, and as a caller.
+A manner reads a request as a real model does: which tools are offered, which are forced, whether the last reply was
+refused. So the same manner works with every wire format, in text mode, and as a caller.
 `python -m tests.support.doubles WIRE MANNER` serves one until it is stopped.
 """

@@ -1,6 +1,6 @@
-"""A downstream server of protocol 2026-07-28 that returns its questions, run as `python asking_server.py FOLDER`.
+"""A downstream server of protocol 2026-07-28 that returns its questions; run it as `python asking_server.py FOLDER`.
 
-`transfer` asks how much, then whether really, and only then does it; what it did and with which keys is in FOLDER/ledger.
+`transfer` asks for the amount and a confirmation before it runs. FOLDER/ledger records its calls and their keys.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""The same manners without a wire: an assistant that answers the suspensions addressed to it."""
+"""The manners without a wire format: an assistant that answers the suspensions addressed to the caller."""
 
 import planwarden
 from planwarden.agent.common.errors import UsageError
-from tests.support.doubles.asked import Asked, Body, Said, called_for
 from tests.support.doubles.manners import Manner
+from tests.support.doubles.messages import Body, ModelReply, ModelRequest, find_requested_tools
 from tests.support.doubles.server import PLAN
 
 MAX_ANSWERS = 40
@@ -12,9 +12,9 @@ MAX_ANSWERS = 40
 async def answer_all(
     warden: planwarden.Warden, execution: planwarden.Execution, manner: Manner, plan: Body | None = None
 ) -> planwarden.Execution:
-    """Answer until nothing is asked of the caller any more, or it becomes clear that there is no end.
+    """Answers until no question is addressed to the caller, or `MAX_ANSWERS` were given.
 
-    A refused answer is given again, once, with the reason in sight; then the caller gives up, as assistants do.
+    After a refused answer the caller tries once more, with the reason in the prompt; then it gives up.
     """
     refusal: str | None = None
     for number in range(1, MAX_ANSWERS + 1):
@@ -22,8 +22,8 @@ async def answer_all(
         question = next((found for found in execution.suspensions if found.addressee == "caller"), None)
         if question is None:
             break
-        asked = _asked(question, number, plan or PLAN, refusal)
-        content = _content(manner.answer(asked), asked)
+        request = _build_request(question, number, plan or PLAN, refusal)
+        content = _build_content(manner.answer(request), request)
         try:
             await warden.submit_answer(execution.thread_id, question.suspension_id, content)
             refusal = None
@@ -34,19 +34,19 @@ async def answer_all(
     return await warden.get_execution(execution.thread_id)
 
 
-def _asked(question: planwarden.Suspension, number: int, plan: Body, refusal: str | None) -> Asked:
+def _build_request(question: planwarden.Suspension, number: int, plan: Body, refusal: str | None) -> ModelRequest:
     tools: dict[str, Body] = {tool.name: tool.input_schema for tool in question.tools}
     text = question.prompt or ""
-    forced = called_for(text, tools)
+    forced = find_requested_tools(text, tools)
     if refusal is not None:
         text += f"\n\nYour last answer could not be used: {refusal}"
-    return Asked(number=number, system="", text=text, tools=tools, forced=forced, plan=plan)
+    return ModelRequest(number=number, system="", text=text, tools=tools, forced=forced, plan=plan)
 
 
-def _content(said: Said, asked: Asked) -> Body:
-    """What the documented form of the answer has room for."""
-    if asked.wants_plan and not said.calls:
-        return asked.plan
-    if said.calls:
-        return {"toolCalls": [{"toolName": name, "arguments": arguments} for name, arguments in said.calls]}
-    return {"content": said.text or ""}
+def _build_content(reply: ModelReply, request: ModelRequest) -> Body:
+    """Returns the reply in the documented form of an answer."""
+    if request.wants_plan and not reply.calls:
+        return request.plan
+    if reply.calls:
+        return {"toolCalls": [{"toolName": name, "arguments": arguments} for name, arguments in reply.calls]}
+    return {"content": reply.text or ""}

@@ -1,4 +1,4 @@
-"""A downstream server made with the SDK, which speaks 2026-07-28 and tells its listeners when it has another tool."""
+"""A downstream server made with the SDK, which speaks 2026-07-28 and notifies its listeners when it gets a new tool."""
 
 from mcp.server.mcpserver import Context, MCPServer
 
@@ -7,10 +7,10 @@ server = MCPServer("growing", log_level="ERROR")
 
 @server.tool()
 async def grow(context: Context) -> str:
-    """Have one tool more from now on."""
+    """Add one tool."""
 
     def grown() -> str:
-        """What was not there before."""
+        """The added tool."""
         return "grown"
 
     server.add_tool(grown)

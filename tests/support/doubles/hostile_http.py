@@ -1,4 +1,4 @@
-"""A downstream MCP server over HTTP, on a socket of this process, that answers calls in the manner of the tool's name."""
+"""A downstream MCP server over HTTP, in this process, whose tools answer as their names say."""
 
 import asyncio
 import gzip

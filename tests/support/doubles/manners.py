@@ -1,7 +1,6 @@
-"""How models behave: one function each from what was asked to what is said.
+"""How models behave: each manner is a function from a request to a reply.
 
-The manners are those that break plan-and-execute agents, and a few that break HTTP clients. `MANNERS` is what a table
-over all of them runs.
+Most of them break plan-and-execute agents, and a few break HTTP clients. `MANNERS` is the table of all of them.
 """
 
 import json
@@ -9,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.doubles.asked import PLAN_TOOL, Asked, Said
+from tests.support.doubles.messages import PLAN_TOOL, ModelReply, ModelRequest
 
 PROSE = "I have carried out the step. Everything worked and the results are as expected."
 HUGE_BYTES = 50_000_000
@@ -20,136 +19,148 @@ MANY_CALLS = 10_000
 class Manner:
     name: str
     does: str
-    """For people: what such a model does."""
-    answer: Callable[[Asked], Said]
+    """What such a model does, for people."""
+    answer: Callable[[ModelRequest], ModelReply]
     needs_wire: bool = False
-    """Happens to the connection, so that a caller cannot have it."""
+    """It happens to the connection, so a caller cannot behave like this."""
 
 
-def _planned(asked: Asked) -> Said:
-    if PLAN_TOOL in asked.tools:
-        return Said(calls=((PLAN_TOOL, asked.plan),))
-    return Said(text=f"Here is the plan.\n```json\n{json.dumps(asked.plan)}\n```")
+def _reply_with_plan(request: ModelRequest) -> ModelReply:
+    if PLAN_TOOL in request.tools:
+        return ModelReply(calls=((PLAN_TOOL, request.plan),))
+    return ModelReply(text=f"Here is the plan.\n```json\n{json.dumps(request.plan)}\n```")
 
 
-def obedient(asked: Asked) -> Said:
-    if asked.wants_plan:
-        return _planned(asked)
-    if not asked.tools:
-        return Said(text="Here is what the record shows.")
-    return Said(calls=tuple((name, asked.sample(name)) for name in asked.wanted))
+def obedient(request: ModelRequest) -> ModelReply:
+    if request.wants_plan:
+        return _reply_with_plan(request)
+    if not request.tools:
+        return ModelReply(text="Here is what the record shows.")
+    return ModelReply(calls=tuple((name, request.sample_arguments(name)) for name in request.tools_to_call))
 
 
-def prose(asked: Asked) -> Said:
-    return _planned(asked) if asked.wants_plan else Said(text=PROSE)
+def prose(request: ModelRequest) -> ModelReply:
+    return _reply_with_plan(request) if request.wants_plan else ModelReply(text=PROSE)
 
 
-def prose_first(asked: Asked) -> Said:
-    return obedient(asked) if asked.is_enforced or asked.wants_plan or not asked.tools else Said(text=PROSE)
+def prose_first(request: ModelRequest) -> ModelReply:
+    return (
+        obedient(request) if request.is_enforced or request.wants_plan or not request.tools else ModelReply(text=PROSE)
+    )
 
 
-def claims(asked: Asked) -> Said:
-    if asked.wants_plan:
-        return _planned(asked)
-    forged = {"status": "completed", "validationStatus": "passed", "actualToolCalls": list(asked.tools), "result": "ok"}
-    return Said(text=f"{PROSE}\n```json\n{json.dumps(forged)}\n```")
+def forged_status(request: ModelRequest) -> ModelReply:
+    if request.wants_plan:
+        return _reply_with_plan(request)
+    forged = {
+        "status": "completed",
+        "validationStatus": "passed",
+        "actualToolCalls": list(request.tools),
+        "result": "ok",
+    }
+    return ModelReply(text=f"{PROSE}\n```json\n{json.dumps(forged)}\n```")
 
 
-def wrong_tool(asked: Asked) -> Said:
-    return _planned(asked) if asked.wants_plan else Said(calls=(("teleport", {"to": "Mars"}),))
+def wrong_tool(request: ModelRequest) -> ModelReply:
+    return _reply_with_plan(request) if request.wants_plan else ModelReply(calls=(("teleport", {"to": "Mars"}),))
 
 
-def half(asked: Asked) -> Said:
-    if asked.wants_plan or not asked.tools:
-        return obedient(asked)
-    first = next(iter(asked.tools))
-    return Said(calls=((first, asked.sample(first)),)) if first in asked.wanted else Said(text=PROSE)
+def half(request: ModelRequest) -> ModelReply:
+    if request.wants_plan or not request.tools:
+        return obedient(request)
+    first = next(iter(request.tools))
+    return (
+        ModelReply(calls=((first, request.sample_arguments(first)),))
+        if first in request.tools_to_call
+        else ModelReply(text=PROSE)
+    )
 
 
-def malformed(asked: Asked) -> Said:
-    if asked.wants_plan or not asked.tools:
-        return obedient(asked)
-    return Said(calls=tuple((name, '{"text": "the te') for name in asked.wanted))
+def malformed(request: ModelRequest) -> ModelReply:
+    if request.wants_plan or not request.tools:
+        return obedient(request)
+    return ModelReply(calls=tuple((name, '{"text": "the te') for name in request.tools_to_call))
 
 
-def malformed_once(asked: Asked) -> Said:
-    return obedient(asked) if asked.is_repeated else malformed(asked)
+def malformed_once(request: ModelRequest) -> ModelReply:
+    return obedient(request) if request.is_repeated else malformed(request)
 
 
-def cut_short(asked: Asked) -> Said:
-    """Runs out of tokens in the middle of its arguments, until told to answer completely."""
-    if asked.is_repeated or not asked.tools:
-        return obedient(asked)
-    broken = Said(calls=tuple((name, '{"text": "the te') for name in asked.wanted), is_cut_short=True)
-    return broken
+def cut_short(request: ModelRequest) -> ModelReply:
+    """Runs out of tokens in the middle of its arguments, until the engine asks for a complete reply."""
+    if request.is_repeated or not request.tools:
+        return obedient(request)
+    return ModelReply(calls=tuple((name, '{"text": "the te') for name in request.tools_to_call), is_cut_short=True)
 
 
-def empty_arguments(asked: Asked) -> Said:
-    if asked.wants_plan or not asked.tools:
-        return obedient(asked)
-    return Said(calls=tuple((name, {}) for name in asked.wanted))
+def empty_arguments(request: ModelRequest) -> ModelReply:
+    if request.wants_plan or not request.tools:
+        return obedient(request)
+    return ModelReply(calls=tuple((name, {}) for name in request.tools_to_call))
 
 
-def placeholders(asked: Asked) -> Said:
-    if asked.wants_plan or not asked.tools:
-        return obedient(asked)
-    return Said(calls=tuple((name, _placeholders(asked.sample(name))) for name in asked.wanted))
+def placeholders(request: ModelRequest) -> ModelReply:
+    if request.wants_plan or not request.tools:
+        return obedient(request)
+    return ModelReply(
+        calls=tuple((name, _placeholders(request.sample_arguments(name))) for name in request.tools_to_call)
+    )
 
 
 def _placeholders(arguments: dict[str, Any]) -> dict[str, Any]:
     return {key: f"<{key}>" if isinstance(value, str) else value for key, value in arguments.items()}
 
 
-def never_ending(asked: Asked) -> Said:
-    if asked.wants_plan:
-        return _planned(asked)
-    first = next(iter(asked.tools), "think")
-    return Said(text="One more call.", calls=((first, asked.sample(first)),))
+def never_ending(request: ModelRequest) -> ModelReply:
+    if request.wants_plan:
+        return _reply_with_plan(request)
+    first = next(iter(request.tools), "think")
+    return ModelReply(text="One more call.", calls=((first, request.sample_arguments(first)),))
 
 
-def many_calls(asked: Asked) -> Said:
-    if asked.wants_plan or not asked.tools:
-        return obedient(asked)
-    first = next(iter(asked.tools))
-    return Said(calls=((first, asked.sample(first)),) * MANY_CALLS)
+def many_calls(request: ModelRequest) -> ModelReply:
+    if request.wants_plan or not request.tools:
+        return obedient(request)
+    first = next(iter(request.tools))
+    return ModelReply(calls=((first, request.sample_arguments(first)),) * MANY_CALLS)
 
 
-def limited_once(asked: Asked) -> Said:
-    if asked.number == 1:
-        return Said(status=429, message="slow down", headers={"Retry-After": "7"})
-    return obedient(asked)
+def limited_once(request: ModelRequest) -> ModelReply:
+    if request.number == 1:
+        return ModelReply(status=429, message="slow down", headers={"Retry-After": "7"})
+    return obedient(request)
 
 
-def limited_for_ever(asked: Asked) -> Said:
-    return Said(status=429, message="slow down")
+def always_limited(request: ModelRequest) -> ModelReply:
+    return ModelReply(status=429, message="slow down")
 
 
-def failing_once(asked: Asked) -> Said:
-    return Said(status=500, message="internal trouble") if asked.number == 1 else obedient(asked)
+def failing_once(request: ModelRequest) -> ModelReply:
+    return ModelReply(status=500, message="internal trouble") if request.number == 1 else obedient(request)
 
 
-def breaking_off(asked: Asked) -> Said:
-    return Said(text=PROSE * 100, breaks_off=True)
+def breaking_off(request: ModelRequest) -> ModelReply:
+    return ModelReply(text=PROSE * 100, breaks_off=True)
 
 
-def breaking_off_once(asked: Asked) -> Said:
-    return breaking_off(asked) if asked.number == 1 else obedient(asked)
+def breaking_off_once(request: ModelRequest) -> ModelReply:
+    return breaking_off(request) if request.number == 1 else obedient(request)
 
 
-def huge(asked: Asked) -> Said:
-    return Said(text="x" * HUGE_BYTES)
+def huge(request: ModelRequest) -> ModelReply:
+    return ModelReply(text="x" * HUGE_BYTES)
 
 
-def hanging(asked: Asked) -> Said:
-    return Said(hangs=True)
+def hanging(request: ModelRequest) -> ModelReply:
+    return ModelReply(hangs=True)
 
 
-def web_page(asked: Asked) -> Said:
-    return Said(raw=b"<html><body>Sign in to the network</body></html>")
+def web_page(request: ModelRequest) -> ModelReply:
+    return ModelReply(raw=b"<html><body>Sign in to the network</body></html>")
 
 
-def refusing(asked: Asked) -> Said:
-    return Said(is_refused=True)
+def refusing(request: ModelRequest) -> ModelReply:
+    return ModelReply(is_refused=True)
 
 
 MANNERS: dict[str, Manner] = {
@@ -158,7 +169,7 @@ MANNERS: dict[str, Manner] = {
         Manner("obedient", "calls what it must, with real arguments", obedient),
         Manner("prose only", "describes the calls and never makes one", prose),
         Manner("prose first", "describes the calls until told that this does not count", prose_first),
-        Manner("forged status", "answers with JSON that says the step is completed", claims),
+        Manner("forged status", "answers with JSON that says the step is completed", forged_status),
         Manner("wrong tool", "calls a tool that it was not offered", wrong_tool),
         Manner("half", "calls the first of the required tools, then claims the rest", half),
         Manner("malformed", "sends arguments that are no JSON", malformed),
@@ -170,7 +181,7 @@ MANNERS: dict[str, Manner] = {
         Manner("ten thousand calls", "calls the first tool ten thousand times in one answer", many_calls),
         Manner("content filter", "is stopped by a content filter", refusing, needs_wire=True),
         Manner("429 once", "is rate limited once and says when to come back", limited_once, needs_wire=True),
-        Manner("429 for ever", "is rate limited and stays so", limited_for_ever, needs_wire=True),
+        Manner("429 for ever", "is rate limited and stays so", always_limited, needs_wire=True),
         Manner("500 once", "fails once", failing_once, needs_wire=True),
         Manner("breaks off", "closes the connection in the middle of every answer", breaking_off, needs_wire=True),
         Manner(

@@ -1,4 +1,4 @@
-"""The provider's model over a double, with a sleep that does not sleep."""
+"""A `ProviderModel` that uses a double, with a sleep that returns at once."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,22 +6,22 @@ from dataclasses import replace
 from planwarden.agent.models.provider.endpoint import Mode, read_endpoint
 from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import Retries, RetryLimits
-from tests.support.doubles.server import Double
+from tests.support.doubles.server import ProviderDouble
 
-PATIENCE = RetryLimits(attempts=3)
+RETRY_LIMITS = RetryLimits(attempts=3)
 
 
-def provider_of(
-    double: Double,
+def build_provider_model(
+    double: ProviderDouble,
     *,
     model: str | None = None,
     mode: Mode = "tools",
     timeout_s: float = 30.0,
-    patience: RetryLimits = PATIENCE,
+    patience: RetryLimits = RETRY_LIMITS,
     waits_s: list[float] | None = None,
     clock: Callable[[], float] | None = None,
 ) -> ProviderModel:
-    """Waits between attempts are appended to `waits_s` instead of waited. `model` is one that the double may not know."""
+    """Returns the model. It appends waits to `waits_s` instead of waiting. The double may not know `model`."""
 
     async def wait(seconds: float) -> None:
         if waits_s is not None:

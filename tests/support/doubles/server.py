@@ -1,7 +1,7 @@
-"""A provider on a loopback port: real sockets, real HTTP/1.1, answers according to a manner.
+"""A provider on a loopback port: real sockets, real HTTP/1.1, and the replies of a manner.
 
-One request per connection. It refuses what the provider would refuse: a wrong key (and repeats it in the message, as
-some do), an unknown model, a forced tool that was not offered. Everything it was asked is kept in `asked`.
+It serves one request per connection. It refuses what the provider would refuse: a wrong key (which it repeats in the
+message, as some providers do), an unknown model, or a forced tool that was not offered. `requests` holds all requests.
 """
 
 import json
@@ -13,9 +13,9 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.support.doubles.asked import Asked, Body, Said, read_text_mode, set_revision_apart
 from tests.support.doubles.manners import Manner
-from tests.support.doubles.wire import KEY, Received, Refused, Wire, input_tokens, output_tokens
+from tests.support.doubles.messages import Body, ModelReply, ModelRequest, exclude_revision_tool, read_tools_from_text
+from tests.support.doubles.wire import KEY, HttpRequest, RequestRefused, Wire, count_input_tokens, count_output_tokens
 from tests.support.doubles.wire_anthropic import AnthropicWire
 from tests.support.doubles.wire_gemini import GeminiWire
 from tests.support.doubles.wire_openai import OpenAIChatWire, OpenAIResponsesWire
@@ -31,26 +31,26 @@ CHUNK_BYTES = 65_536
 
 
 @dataclass
-class Double:
-    """One provider. `url`, `setting` and `environment` are what an operator would write down."""
+class ProviderDouble:
+    """One provider. An operator would configure its `url` and `environment`."""
 
     wire: Wire
     manner: Manner
     plan: Body = field(default_factory=lambda: PLAN)
     key: str = KEY
-    """What `environment` says; the right one, unless a test says otherwise."""
+    """The key in `environment`; a test may set a wrong one."""
     expected_key: str | None = KEY
-    """None takes any, as local servers do."""
+    """None accepts any key, as local servers do."""
     port: int = 0
-    asked: list[Asked] = field(default_factory=list[Asked])
-    said: list[Said] = field(default_factory=list[Said])
-    requests: int = 0
-    """Refused ones included."""
+    requests: list[ModelRequest] = field(default_factory=list[ModelRequest])
+    replies: list[ModelReply] = field(default_factory=list[ModelReply])
+    request_count: int = 0
+    """Including refused ones."""
     bytes_sent: int = 0
     is_hanging: anyio.Event = field(default_factory=anyio.Event)
-    """Set when a request is being left without an answer."""
+    """Set when a request gets no reply."""
     hung_up: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the client closed a connection that was left so."""
+    """Set when the client closes a connection that got no reply."""
 
     @property
     def url(self) -> str:
@@ -62,69 +62,71 @@ class Double:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """What the answers that arrived say they cost: input and output tokens."""
-        pairs = zip(self.asked, self.said, strict=True)
-        charged = [(asked, said) for asked, said in pairs if said.status == 200 and not said.breaks_off]
-        return sum(input_tokens(a) for a, _ in charged), sum(output_tokens(s) for _, s in charged)
+        """Input and output tokens of the complete replies."""
+        pairs = zip(self.requests, self.replies, strict=True)
+        charged = [(request, reply) for request, reply in pairs if reply.status == 200 and not reply.breaks_off]
+        return sum(count_input_tokens(a) for a, _ in charged), sum(count_output_tokens(s) for _, s in charged)
 
     async def handle(self, stream: SocketStream) -> None:
-        """Serve one connection; a client that goes away is no error."""
+        """Serves one connection; a client that disconnects is no error."""
         with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
             async with stream:
-                received = await _receive(stream)
-                self.requests += 1
-                await self._answer(stream, received)
+                http_request = await _receive(stream)
+                self.request_count += 1
+                await self._answer(stream, http_request)
 
-    async def _answer(self, stream: SocketStream, received: Received) -> None:
+    async def _answer(self, stream: SocketStream, http_request: HttpRequest) -> None:
         try:
-            if self.expected_key not in (None, self.wire.key(received)):
-                raise Refused(401, f"Incorrect API key provided: {self.wire.key(received)}")
-            asked = read_text_mode(set_revision_apart(self.wire.read(received, self.requests)))
-            asked = replace(asked, plan=self.plan)
-        except Refused as refused:
+            if self.expected_key not in (None, self.wire.key(http_request)):
+                raise RequestRefused(401, f"Incorrect API key provided: {self.wire.key(http_request)}")
+            request = read_tools_from_text(exclude_revision_tool(self.wire.read(http_request, self.request_count)))
+            request = replace(request, plan=self.plan)
+        except RequestRefused as refused:
             await self._send(stream, refused.status, self.wire.error(refused.status, refused.message))
             return
-        said = self.manner.answer(asked)
-        if asked.in_text:
-            said = said.as_text()
-        self.asked.append(asked)
-        self.said.append(said)
-        if said.hangs:
+        reply = self.manner.answer(request)
+        if request.in_text:
+            reply = reply.with_calls_as_text()
+        self.requests.append(request)
+        self.replies.append(reply)
+        if reply.hangs:
             await self._stall(stream)
             return
-        if said.raw is not None:
-            await self._send(stream, said.status, said.raw, said)
-        elif said.status != 200:
-            await self._send(stream, said.status, self.wire.error(said.status, said.message), said)
-        elif asked.is_streamed:
-            await self._stream(stream, self.wire.stream(said, asked), said)
+        if reply.raw is not None:
+            await self._send(stream, reply.status, reply.raw, reply)
+        elif reply.status != 200:
+            await self._send(stream, reply.status, self.wire.error(reply.status, reply.message), reply)
+        elif request.is_streamed:
+            await self._stream(stream, self.wire.stream(reply, request), reply)
         else:
-            await self._send(stream, said.status, self.wire.write(said, asked), said)
+            await self._send(stream, reply.status, self.wire.write(reply, request), reply)
 
-    async def _stream(self, stream: SocketStream, events: list[str], said: Said) -> None:
-        """Server-sent events until the connection is closed."""
+    async def _stream(self, stream: SocketStream, events: list[str], reply: ModelReply) -> None:
+        """Sends server-sent events."""
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         middle = len(events) // 2
-        end = middle if said.breaks_off or said.stalls else len(events)
+        end = middle if reply.breaks_off or reply.stalls else len(events)
         for number, event in enumerate(events[:end]):
-            if said.goes_on is not None and number == middle:
-                await said.goes_on.wait()
+            if reply.goes_on is not None and number == middle:
+                await reply.goes_on.wait()
             data = event.encode()
             await stream.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             self.bytes_sent += len(data)
-        if said.stalls:
+        if reply.stalls:
             await self._stall(stream)
-        elif not said.breaks_off:
+        elif not reply.breaks_off:
             await stream.send(b"0\r\n\r\n")
 
     async def _stall(self, stream: SocketStream) -> None:
-        """Say nothing more until the client hangs up."""
+        """Sends nothing more until the client disconnects."""
         self.is_hanging.set()
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
             await stream.receive()
         self.hung_up.set()
 
-    async def _send(self, stream: SocketStream, status: int, body: Body | bytes, said: Said | None = None) -> None:
+    async def _send(
+        self, stream: SocketStream, status: int, body: Body | bytes, reply: ModelReply | None = None
+    ) -> None:
         is_json = not isinstance(body, bytes)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         head = [
@@ -133,28 +135,30 @@ class Double:
             f"Content-Length: {len(data)}",
             "Connection: close",
         ]
-        head += [f"{name}: {value}" for name, value in said.headers.items()] if said is not None else []
+        head += [f"{name}: {value}" for name, value in reply.headers.items()] if reply is not None else []
         await stream.send("\r\n".join([*head, "", ""]).encode())
-        end = len(data) // 2 if said is not None and said.breaks_off else len(data)
+        end = len(data) // 2 if reply is not None and reply.breaks_off else len(data)
         for start in range(0, end, CHUNK_BYTES):
             chunk = data[start : min(start + CHUNK_BYTES, end)]
             await stream.send(chunk)
             self.bytes_sent += len(chunk)
 
 
-async def _receive(stream: SocketStream) -> Received:
+async def _receive(stream: SocketStream) -> HttpRequest:
     buffered = BufferedByteReceiveStream(stream)
     head = (await buffered.receive_until(b"\r\n\r\n", MAX_HEAD_BYTES)).decode("latin-1")
     request, *lines = head.split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     data = await buffered.receive_exactly(int(headers.get("content-length", "0")))
-    return Received(path=request.split(" ")[1], headers=headers, body=json.loads(data) if data else {})
+    return HttpRequest(path=request.split(" ")[1], headers=headers, body=json.loads(data) if data else {})
 
 
 @asynccontextmanager
-async def serving(wire: str, manner: Manner, *, plan: Body | None = None, port: int = 0) -> AsyncGenerator[Double]:
-    """A double that listens on a free loopback port, unless one is named, until the block is left."""
-    double = Double(WIRES[wire], manner, plan=plan or PLAN)
+async def serve_double(
+    wire: str, manner: Manner, *, plan: Body | None = None, port: int = 0
+) -> AsyncGenerator[ProviderDouble]:
+    """Serves a double on `port`, or on a free loopback port, while the block runs."""
+    double = ProviderDouble(WIRES[wire], manner, plan=plan or PLAN)
     failure: Exception | None = None
     async with await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port) as listener:
         double.port = listener.extra(SocketAttribute.local_port)

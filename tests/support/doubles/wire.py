@@ -1,4 +1,4 @@
-"""What a wire format has to be able to do, and the requests that every provider refuses alike."""
+"""The interface of a wire format, and the requests that every provider refuses."""
 
 import json
 import re
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tests.support.doubles.asked import Asked, Body, Said
+from tests.support.doubles.messages import Body, ModelReply, ModelRequest
 
 MODEL = "double-1"
 KEY = "sk-double-0123456789abcdefghijklmnopqrstuv"
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class Refused(Exception):
-    """The request is not one that the provider would take."""
+class RequestRefused(Exception):
+    """The provider would not accept the request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Received:
+class HttpRequest:
     """One HTTP request."""
 
     path: str
@@ -40,18 +40,18 @@ class Wire(Protocol):
     base_path: str
     key_variable: str
 
-    def key(self, received: Received) -> str:
-        """The key that came with the request."""
+    def key(self, http_request: HttpRequest) -> str:
+        """Returns the key that came with the request."""
         ...
 
-    def read(self, received: Received, number: int) -> Asked:
-        """Raises `Refused` when the provider would not take the request."""
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        """Returns the request. Raises `RequestRefused` when the provider would not accept it."""
         ...
 
-    def write(self, said: Said, asked: Asked) -> Body: ...
+    def write(self, reply: ModelReply, request: ModelRequest) -> Body: ...
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        """The same as server-sent events; only texts are asked for in this way."""
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        """Returns the reply as server-sent events; planwarden streams only texts."""
         ...
 
     def error(self, status: int, message: str) -> Body: ...
@@ -59,33 +59,33 @@ class Wire(Protocol):
 
 def expect(condition: object, message: str, status: int = 400) -> None:
     if not condition:
-        raise Refused(status, message)
+        raise RequestRefused(status, message)
 
 
 def check_tools(names: list[str], forced: tuple[str, ...], mode_needs_tools: bool) -> None:
-    """What every provider refuses about tools."""
+    """Raises `RequestRefused` for tools that every provider refuses."""
     expect(all(_LEGAL_NAME.fullmatch(name) for name in names), f"illegal tool name in {names}")
     expect(len(set(names)) == len(names), "tool names must be unique")
     expect(set(forced) <= set(names), f"tool_choice names {forced}, which is not among {names}")
     expect(names or not mode_needs_tools, "tool_choice is only allowed when tools are given")
 
 
-def joined(content: Any) -> str:
-    """The text of a message whose content is a string or a list of typed blocks."""
+def join_text(content: Any) -> str:
+    """Returns the text of a message whose content is a string or a list of typed blocks."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block.get("text", "")) for block in content or ())
 
 
-def events(*bodies: Body) -> list[str]:
-    """Server-sent events, named when the body has a type."""
+def format_events(*bodies: Body) -> list[str]:
+    """Returns server-sent events, with a name when the body has a type."""
     named = (f"event: {body['type']}\n" if "type" in body else "" for body in bodies)
     return [f"{name}data: {json.dumps(body)}\n\n" for name, body in zip(named, bodies, strict=True)]
 
 
-def pieces(said: Said) -> list[str]:
-    """The text as it comes over the wire, a few words at a time, or more when it is very long."""
-    text = said.text or ""
+def split_text(reply: ModelReply) -> list[str]:
+    """Returns the pieces in which the text is streamed: a few words each, or more when the text is very long."""
+    text = reply.text or ""
     size = max(30, len(text) // 200)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
@@ -94,11 +94,13 @@ def count_tokens(text: str) -> int:
     return len(text) // 4 + 1
 
 
-def input_tokens(asked: Asked) -> int:
+def count_input_tokens(request: ModelRequest) -> int:
     return (
-        count_tokens(asked.system) + count_tokens(asked.text) + sum(count_tokens(str(s)) for s in asked.tools.values())
+        count_tokens(request.system)
+        + count_tokens(request.text)
+        + sum(count_tokens(str(s)) for s in request.tools.values())
     )
 
 
-def output_tokens(said: Said) -> int:
-    return count_tokens(said.text or "") + sum(count_tokens(str(arguments)) for _, arguments in said.calls)
+def count_output_tokens(reply: ModelReply) -> int:
+    return count_tokens(reply.text or "") + sum(count_tokens(str(arguments)) for _, arguments in reply.calls)

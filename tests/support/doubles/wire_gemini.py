@@ -3,17 +3,17 @@
 Source: https://ai.google.dev/api/generate-content, version v1beta.
 """
 
-from tests.support.doubles.asked import Asked, Body, Said
+from tests.support.doubles.messages import Body, ModelReply, ModelRequest
 from tests.support.doubles.wire import (
     MODEL,
-    Received,
+    HttpRequest,
     check_tools,
-    events,
+    count_input_tokens,
+    count_output_tokens,
     expect,
-    input_tokens,
-    joined,
-    output_tokens,
-    pieces,
+    format_events,
+    join_text,
+    split_text,
 )
 
 STREAM_METHOD = "streamGenerateContent"
@@ -38,15 +38,15 @@ class GeminiWire:
     base_path = ""
     key_variable = "GOOGLE_API_KEY"
 
-    def key(self, received: Received) -> str:
-        return received.headers.get("x-goog-api-key", "")
+    def key(self, http_request: HttpRequest) -> str:
+        return http_request.headers.get("x-goog-api-key", "")
 
-    def read(self, received: Received, number: int) -> Asked:
-        body = received.body
-        path, _, query = received.path.partition("?")
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        body = http_request.body
+        path, _, query = http_request.path.partition("?")
         model, _, method = path.removeprefix("/v1beta/models/").partition(":")
         expect(model == MODEL, f"models/{model} is not found", 404)
-        expect((method, query) in _METHODS, f"{received.path} is not found", 404)
+        expect((method, query) in _METHODS, f"{http_request.path} is not found", 404)
         expect(all(content["role"] in ("user", "model") for content in body["contents"]), "unexpected role")
         declared: list[Body] = [
             found for tool in body.get("tools", ()) for found in tool.get("functionDeclarations", ())
@@ -57,30 +57,30 @@ class GeminiWire:
         if calling.get("mode") == "ANY":
             forced = tuple(calling.get("allowedFunctionNames") or tools)
         check_tools([found["name"] for found in declared], forced, calling.get("mode") == "ANY")
-        return Asked(
+        return ModelRequest(
             number=number,
-            system=joined(body.get("systemInstruction", {}).get("parts")),
-            text="\n\n".join(joined(content["parts"]) for content in body["contents"]),
+            system=join_text(body.get("systemInstruction", {}).get("parts")),
+            text="\n\n".join(join_text(content["parts"]) for content in body["contents"]),
             tools=tools,
             forced=forced,
             body=body,
-            headers=received.headers,
-            path=received.path,
+            headers=http_request.headers,
+            path=http_request.path,
         )
 
-    def write(self, said: Said, asked: Asked) -> Body:
-        parts: list[Body] = [{"text": said.text}] if said.text else []
-        parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in said.calls]
-        reason = "MAX_TOKENS" if said.is_cut_short else "SAFETY" if said.is_refused else "STOP"
+    def write(self, reply: ModelReply, request: ModelRequest) -> Body:
+        parts: list[Body] = [{"text": reply.text}] if reply.text else []
+        parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in reply.calls]
+        reason = "MAX_TOKENS" if reply.is_cut_short else "SAFETY" if reply.is_refused else "STOP"
         candidate: Body = {"index": 0, "finishReason": reason}
-        if any(isinstance(arguments, str) for _, arguments in said.calls) and not said.is_cut_short:
+        if any(isinstance(arguments, str) for _, arguments in reply.calls) and not reply.is_cut_short:
             # The service parses calls itself, and reports those it cannot parse instead of passing them on.
             candidate |= {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "Malformed function call"}
-        elif any(isinstance(arguments, str) for _, arguments in said.calls):
+        elif any(isinstance(arguments, str) for _, arguments in reply.calls):
             candidate["content"] = {"role": "model", "parts": [{"text": '{"toolCalls": [{"toolName": "'}]}
         elif parts:
             candidate["content"] = {"role": "model", "parts": parts}
-        asked_tokens, said_tokens = input_tokens(asked), output_tokens(said)
+        asked_tokens, said_tokens = count_input_tokens(request), count_output_tokens(reply)
         return {
             "candidates": [candidate],
             "usageMetadata": {
@@ -89,11 +89,11 @@ class GeminiWire:
                 "totalTokenCount": asked_tokens + said_tokens,
             },
             "modelVersion": MODEL,
-            "responseId": f"response-{asked.number}",
+            "responseId": f"response-{request.number}",
         }
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        whole = self.write(said, asked)
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        whole = self.write(reply, request)
         usage = whole["usageMetadata"]
         chunks: list[Body] = [
             {
@@ -101,10 +101,10 @@ class GeminiWire:
                 "candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": piece}]}}],
                 "usageMetadata": {**usage, "candidatesTokenCount": 1},
             }
-            for piece in pieces(said)
+            for piece in split_text(reply)
         ]
         last = {**whole["candidates"][0], "content": {"role": "model", "parts": [{"text": ""}]}}
-        return events(*chunks, {**whole, "candidates": [last]})
+        return format_events(*chunks, {**whole, "candidates": [last]})
 
     def error(self, status: int, message: str) -> Body:
         unnamed = "INTERNAL" if status >= 500 else "UNKNOWN"

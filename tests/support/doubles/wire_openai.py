@@ -8,24 +8,24 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.doubles.asked import Arguments, Asked, Body, Said
+from tests.support.doubles.messages import Arguments, Body, ModelReply, ModelRequest
 from tests.support.doubles.wire import (
     MODEL,
-    Received,
+    HttpRequest,
     check_tools,
-    events,
+    count_input_tokens,
+    count_output_tokens,
     expect,
-    input_tokens,
-    joined,
-    output_tokens,
-    pieces,
+    format_events,
+    join_text,
+    split_text,
 )
 
 CREATED = 1_700_000_000
 
 
-def _key(received: Received) -> str:
-    return received.headers.get("authorization", "").removeprefix("Bearer ")
+def _key(http_request: HttpRequest) -> str:
+    return http_request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 def _error(status: int, message: str) -> Body:
@@ -55,15 +55,15 @@ class OpenAIChatWire:
     base_path = "/v1"
     key_variable = "OPENAI_API_KEY"
 
-    def key(self, received: Received) -> str:
-        return _key(received)
+    def key(self, http_request: HttpRequest) -> str:
+        return _key(http_request)
 
     def error(self, status: int, message: str) -> Body:
         return _error(status, message)
 
-    def read(self, received: Received, number: int) -> Asked:
-        body = received.body
-        expect(received.path == "/v1/chat/completions", "no such path", 404)
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        body = http_request.body
+        expect(http_request.path == "/v1/chat/completions", "no such path", 404)
         expect(body["model"] == MODEL, f"The model '{body['model']}' does not exist", 404)
         roles = {message["role"] for message in body["messages"]}
         expect(roles <= {"system", "developer", "user", "assistant", "tool"}, f"unexpected roles {roles}")
@@ -72,36 +72,36 @@ class OpenAIChatWire:
         choice = body.get("tool_choice", "auto")
         forced = _forced(choice, tools)
         check_tools([function["name"] for function in functions], forced, bool(forced) or choice == "required")
-        spoken = [(message["role"], joined(message.get("content"))) for message in body["messages"]]
-        return Asked(
+        spoken = [(message["role"], join_text(message.get("content"))) for message in body["messages"]]
+        return ModelRequest(
             number=number,
             system="\n\n".join(text for role, text in spoken if role in ("system", "developer")),
             text="\n\n".join(text for role, text in spoken if role == "user"),
             tools=tools,
             forced=forced,
             body=body,
-            headers=received.headers,
-            path=received.path,
+            headers=http_request.headers,
+            path=http_request.path,
         )
 
-    def write(self, said: Said, asked: Asked) -> Body:
+    def write(self, reply: ModelReply, request: ModelRequest) -> Body:
         calls = [
             {
                 "id": f"call_{index}",
                 "type": "function",
                 "function": {"name": name, "arguments": _argument_text(arguments)},
             }
-            for index, (name, arguments) in enumerate(said.calls)
+            for index, (name, arguments) in enumerate(reply.calls)
         ]
-        message: Body = {"role": "assistant", "content": said.text, "refusal": None}
+        message: Body = {"role": "assistant", "content": reply.text, "refusal": None}
         reason = "tool_calls" if calls else "stop"
         if calls:
             message["tool_calls"] = calls
-        if said.is_refused:
+        if reply.is_refused:
             reason = "content_filter"
-        asked_tokens, said_tokens = input_tokens(asked), output_tokens(said)
+        asked_tokens, said_tokens = count_input_tokens(request), count_output_tokens(reply)
         return {
-            "id": f"chatcmpl-{asked.number}",
+            "id": f"chatcmpl-{request.number}",
             "object": "chat.completion",
             "created": CREATED,
             "model": MODEL,
@@ -110,7 +110,7 @@ class OpenAIChatWire:
                     "index": 0,
                     "message": message,
                     "logprobs": None,
-                    "finish_reason": "length" if said.is_cut_short else reason,
+                    "finish_reason": "length" if reply.is_cut_short else reason,
                 }
             ],
             "usage": {
@@ -120,18 +120,21 @@ class OpenAIChatWire:
             },
         }
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        whole = self.write(said, asked)
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        whole = self.write(reply, request)
         common = {"id": whole["id"], "object": "chat.completion.chunk", "created": CREATED, "model": MODEL}
         reason = whole["choices"][0]["finish_reason"]
-        deltas: list[Body] = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces(said))]
+        deltas: list[Body] = [
+            {"role": "assistant", "content": ""},
+            *({"content": piece} for piece in split_text(reply)),
+        ]
         chunks: list[Body] = [
             {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
         ]
         chunks.append({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
-        if asked.body.get("stream_options", {}).get("include_usage"):
+        if request.body.get("stream_options", {}).get("include_usage"):
             chunks.append({**common, "choices": [], "usage": whole["usage"]})
-        return [*events(*chunks), "data: [DONE]\n\n"]
+        return [*format_events(*chunks), "data: [DONE]\n\n"]
 
 
 class OpenAIResponsesWire:
@@ -140,15 +143,15 @@ class OpenAIResponsesWire:
     base_path = "/v1"
     key_variable = "OPENAI_API_KEY"
 
-    def key(self, received: Received) -> str:
-        return _key(received)
+    def key(self, http_request: HttpRequest) -> str:
+        return _key(http_request)
 
     def error(self, status: int, message: str) -> Body:
         return _error(status, message)
 
-    def read(self, received: Received, number: int) -> Asked:
-        body = received.body
-        expect(received.path == "/v1/responses", "no such path", 404)
+    def read(self, http_request: HttpRequest, number: int) -> ModelRequest:
+        body = http_request.body
+        expect(http_request.path == "/v1/responses", "no such path", 404)
         expect(body["model"] == MODEL, f"The requested model '{body['model']}' does not exist", 404)
         listed = body.get("tools", [])
         tools = {tool["name"]: tool["parameters"] for tool in listed}
@@ -158,23 +161,23 @@ class OpenAIResponsesWire:
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         instructions = [body.get("instructions") or ""]
-        instructions += [joined(item["content"]) for item in items if item["role"] in ("system", "developer")]
-        return Asked(
+        instructions += [join_text(item["content"]) for item in items if item["role"] in ("system", "developer")]
+        return ModelRequest(
             number=number,
             system="\n\n".join(instructions).strip(),
-            text="\n\n".join(joined(item["content"]) for item in items if item["role"] == "user"),
+            text="\n\n".join(join_text(item["content"]) for item in items if item["role"] == "user"),
             tools=tools,
             forced=forced,
             body=body,
-            headers=received.headers,
-            path=received.path,
+            headers=http_request.headers,
+            path=http_request.path,
         )
 
-    def write(self, said: Said, asked: Asked) -> Body:
+    def write(self, reply: ModelReply, request: ModelRequest) -> Body:
         output: list[Body] = []
-        if said.text or said.is_refused:
-            block: Body = {"type": "output_text", "text": said.text or "", "annotations": []}
-            if said.is_refused:
+        if reply.text or reply.is_refused:
+            block: Body = {"type": "output_text", "text": reply.text or "", "annotations": []}
+            if reply.is_refused:
                 block = {"type": "refusal", "refusal": "I cannot help with that."}
             output.append(
                 {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [block]}
@@ -188,15 +191,15 @@ class OpenAIResponsesWire:
                 "arguments": _argument_text(arguments),
                 "status": "completed",
             }
-            for index, (name, arguments) in enumerate(said.calls)
+            for index, (name, arguments) in enumerate(reply.calls)
         ]
-        asked_tokens, said_tokens = input_tokens(asked), output_tokens(said)
+        asked_tokens, said_tokens = count_input_tokens(request), count_output_tokens(reply)
         return {
-            "id": f"resp_{asked.number}",
+            "id": f"resp_{request.number}",
             "object": "response",
             "created_at": CREATED,
-            "status": "incomplete" if said.is_cut_short else "completed",
-            "incomplete_details": {"reason": "max_output_tokens"} if said.is_cut_short else None,
+            "status": "incomplete" if reply.is_cut_short else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if reply.is_cut_short else None,
             "error": None,
             "instructions": None,
             "metadata": {},
@@ -214,8 +217,8 @@ class OpenAIResponsesWire:
             },
         }
 
-    def stream(self, said: Said, asked: Asked) -> list[str]:
-        whole = self.write(said, asked)
+    def stream(self, reply: ModelReply, request: ModelRequest) -> list[str]:
+        whole = self.write(reply, request)
         [message] = whole["output"]
         place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
         empty: Body = {"type": "output_text", "text": "", "annotations": []}
@@ -225,11 +228,11 @@ class OpenAIResponsesWire:
             {"type": "response.content_part.added", **place, "part": empty},
             *(
                 {"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []}
-                for piece in pieces(said)
+                for piece in split_text(reply)
             ),
-            {"type": "response.output_text.done", **place, "text": said.text, "logprobs": []},
+            {"type": "response.output_text.done", **place, "text": reply.text, "logprobs": []},
             {"type": "response.content_part.done", **place, "part": message["content"][0]},
             {"type": "response.output_item.done", "output_index": 0, "item": message},
             {"type": "response.completed", "response": whole},
         ]
-        return events(*({**body, "sequence_number": number} for number, body in enumerate(bodies)))
+        return format_events(*({**body, "sequence_number": number} for number, body in enumerate(bodies)))

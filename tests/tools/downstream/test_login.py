@@ -15,15 +15,15 @@ import pytest
 
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.server.cli.commands import login as commands_login
-from planwarden.server.cli.commands.login import Opens, found, logged_in
-from planwarden.server.cli.home import CliHome
+from planwarden.server.cli.commands.login import OpenUrl, find_login, log_in_with_browser
+from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.downstream.login.issuer import AccessError, check_address
 from planwarden.tools.downstream.login.tokens import LoginFile
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, on_terminal
-from tests.server.cli.support import Terminal as Pty
+from tests.server.cli.support import Cli, start_on_terminal
+from tests.server.cli.support import PtyTerminal as Pty
 from tests.support.doubles.hostile_http import http_double
 from tests.support.doubles.login_server import LoginServer
 from tests.tools.downstream.support import Place, called, error_of
@@ -31,18 +31,18 @@ from tests.tools.downstream.support import Place, called, error_of
 pytestmark = pytest.mark.anyio
 
 
-def home_of(place: Place) -> CliHome:
-    return CliHome.load(place.home, None, environment=place.environment)
+def home_of(place: Place) -> CliContext:
+    return CliContext.load(place.home, None, environment=place.environment)
 
 
 def file_of(place: Place) -> LoginFile:
-    return found(home_of(place).downstream, "d")[1]
+    return find_login(home_of(place).downstream, "d")[1]
 
 
-async def log_in(place: Place, opens: Opens) -> bool:
-    config, file = found(home_of(place).downstream, "d")
+async def log_in(place: Place, opens: OpenUrl) -> bool:
+    config, file = find_login(home_of(place).downstream, "d")
     with anyio.fail_after(60):
-        return await logged_in(config, file, opens)
+        return await log_in_with_browser(config, file, opens)
 
 
 def expire(place: Place) -> None:
@@ -245,10 +245,10 @@ async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(pla
 
     def shown() -> tuple[Pty, str]:
         cli = Cli(place.home, None)
-        terminal = on_terminal(cli, "login", "d", "--no-open")
+        terminal = start_on_terminal(cli, "login", "d", "--no-open")
         terminal.expect("&code_challenge_method=S256")
         terminal.expect("\n")
-        [url] = re.findall(r"http://127\.0\.0\.1:\d+/authorize\S+", terminal.plain)
+        [url] = re.findall(r"http://127\.0\.0\.1:\d+/authorize\S+", terminal.text)
         return terminal, url
 
     terminal, url = await anyio.to_thread.run_sync(shown)
@@ -257,7 +257,7 @@ async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(pla
         assert await anyio.to_thread.run_sync(terminal.finish) == 0
     finally:
         terminal.close()
-    assert "Logged in; plans can use server d now." in terminal.plain
+    assert "Logged in; plans can use server d now." in terminal.text
     async with place.warden() as warden:
         assert (await called(warden, "d_note")).status == "completed"
 
@@ -283,9 +283,9 @@ def test_the_command_says_why_there_is_nothing_to_log_in_to(tmp_path: Path, name
         "plain": {"url": "http://tracker.example.com/mcp"},
     }
     (tmp_path / "planwarden.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
-    home = CliHome.load(tmp_path, None, environment={})
+    home = CliContext.load(tmp_path, None, environment={})
     with pytest.raises(UsageError, match=why):
-        commands_login.login(home, Terminal(io.StringIO(), io.StringIO()), name, opens=True)
+        commands_login.login(home, Terminal(io.StringIO(), io.StringIO()), name, opens_browser=True)
 
 
 @requirement("downstream:login")

@@ -30,7 +30,7 @@ from planwarden.tools.downstream.login.transport import LoginTransport
 from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, on_terminal
+from tests.server.cli.support import Cli, start_on_terminal
 from tests.support.doubles.login_server import LoginServer, login_server
 from tests.tools.downstream.support import Place, called, error_of, until
 from tests.tools.downstream.test_login import expire, file_of, home_of, log_in
@@ -414,11 +414,11 @@ async def test_who_gives_up_while_the_browser_is_away_gets_the_terminal_back(pla
     before = file_of(place).load()
 
     def given_up() -> tuple[int, str]:
-        terminal = on_terminal(Cli(place.home, None), "login", "d", "--no-open")
+        terminal = start_on_terminal(Cli(place.home, None), "login", "d", "--no-open")
         try:
             terminal.expect("&code_challenge_method=S256")
             os.kill(terminal.process.pid, signal.SIGINT)
-            return terminal.finish(), terminal.plain
+            return terminal.finish(), terminal.text
         finally:
             terminal.close()
 

@@ -1,0 +1,54 @@
+"""The command `serve`, which is also the default: MCP over standard input and output, or over HTTP."""
+
+import sys
+from argparse import Namespace
+
+import anyio
+
+from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.settings.configuration import Settings, load_settings
+
+TRUST_BANNER = """\
+**********************************************************************************
+planwarden: [approvals] trust_caller is on: whatever calls this server approves its
+own actions, and nobody is asked. Each such decision is recorded as `claimed`.
+**********************************************************************************"""
+
+
+def handle_serve(arguments: Namespace) -> int:
+    settings = load_settings(home=arguments.home, model=arguments.model, mcp_config=arguments.mcp_config)
+    if settings.policy.trust_caller:
+        print(TRUST_BANNER, file=sys.stderr)
+    if arguments.http:
+        _serve_over_http(settings, arguments)
+        return DONE
+    if sys.stdin.isatty():
+        text = "planwarden speaks MCP here and waits for a client. Try `planwarden demo`, or `planwarden --help`."
+        print(text, file=sys.stderr)
+    # Each transport is imported only when it serves: clients wait for the first answer.
+    from planwarden.server.transports.stdio import serve_stdio
+
+    anyio.run(serve_stdio, settings)
+    return DONE
+
+
+def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
+    from planwarden.server.transports.http import serve_http
+
+    async def work() -> None:
+        await serve_http(
+            settings,
+            host=arguments.host,
+            port=arguments.port,
+            accepts_trust=arguments.accepts_trust,
+            started=_print_address,
+        )
+
+    anyio.run(work)
+
+
+def _print_address(url: str) -> None:
+    origin = url.removesuffix("/mcp")
+    print(
+        f"planwarden listens on {url}; its inbox is {origin}/inbox, and `planwarden inbox` lets you in", file=sys.stderr
+    )

@@ -1,0 +1,230 @@
+"""What a command works with: the settings, tools and model of the operator's home.
+
+A context opens a `Service` for reading or for writing. Reading starts no engine: it takes no lease, lets no deadline
+pass and creates no file. Writing runs the engine for the executions that the command starts or decides on. It leaves
+all other executions to the processes that own them.
+"""
+
+import asyncio
+import math
+import shlex
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import anyio.to_thread
+
+from planwarden.agent.common.errors import UnknownSuspension, UsageError
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.agent.ports.watchers import Observer
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.observer import closing, observer_of
+from planwarden.server.api.service import Service
+from planwarden.server.cli.terminal.screen import ScreenUpdate
+from planwarden.server.notifications.outbox import outbox
+from planwarden.server.settings.catalogue import build_downstream, build_registry
+from planwarden.server.settings.configuration import Settings, load_settings
+from planwarden.server.settings.models import build_model
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.downstream.health import ServerHealth
+from planwarden.tools.downstream.servers import DownstreamServers
+from planwarden.tools.registry import Registry
+
+Result = TypeVar("Result")
+
+
+class CoroutineRunner(Protocol):
+    """Runs a coroutine to its end, as `asyncio.run` does."""
+
+    def __call__(self, work: Coroutine[Any, Any, Result], /) -> Result: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CliContext:
+    """Settings, tools, downstream servers and model of one command."""
+
+    settings: Settings
+    tools: Registry
+    downstream: DownstreamServers
+    model: Model
+    has_home_option: bool = False
+    """The user gave --home, so a command line that planwarden prints needs it too."""
+    mcp_config: Path | None = None
+    """The value of --mcp-config, which a printed command line needs too."""
+
+    @classmethod
+    def load(
+        cls,
+        home: Path | None,
+        model: str | None,
+        environment: Mapping[str, str] | None = None,
+        mcp_config: Path | None = None,
+    ) -> "CliContext":
+        """Raises `UsageError` when the settings, a tool or the model are not usable."""
+        settings = load_settings(home=home, model=model, environment=environment, mcp_config=mcp_config)
+        tools = build_registry(settings)
+        downstream = build_downstream(settings, tools)
+        chosen = build_model(settings.model, settings.environment)
+        return cls(settings, tools, downstream, chosen, has_home_option=home is not None, mcp_config=mcp_config)
+
+    @classmethod
+    def from_arguments(cls, arguments: Namespace) -> "CliContext":
+        """As `load`, with the options of a parsed command line."""
+        return cls.load(arguments.home, arguments.model, mcp_config=arguments.mcp_config)
+
+    def command(self, *words: str) -> str:
+        """Returns a command line that works on this home, for people to copy."""
+        home = ("--home", str(self.settings.home)) if self.has_home_option else ()
+        servers = ("--mcp-config", str(self.mcp_config)) if self.mcp_config is not None else ()
+        return shlex.join(["planwarden", *home, *servers, *words])
+
+    def build_catalogue_service(self) -> Service:
+        """Returns a service for operations that need no stored executions, such as searching for tools."""
+        return self._build_service(self._build_engine(MemoryStore()))
+
+    @asynccontextmanager
+    async def open_for_reading(self) -> AsyncGenerator[Service]:
+        """Opens a service for operations that only read. It creates no database."""
+        async with AsyncExitStack() as stack:
+            store: Store = await self._open_store(stack) if self.settings.database.exists() else MemoryStore()
+            yield self._build_service(self._build_engine(store))
+
+    @asynccontextmanager
+    async def open_for_writing(self, *, follows: bool = True) -> AsyncGenerator[Service]:
+        """Opens a service for every operation, with a running engine. Downstream servers start when they are needed.
+
+        Without `follows` the engine records decisions and leaves the execution to other processes.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        async with AsyncExitStack() as stack:
+            store = await self._open_store(stack)
+            observer = await stack.enter_async_context(
+                closing(observer_of(self.settings.observation, self.settings.model))
+            )
+            engine = self._build_engine(store, follows=follows, observer=observer)
+            if not self.downstream.is_open:
+                await stack.enter_async_context(self.downstream)
+            await stack.enter_async_context(engine)
+            stack.callback(self.downstream.stop_watching_agents)
+            yield self._build_service(engine)
+
+    @contextmanager
+    def keep_servers_running(self) -> Generator[CoroutineRunner]:
+        """Keeps downstream servers, with their state, between several runs. Yields what runs each of them.
+
+        All runs share one event loop, which does nothing between them.
+        """
+        with asyncio.Runner() as runner:
+            is_open, may_close = asyncio.Event(), asyncio.Event()
+
+            async def hold_open() -> None:
+                async with self.downstream:
+                    is_open.set()
+                    await may_close.wait()
+
+            async def open_servers() -> asyncio.Task[None]:
+                holder = asyncio.create_task(hold_open())
+                await is_open.wait()
+                return holder
+
+            async def close_servers() -> None:
+                may_close.set()
+                await holder
+
+            holder = runner.run(open_servers())
+            try:
+                yield runner.run
+            finally:
+                runner.run(close_servers())
+
+    def check_tools(self, execution: ExecutionState) -> None:
+        """Raises `UsageError` when the remaining steps need tools that are not known here: their calls would fail."""
+        needed = {
+            name
+            for state in execution.steps.values()
+            if state.status in ("pending", "in_progress", "suspended")
+            for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
+        }
+        missing = sorted(name for name in needed if self.tools.get(name) is None and not self.downstream.owns(name))
+        if missing:
+            raise UsageError(
+                f"this execution needs the tool(s) {', '.join(map(repr, missing))}, which are not known here; name "
+                "their file in [tools] python of planwarden.toml, or decide in the program that has them"
+            )
+
+    async def list_servers(self) -> tuple[ServerHealth, ...]:
+        """Starts the servers whose tools were never listed, and returns the health of every server."""
+        if self.downstream.never_listed_servers:
+            async with self.downstream:
+                await self.downstream.wait_until_all_listed()
+                return self.downstream.health()
+        return self.downstream.health()
+
+    async def _open_store(self, stack: AsyncExitStack) -> SqliteStore:
+        store = await anyio.to_thread.run_sync(SqliteStore.open, self.settings.database)
+        stack.push_async_callback(store.close)
+        return store
+
+    def _build_engine(self, store: Store, *, follows: bool = True, observer: Observer | None = None) -> Engine:
+        return Engine(
+            store,
+            self.tools,
+            self.model,
+            self.settings.policy,
+            max_steps=self.settings.max_steps,
+            adopts=False,
+            follows=follows,
+            # Processes that run longer than a command send its notifications.
+            outbox=outbox(self.settings.channels),
+            observer=observer,
+        )
+
+    def _build_service(self, engine: Engine) -> Service:
+        settings = self.settings
+        return Service(engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream)
+
+
+async def find_suspension(service: Service, suspension_id: str) -> tuple[SuspensionRow, ExecutionState]:
+    """Returns a suspension's row and its execution, whoever owns them: the operator's terminal shows every owner's.
+
+    Raises:
+        UnknownSuspension: there is no suspension with that id.
+    """
+    row = await service.engine.store.find_suspension(suspension_id)
+    if row is None:
+        raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}; `planwarden list` shows the open ones")
+    execution = await service.engine.find(row.execution_id)
+    return row, execution
+
+
+async def watch_execution(
+    service: Service, execution: ExecutionState, update: ScreenUpdate, *, patience_s: float = math.inf
+) -> ExecutionState:
+    """Shows every change until the execution ends or needs an answer, and returns its last state.
+
+    An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`.
+    """
+    engine = service.engine
+    while True:
+        update(execution, engine.streamed_text(execution.execution_id))
+        left_s = _seconds_until_deadline(execution, engine.store.clock.now())
+        if execution.status != "running" and (left_s is None or left_s > patience_s):
+            return execution
+        await engine.wait_for_change(execution.execution_id)
+        execution = await engine.find(execution.execution_id)
+
+
+def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:
+    """Returns how long a suspended execution that only waits for a time still waits; None for every other execution."""
+    waiting = [found.question for found in execution.open_suspensions]
+    if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
+        return None
+    return min((question.expires_at for question in waiting if question.expires_at is not None), default=now) - now

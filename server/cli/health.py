@@ -1,0 +1,42 @@
+"""What `doctor` reports: the result of each check, and whether planwarden can be used."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import JsonValue
+
+CheckStatus = Literal["ok", "off", "warning", "broken"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """The result of one check."""
+
+    name: str
+    status: CheckStatus
+    message: str
+    facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorReport:
+    version: str
+    python: str
+    home: str
+    checks: tuple[HealthCheck, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return all(check.status != "broken" for check in self.checks)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        return {
+            "healthy": self.is_healthy,
+            "version": self.version,
+            "python": self.python,
+            "home": self.home,
+            "checks": [
+                {"name": check.name, "status": check.status, "message": check.message, "facts": check.facts}
+                for check in self.checks
+            ],
+        }

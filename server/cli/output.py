@@ -1,0 +1,29 @@
+"""Where a command writes: one JSON document for programs, or lines on a terminal for people."""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+
+from pydantic import JsonValue
+
+from planwarden.server.cli.terminal.terminal import Terminal
+
+
+def build_terminal(arguments: Namespace) -> Terminal:
+    """Returns the terminal for people; with --json it writes to standard error, because the document goes to
+    standard output.
+    """
+    return Terminal(sys.stderr if arguments.json else sys.stdout)
+
+
+def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> None:
+    """Write the document with --json; otherwise draw the same result for people."""
+    if arguments.json:
+        print_json(document)
+    else:
+        draw(build_terminal(arguments))
+
+
+def print_json(document: Mapping[str, JsonValue]) -> None:
+    print(json.dumps(document, indent=2, ensure_ascii=False))

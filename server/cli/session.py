@@ -1,0 +1,216 @@
+"""A person at a terminal who runs executions and answers their questions.
+
+While the person thinks, no engine runs here, and no lease or transaction is held: the question is in the store, and the
+first answer wins, whichever process records it. Downstream servers keep running, with their state, until the command
+ends.
+"""
+
+import asyncio
+import math
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import cast
+
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import Expired
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.server.api.service import Service
+from planwarden.server.auth.settings import LOCAL
+from planwarden.server.cli.context import CliContext, CoroutineRunner, find_suspension, watch_execution
+from planwarden.server.cli.exit_codes import exit_code
+from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.terminal import question as terminal_question
+from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.settings.configuration import operator
+from planwarden.server.views.encoding import to_json
+from planwarden.server.views.execution import build_execution_view
+from planwarden.server.views.facts import escape_text, shown_digest
+from planwarden.server.views.suspension import Suspension, build_suspension_view
+
+CHANNEL = "terminal"
+YES_CHANNEL = "terminal --yes"
+"""The channel of approvals that --yes gave before the question was asked: nobody read it, and the audit says so."""
+YES_COVERS: tuple[ev.SuspensionKind, ...] = ("confirmation", "approval")
+NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
+"""Questions for which the owner's approval at a terminal is not enough."""
+MODEL_ADVICE = (
+    "The person at the terminal is not the model. Name one with --model PROVIDER:NAME (anthropic, openai, google, "
+    "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant: its run_goal and execute_plan ask "
+    "the assistant itself."
+)
+
+Start = Callable[[Service], Awaitable[ExecutionState]]
+"""Starts an execution, or records a decision on one, and returns its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class CliSession:
+    """The context of a command, its terminal, and what the person agreed to in advance."""
+
+    context: CliContext
+    terminal: Terminal
+    says_yes: bool = False
+    """The person gave --yes."""
+    run_coroutine: CoroutineRunner = asyncio.run
+    patience_s: float = math.inf
+    """The longest wait for an execution that only waits for a time."""
+
+    @classmethod
+    def from_arguments(
+        cls, arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf
+    ) -> "CliSession":
+        """Raises `UsageError` when the settings, a tool or the model are not usable."""
+        terminal = build_terminal(arguments)
+        return cls(CliContext.from_arguments(arguments), terminal, says_yes=says_yes, patience_s=patience_s)
+
+    def run_and_watch(self, start: Start) -> ExecutionState:
+        """Calls `start` and shows the execution live until it ends or needs an answer."""
+
+        async def work() -> ExecutionState:
+            async with self.context.open_for_writing() as service:
+                execution = await start(service)
+                await _report_other_owner(service, execution, self.terminal)
+                with self.terminal.live() as update:
+                    return await watch_execution(service, execution, update, patience_s=self.patience_s)
+
+        return self.run_coroutine(work())
+
+    def run_to_end(self, start: Start) -> ExecutionState:
+        """As `run_and_watch`, and asks the person every question on the way."""
+        with self.keep_servers_running() as session:
+            return session.ask_open_questions(session.run_and_watch(start))
+
+    @contextmanager
+    def keep_servers_running(self) -> Generator["CliSession"]:
+        """Yields this session with downstream servers that keep running while the person thinks."""
+        with self.context.keep_servers_running() as runner:
+            yield replace(self, run_coroutine=runner)
+
+    def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
+        """Asks each question to a person as it comes up, until the execution ends or a question is left open."""
+        while (found := _next_question(execution)) is not None:
+            suspension = self.build_view(execution, found)
+            if not self.can_approve(suspension, LOCAL):
+                return execution
+            decision, channel = self._ask(suspension)
+            if decision is None:
+                return execution
+            execution = self.answer(suspension, decision, channel)
+            if suspension.suspension_id in {other.question.suspension_id for other in execution.open_suspensions}:
+                return execution
+        return execution
+
+    def answer(self, suspension: Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
+        """Records the decision and continues. When the deadline has passed, continues with the time-out instead."""
+
+        async def start(service: Service) -> ExecutionState:
+            try:
+                return await record_decision(service, suspension, decision, channel)
+            except Expired as error:
+                self.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
+                return await record_time_out(service, suspension.suspension_id)
+
+        return self.run_and_watch(start)
+
+    def can_approve(self, suspension: Suspension, owner: str) -> bool:
+        """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
+        needs = cast("ev.Needs | None", suspension.needs)
+        if self.context.settings.policy.worth("human", operator(), owner, needs) is not None:
+            return True
+        terminal_question.show(self.terminal, suspension)
+        text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
+        self.terminal.say(TerminalLine(((text, "warn"),), "note"))
+        return False
+
+    def build_view(self, execution: ExecutionState, suspension: SuspensionState) -> Suspension:
+        return build_suspension_view(execution, suspension, self.context.tools)
+
+    def finish(self, arguments: Namespace, execution: ExecutionState) -> int:
+        """Draws the outcome, prints the execution with --json, and returns the exit code."""
+        self.draw_outcome(execution)
+        if arguments.json:
+            print_json(to_json(build_execution_view(execution, self.context.tools)))
+        return exit_code(execution)
+
+    def draw_outcome(self, execution: ExecutionState) -> None:
+        """Draws how the execution ended, or the commands that answer its open questions."""
+        if execution.is_finished:
+            mark, style = OUTCOMES[execution.status]
+            first, *rest = outcome_lines(execution)
+            command = TerminalLine(((self.context.command("show", execution.thread_id), "dim"),))
+            self.terminal.panel(execution.status, [TerminalLine(first.parts, mark), *rest, command], style)
+            return
+        for found in execution.open_suspensions:
+            self.terminal.say(*self._waiting_lines(found.question))
+
+    def _waiting_lines(self, question: ev.Question) -> list[TerminalLine]:
+        if question.addressee == "caller":
+            message = TerminalLine((("a model has to answer: ", "warn"), escape_text(question.message)), "asks")
+            return [message, TerminalLine((MODEL_ADVICE,), indent=1)]
+        if question.addressee == "human":
+            message = TerminalLine((("waits for an answer: ", "warn"), escape_text(question.message)[:200]), "asks")
+            approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
+            commands = (self.context.command(*words) for words in (approve, ("reject", question.suspension_id)))
+            return [message, *(TerminalLine((command,), indent=1) for command in commands)]
+        if question.expires_at is None:
+            return []
+        until = datetime.fromtimestamp(question.expires_at, UTC).isoformat(timespec="seconds")
+        server = "a planwarden server that runs then (an assistant's, or `planwarden serve`)"
+        return [TerminalLine((f"waits until {until}; {server} continues it",), "waits")]
+
+    def _ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
+        """Returns the decision, or None when there is none, and its channel."""
+        is_covered = (
+            suspension.kind in YES_COVERS and suspension.risk != "critical" and suspension.answer_schema is None
+        )
+        if self.says_yes and is_covered:
+            terminal_question.show(self.terminal, suspension)
+            self.terminal.say(TerminalLine((("Approve? ", "plain"), ("yes (--yes)", "good"))))
+            return Decision(approved=True), YES_CHANNEL
+        if not self.terminal.can_ask:
+            return None, CHANNEL
+        terminal_question.show(self.terminal, suspension)
+        return terminal_question.ask(self.terminal, suspension), CHANNEL
+
+
+async def record_decision(service: Service, suspension: Suspension, decision: Decision, channel: str) -> ExecutionState:
+    """Records the operator's decision. The digest proves that it is about the question that was shown."""
+    row, _ = await find_suspension(service, suspension.suspension_id)
+    authority = Authority(
+        assurance="human",
+        channel=channel,
+        principal=operator(),
+        digest=suspension.digest,
+        rendered=shown_digest(suspension),
+    )
+    view = await service.answer(
+        row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
+    )
+    execution = await service.engine.find(view.execution_id)
+    return execution
+
+
+async def record_time_out(service: Service, suspension_id: str) -> ExecutionState:
+    """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
+    await find_suspension(service, suspension_id)
+    await service.engine.tick()
+    return (await find_suspension(service, suspension_id))[1]
+
+
+def _next_question(execution: ExecutionState) -> SuspensionState | None:
+    if execution.status != "suspended":
+        return None
+    return next((found for found in execution.open_suspensions if found.question.addressee == "human"), None)
+
+
+async def _report_other_owner(service: Service, execution: ExecutionState, terminal: Terminal) -> None:
+    header = await service.engine.store.header(execution.execution_id)
+    if header is None or header.owner in (None, service.engine.owner) or header.status != "running":
+        return
+    if header.leased_until > service.engine.store.clock.now():
+        terminal.say(TerminalLine((("Another planwarden process runs this execution; watching it.", "dim"),)))

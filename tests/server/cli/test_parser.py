@@ -1,0 +1,26 @@
+"""Every command of the parser has a handler in `planwarden.server.cli.commands`."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import pytest
+
+from planwarden.server.cli.parser import Parser, build_parser
+from planwarden.server.main import load_handler
+
+
+def find_handlers(parser: Parser) -> Iterator[str]:
+    # argparse has no public way to read the commands of a parser.
+    groups = [found for found in parser._actions if found.nargs == argparse.PARSER]  # pyright: ignore[reportPrivateUsage]
+    if not groups:
+        yield str(parser.get_default("handler"))
+    for group in groups:
+        for command in cast("Mapping[str, Parser]", group.choices).values():
+            yield from find_handlers(command)
+
+
+@pytest.mark.parametrize("name", [*find_handlers(build_parser())])
+def test_every_command_has_a_handler(name: str) -> None:
+    """ours: the parser names handlers by text, so that no command waits for the imports of another one"""
+    assert callable(load_handler(name))
