@@ -58,7 +58,7 @@ def apply(execution: ExecutionState, event: ev.Event, at: float) -> ExecutionSta
 Changes = dict[str, Any]
 
 
-def _created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -> Changes:
+def _apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -> Changes:
     return {
         "goal": event.goal,
         "options": event.options,
@@ -68,28 +68,28 @@ def _created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -
         "created_at": at,
         "traceparent": event.traceparent,
         "tracestate": event.tracestate,
-        **_started_by(execution, event.client_id),
+        **_add_client(execution, event.client_id),
     }
 
 
-def _started(execution: ExecutionState, event: ev.ExecutionStarted, at: float) -> Changes:
+def _apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: float) -> Changes:
     options = event.options or execution.options
-    return {"plan_only": False, "options": options, "exhausted": None, **_started_by(execution, event.client_id)}
+    return {"plan_only": False, "options": options, "exhausted": None, **_add_client(execution, event.client_id)}
 
 
-def _started_by(execution: ExecutionState, client_id: str | None) -> Changes:
+def _add_client(execution: ExecutionState, client_id: str | None) -> Changes:
     return {} if client_id is None else {"client_ids": execution.client_ids | {client_id}}
 
 
-def _plan_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> Changes:
+def _apply_plan_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> Changes:
     if execution.plan is not None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
-    steps = {step.step_id: StepState(step=step, calls=_planned_calls(step)) for step in event.plan.steps}
+    steps = {step.step_id: StepState(step=step, calls=_make_planned_calls(step)) for step in event.plan.steps}
     warnings = execution.warnings + event.warnings
     return {"plan": event.plan, "steps": steps, "warnings": warnings, "pins": map_pins(event.plan, event.pins)}
 
 
-def _planned_calls(step: PlanStep) -> tuple[Call, ...]:
+def _make_planned_calls(step: PlanStep) -> tuple[Call, ...]:
     return tuple(
         Call(
             call_id=f"{step.step_id}:{number}",
@@ -102,20 +102,20 @@ def _planned_calls(step: PlanStep) -> tuple[Call, ...]:
     )
 
 
-def _plan_refused(execution: ExecutionState, event: ev.PlanRefused, at: float) -> Changes:
+def _apply_plan_refused(execution: ExecutionState, event: ev.PlanRefused, at: float) -> Changes:
     if execution.plan is not None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
     return {"refusals": (*execution.refusals, event.message)}
 
 
-def _plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -> Changes:
+def _apply_plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -> Changes:
     steps: dict[str, StepState] = {}
     for step in event.plan.steps:
         known = execution.steps.get(step.step_id)
         if known is not None and known.step == step:
             steps[step.step_id] = known
         elif known is None or known.status == "pending":
-            steps[step.step_id] = StepState(step=step, calls=_planned_calls(step))
+            steps[step.step_id] = StepState(step=step, calls=_make_planned_calls(step))
         else:
             raise IllegalTransition(f"step {step.step_id!r} has begun and cannot be revised")
     lost = [name for name, state in execution.steps.items() if name not in steps and state.status != "pending"]
@@ -125,16 +125,16 @@ def _plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     return {"plan": event.plan, "steps": steps, "pins": pins, "revisions": execution.revisions[1:]}
 
 
-def _revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> Changes:
+def _apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> Changes:
     state = execution.steps.get(event.step_id)
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {event.step_id!r}")
     noted = replace(state, notes=(*state.notes, event.message))
-    return {"steps": _with_step(execution, noted), "revisions": execution.revisions[1:]}
+    return {"steps": _replace_step(execution, noted), "revisions": execution.revisions[1:]}
 
 
-def _model_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) -> Changes:
-    usage = _with_tokens(execution.usage, event)
+def _apply_model_replied(execution: ExecutionState, event: ev.ModelReplied, at: float) -> Changes:
+    usage = _add_tokens(execution.usage, event)
     changes: Changes = {"usage": replace(usage, model_calls=usage.model_calls + 1)}
     if event.source is not None:
         changes["sources"] = execution.sources | {event.source}
@@ -143,7 +143,7 @@ def _model_replied(execution: ExecutionState, event: ev.ModelReplied, at: float)
     if event.purpose == "synthesize":
         changes["synthesis"] = event.content or ""
     elif event.purpose == "step":
-        state = _step_after(execution, event.step_id or "", event)
+        state = _move_step(execution, event.step_id or "", event)
         first = len(state.calls) + 1
         calls = tuple(
             Call(
@@ -157,21 +157,21 @@ def _model_replied(execution: ExecutionState, event: ev.ModelReplied, at: float)
         )
         turn = ModelTurn(content=event.content, call_ids=tuple(c.call_id for c in calls), enforced=state.enforcing)
         state = replace(state, calls=state.calls + calls, turns=(*state.turns, turn), enforcing=False)
-        changes["steps"] = _with_step(execution, state)
+        changes["steps"] = _replace_step(execution, state)
     return changes
 
 
-def _model_failed(execution: ExecutionState, event: ev.ModelFailed, at: float) -> Changes:
-    changes: Changes = {"usage": _with_tokens(execution.usage, event)}
+def _apply_model_failed(execution: ExecutionState, event: ev.ModelFailed, at: float) -> Changes:
+    changes: Changes = {"usage": _add_tokens(execution.usage, event)}
     if event.purpose != "step":
         return {**changes, "model_error": (event.code, event.message)}
     state = replace(
-        _step_after(execution, event.step_id or "", event), error_code=event.code, error_message=event.message
+        _move_step(execution, event.step_id or "", event), error_code=event.code, error_message=event.message
     )
-    return {**changes, "steps": _with_step(execution, state)}
+    return {**changes, "steps": _replace_step(execution, state)}
 
 
-def _with_tokens(usage: TokenUsage, event: ev.ModelReplied | ev.ModelFailed) -> TokenUsage:
+def _add_tokens(usage: TokenUsage, event: ev.ModelReplied | ev.ModelFailed) -> TokenUsage:
     return replace(
         usage,
         input_tokens=usage.input_tokens + event.input_tokens,
@@ -179,7 +179,7 @@ def _with_tokens(usage: TokenUsage, event: ev.ModelReplied | ev.ModelFailed) -> 
     )
 
 
-def _call_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: float) -> Changes:
+def _apply_call_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: float) -> Changes:
     call = execution.call(event.call_id)
     arguments = event.arguments
     if arguments is None:
@@ -187,7 +187,7 @@ def _call_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         if suspension is None or suspension.question.call_id != event.call_id:
             raise IllegalTransition(f"call {event.call_id!r} was intended without arguments")
         arguments = suspension.question.arguments
-    steps = _with_call(
+    steps = _move_call(
         execution,
         call,
         event,
@@ -207,22 +207,22 @@ def _call_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
     return {"steps": steps, "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
 
-def _returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> Changes:
+def _apply_tool_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> Changes:
     call = execution.call(event.call_id)
-    return {"steps": _with_call(execution, call, event, value=event.value, artifact=event.artifact)}
+    return {"steps": _move_call(execution, call, event, value=event.value, artifact=event.artifact)}
 
 
-def _call_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> Changes:
+def _apply_tool_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> Changes:
     call = execution.call(event.call_id)
-    return {"steps": _with_call(execution, call, event, error_code=event.code, error_message=event.message)}
+    return {"steps": _move_call(execution, call, event, error_code=event.code, error_message=event.message)}
 
 
-def _outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
+def _apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
     call = execution.call(event.call_id)
-    return {"steps": _with_call(execution, call, event, error_code="outcome_unknown", error_message=event.message)}
+    return {"steps": _move_call(execution, call, event, error_code="outcome_unknown", error_message=event.message)}
 
 
-def _suspended(execution: ExecutionState, event: ev.Suspended, at: float) -> Changes:
+def _apply_suspended(execution: ExecutionState, event: ev.Suspended, at: float) -> Changes:
     question = event.question
     if question.suspension_id in execution.suspensions:
         raise IllegalTransition(f"suspension {question.suspension_id!r} exists already")
@@ -230,28 +230,28 @@ def _suspended(execution: ExecutionState, event: ev.Suspended, at: float) -> Cha
     if question.call_id is not None:
         call = execution.call(question.call_id)
         arguments = call.arguments if question.arguments is None else question.arguments
-        changes["steps"] = _with_call(execution, call, event, arguments=arguments, suspension_id=question.suspension_id)
+        changes["steps"] = _move_call(execution, call, event, arguments=arguments, suspension_id=question.suspension_id)
     elif question.step_id is not None:
-        changes["steps"] = _with_step(execution, _step_after(execution, question.step_id, event))
+        changes["steps"] = _replace_step(execution, _move_step(execution, question.step_id, event))
     opened = SuspensionState(question=question, created_at=at, asked_at=(at,))
     return {**changes, "suspensions": {**execution.suspensions, question.suspension_id: opened}}
 
 
-def _revised(execution: ExecutionState, event: ev.SuspensionRevised, at: float) -> Changes:
-    current = _open(execution, event.question.suspension_id)
+def _apply_suspension_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: float) -> Changes:
+    current = _find_open(execution, event.question.suspension_id)
     if event.question.revision != current.question.revision + 1 or event.question.call_id != current.question.call_id:
         raise IllegalTransition(f"revision {event.question.revision} does not follow {current.question.revision}")
-    changes = _answered_step(execution, event, event.question)
+    changes = _move_step_and_call(execution, event, event.question)
     if event.question.call_id is not None:
         call = execution.call(event.question.call_id)
-        changes = {"steps": _with_call(execution, call, event, arguments=event.question.arguments)}
+        changes = {"steps": _move_call(execution, call, event, arguments=event.question.arguments)}
     # Whoever approved the earlier form has not seen this one.
     revised = replace(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
 
-def _decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> Changes:
-    current = _open(execution, event.suspension_id)
+def _apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> Changes:
+    current = _find_open(execution, event.suspension_id)
     answered = replace(
         current,
         status="decided",
@@ -263,36 +263,36 @@ def _decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) 
         decided_digest=event.digest,
     )
     return {
-        **_answered_step(execution, event, current.question),
+        **_move_step_and_call(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: answered},
     }
 
 
-def _endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> Changes:
-    current = _open(execution, event.suspension_id)
+def _apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> Changes:
+    current = _find_open(execution, event.suspension_id)
     if any(earlier.principal == event.principal for earlier in current.endorsements):
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
     endorsement = EndorsementState(principal=event.principal, assurance=event.assurance, channel=event.channel, at=at)
     endorsed = replace(current, endorsements=(*current.endorsements, endorsement))
     return {
-        **_answered_step(execution, event, current.question),
+        **_move_step_and_call(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: endorsed},
     }
 
 
-def _reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float) -> Changes:
-    current = _open(execution, event.suspension_id)
+def _apply_reminded(execution: ExecutionState, event: ev.SuspensionReminded, at: float) -> Changes:
+    current = _find_open(execution, event.suspension_id)
     if not current.alarmed < event.number <= len(current.question.alarms):
         raise IllegalTransition(f"suspension {event.suspension_id!r} has no alarm {event.number} that is still to come")
     reminded = replace(current, alarmed=event.number)
     return {
-        **_answered_step(execution, event, current.question),
+        **_move_step_and_call(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: reminded},
     }
 
 
-def _timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: float) -> Changes:
-    current = _open(execution, event.suspension_id)
+def _apply_timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: float) -> Changes:
+    current = _find_open(execution, event.suspension_id)
     answered = replace(
         current,
         status="timed_out",
@@ -301,13 +301,13 @@ def _timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at: floa
         decided_at=at,
     )
     return {
-        **_answered_step(execution, event, current.question),
+        **_move_step_and_call(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: answered},
     }
 
 
-def _withdrawn_question(execution: ExecutionState, event: ev.SuspensionWithdrawn, at: float) -> Changes:
-    current = _open(execution, event.suspension_id)
+def _apply_suspension_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at: float) -> Changes:
+    current = _find_open(execution, event.suspension_id)
     if not current.question.asker:
         raise IllegalTransition(f"suspension {event.suspension_id!r} is our own and cannot be withdrawn")
     decision = ev.RecordedDecision(approved=False, reason=event.reason)
@@ -315,45 +315,45 @@ def _withdrawn_question(execution: ExecutionState, event: ev.SuspensionWithdrawn
         current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
     )
     return {
-        **_answered_step(execution, event, current.question),
+        **_move_step_and_call(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: withdrawn},
     }
 
 
-def _answered_step(execution: ExecutionState, event: ev.Event, question: ev.Question) -> Changes:
+def _move_step_and_call(execution: ExecutionState, event: ev.Event, question: ev.Question) -> Changes:
     """The step and call of a question move on when it is answered."""
     if question.call_id is not None:
-        return {"steps": _with_call(execution, execution.call(question.call_id), event)}
+        return {"steps": _move_call(execution, execution.call(question.call_id), event)}
     if question.step_id is not None:
-        return {"steps": _with_step(execution, _step_after(execution, question.step_id, event))}
+        return {"steps": _replace_step(execution, _move_step(execution, question.step_id, event))}
     return {}
 
 
-def _validation_failed(execution: ExecutionState, event: ev.ValidationFailed, at: float) -> Changes:
-    state = _step_after(execution, event.step_id, event)
+def _apply_validation_failed(execution: ExecutionState, event: ev.ValidationFailed, at: float) -> Changes:
+    state = _move_step(execution, event.step_id, event)
     retries = state.retries + 1 if event.enforced else state.retries
     warned = state.warned or not event.enforced
     changed = replace(state, retries=retries, enforcing=event.enforced, warned=warned)
-    return {"steps": _with_step(execution, changed)}
+    return {"steps": _replace_step(execution, changed)}
 
 
-def _step_started(execution: ExecutionState, event: ev.StepStarted | ev.StepSkipped, at: float) -> Changes:
-    return {"steps": _with_step(execution, _step_after(execution, event.step_id, event))}
+def _apply_step_moved(execution: ExecutionState, event: ev.StepStarted | ev.StepSkipped, at: float) -> Changes:
+    return {"steps": _replace_step(execution, _move_step(execution, event.step_id, event))}
 
 
-def _step_completed(execution: ExecutionState, event: ev.StepCompleted, at: float) -> Changes:
-    state = _step_after(execution, event.step_id, event, validation=event.validation)
-    return {"steps": _with_step(execution, state)}
+def _apply_step_completed(execution: ExecutionState, event: ev.StepCompleted, at: float) -> Changes:
+    state = _move_step(execution, event.step_id, event, validation=event.validation)
+    return {"steps": _replace_step(execution, state)}
 
 
-def _step_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> Changes:
-    state = _step_after(execution, event.step_id, event)
+def _apply_step_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> Changes:
+    state = _move_step(execution, event.step_id, event)
     failed = replace(state, validation="failed", error_code=event.code, error_message=event.message)
-    return {"steps": _with_step(execution, failed)}
+    return {"steps": _replace_step(execution, failed)}
 
 
-def _step_rejected(execution: ExecutionState, event: ev.StepRejected, at: float) -> Changes:
-    state = _step_after(execution, event.step_id, event)
+def _apply_step_rejected(execution: ExecutionState, event: ev.StepRejected, at: float) -> Changes:
+    state = _move_step(execution, event.step_id, event)
     calls = tuple(
         replace(call, status=_next_call_status(call, event)) if call.suspension_id == event.suspension_id else call
         for call in state.calls
@@ -365,28 +365,28 @@ def _step_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
         error_code="rejected",
         error_message=event.reason,
     )
-    return {"steps": _with_step(execution, rejected)}
+    return {"steps": _replace_step(execution, rejected)}
 
 
-def _cancel_requested(execution: ExecutionState, event: ev.CancelRequested, at: float) -> Changes:
+def _apply_cancel_requested(execution: ExecutionState, event: ev.CancelRequested, at: float) -> Changes:
     return {"cancel_requested": True, "cancel_reason": event.reason}
 
 
-def _failed(execution: ExecutionState, event: ev.ExecutionFailed, at: float) -> Changes:
-    return {"error_code": event.code, "error_message": event.message, **_withdrawn(execution, at)}
+def _apply_execution_failed(execution: ExecutionState, event: ev.ExecutionFailed, at: float) -> Changes:
+    return {"error_code": event.code, "error_message": event.message, **_withdraw_open(execution, at)}
 
 
-def _exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at: float) -> Changes:
+def _apply_exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at: float) -> Changes:
     if execution.open_suspensions:
         raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may go on")
     return {"exhausted": event.budget}
 
 
-def _finished(execution: ExecutionState, event: ev.Event, at: float) -> Changes:
-    return _withdrawn(execution, at)
+def _apply_finished(execution: ExecutionState, event: ev.Event, at: float) -> Changes:
+    return _withdraw_open(execution, at)
 
 
-def _withdrawn(execution: ExecutionState, at: float) -> Changes:
+def _withdraw_open(execution: ExecutionState, at: float) -> Changes:
     if not execution.open_suspensions:
         return {}
     return {
@@ -398,48 +398,48 @@ def _withdrawn(execution: ExecutionState, at: float) -> Changes:
 
 
 _EFFECTS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], Changes]] = {
-    ev.ExecutionCreated: _created,
-    ev.ExecutionStarted: _started,
-    ev.PlanAccepted: _plan_accepted,
-    ev.PlanRefused: _plan_refused,
-    ev.PlanRevised: _plan_revised,
-    ev.RevisionRefused: _revision_refused,
-    ev.ModelReplied: _model_replied,
-    ev.ModelFailed: _model_failed,
-    ev.ToolCallIntended: _call_intended,
-    ev.ToolReturned: _returned,
-    ev.ToolFailed: _call_failed,
-    ev.ToolOutcomeUnknown: _outcome_unknown,
-    ev.Suspended: _suspended,
-    ev.SuspensionRevised: _revised,
-    ev.SuspensionDecided: _decided,
-    ev.SuspensionEndorsed: _endorsed,
-    ev.SuspensionReminded: _reminded,
-    ev.SuspensionTimedOut: _timed_out,
-    ev.SuspensionWithdrawn: _withdrawn_question,
-    ev.ValidationFailed: _validation_failed,
-    ev.StepStarted: _step_started,
-    ev.StepSkipped: _step_started,
-    ev.StepCompleted: _step_completed,
-    ev.StepFailed: _step_failed,
-    ev.StepRejected: _step_rejected,
-    ev.CancelRequested: _cancel_requested,
-    ev.ExecutionCompleted: _finished,
-    ev.ExecutionRejected: _finished,
-    ev.ExecutionFailed: _failed,
-    ev.ExecutionExhausted: _exhausted,
-    ev.ExecutionCancelled: _finished,
+    ev.ExecutionCreated: _apply_created,
+    ev.ExecutionStarted: _apply_started,
+    ev.PlanAccepted: _apply_plan_accepted,
+    ev.PlanRefused: _apply_plan_refused,
+    ev.PlanRevised: _apply_plan_revised,
+    ev.RevisionRefused: _apply_revision_refused,
+    ev.ModelReplied: _apply_model_replied,
+    ev.ModelFailed: _apply_model_failed,
+    ev.ToolCallIntended: _apply_call_intended,
+    ev.ToolReturned: _apply_tool_returned,
+    ev.ToolFailed: _apply_tool_failed,
+    ev.ToolOutcomeUnknown: _apply_outcome_unknown,
+    ev.Suspended: _apply_suspended,
+    ev.SuspensionRevised: _apply_suspension_revised,
+    ev.SuspensionDecided: _apply_decided,
+    ev.SuspensionEndorsed: _apply_endorsed,
+    ev.SuspensionReminded: _apply_reminded,
+    ev.SuspensionTimedOut: _apply_timed_out,
+    ev.SuspensionWithdrawn: _apply_suspension_withdrawn,
+    ev.ValidationFailed: _apply_validation_failed,
+    ev.StepStarted: _apply_step_moved,
+    ev.StepSkipped: _apply_step_moved,
+    ev.StepCompleted: _apply_step_completed,
+    ev.StepFailed: _apply_step_failed,
+    ev.StepRejected: _apply_step_rejected,
+    ev.CancelRequested: _apply_cancel_requested,
+    ev.ExecutionCompleted: _apply_finished,
+    ev.ExecutionRejected: _apply_finished,
+    ev.ExecutionFailed: _apply_execution_failed,
+    ev.ExecutionExhausted: _apply_exhausted,
+    ev.ExecutionCancelled: _apply_finished,
 }
 
 
-def _open(execution: ExecutionState, suspension_id: str) -> SuspensionState:
+def _find_open(execution: ExecutionState, suspension_id: str) -> SuspensionState:
     found = execution.suspensions.get(suspension_id)
     if found is None or not found.is_open:
         raise IllegalTransition(f"suspension {suspension_id!r} is not open")
     return found
 
 
-def _step_after(execution: ExecutionState, step_id: str, event: ev.Event, **changes: Any) -> StepState:
+def _move_step(execution: ExecutionState, step_id: str, event: ev.Event, **changes: Any) -> StepState:
     """The step after `event` moved it and changed some of its fields."""
     state = execution.steps.get(step_id)
     if state is None:
@@ -457,12 +457,12 @@ def _next_call_status(call: Call, event: ev.Event) -> CallStatus:
     return status
 
 
-def _with_step(execution: ExecutionState, state: StepState) -> Mapping[str, StepState]:
+def _replace_step(execution: ExecutionState, state: StepState) -> Mapping[str, StepState]:
     return {**execution.steps, state.step.step_id: state}
 
 
-def _with_call(execution: ExecutionState, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
+def _move_call(execution: ExecutionState, call: Call, event: ev.Event, **changes: Any) -> Mapping[str, StepState]:
     """The steps after `event` moved `call` and its step, and changed some fields of the call."""
     moved = replace(call, status=_next_call_status(call, event), **changes)
     calls = tuple([moved if other is call else other for other in execution.steps[call.step_id].calls])
-    return _with_step(execution, _step_after(execution, call.step_id, event, calls=calls))
+    return _replace_step(execution, _move_step(execution, call.step_id, event, calls=calls))

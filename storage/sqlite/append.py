@@ -1,0 +1,190 @@
+"""One append to the SQLite file: the conditions it depends on, its events, and the rows derived from them."""
+
+import sqlite3
+
+from planwarden.agent.common.errors import GuardFailed, LeaseLost, StoreError, ThreadBusy, VersionConflict
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.ports.store import Append, Guard, Lease
+from planwarden.storage.projection import (
+    GrantUsed,
+    RowChange,
+    SuspensionClosed,
+    SuspensionOpened,
+    SuspensionRowReminded,
+    SuspensionRowRevised,
+    grant_uses,
+)
+from planwarden.storage.sqlite import audit as sqlite_audit
+from planwarden.storage.sqlite import grants as sqlite_grants
+from planwarden.storage.sqlite.notifications import add_notifications
+from planwarden.storage.sqlite.rows import checksum_of, read_header
+from planwarden.storage.sqlite.statements import SQL
+
+
+def write_append(
+    connection: sqlite3.Connection,
+    append: Append,
+    body: str,
+    changes: tuple[RowChange, ...],
+    entries: tuple[AuditEntry, ...],
+    *,
+    now: float,
+    lease_s: float,
+) -> Lease | None:
+    """Write one append inside the open transaction; returns the lease that the writer holds afterwards.
+
+    Raises:
+        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, ThreadBusy: a condition does not hold; the caller rolls back.
+    """
+    for guard in append.guards:
+        _check_guard(connection, guard, now)
+    if changes:
+        sqlite_grants.check_uses(connection, grant_uses(changes), now)
+    try:
+        number, lease = _advance(connection, append, now, lease_s)
+    except sqlite3.IntegrityError as error:
+        raise _explain_duplicate(append, error) from error
+    first, at = append.expected_version + 1, append.recorded[0].at
+    checksum = checksum_of(append.execution.execution_id, first, float(at), body)
+    connection.execute(SQL["add_events"], (number, first, at, body, checksum))
+    for change in changes:
+        _write_row(connection, number, append, change)
+    if entries:
+        sqlite_audit.add_entries(connection, entries, append.recorded[0].at, append.policy)
+    for found in append.artifacts:
+        connection.execute(SQL["add_artifact"], (number, found.artifact_id, found.media_type, found.data))
+    if append.notifications:
+        add_notifications(connection, append.notifications, now)
+    return lease
+
+
+def _advance(connection: sqlite3.Connection, append: Append, now: float, lease_s: float) -> tuple[int, Lease | None]:
+    """The execution's row number and the lease the writer holds now; the only conditional write of an append."""
+    execution, lease = append.execution, append.lease
+    if append.expected_version == 0:
+        return _create(connection, append, now, lease_s)
+    if lease is not None:
+        owner, until = (None, 0.0) if append.release else (lease.owner, now + lease_s)
+        found = connection.execute(
+            SQL["extend_owned"],
+            (
+                execution.status,
+                execution.version,
+                now,
+                owner,
+                until,
+                execution.execution_id,
+                append.expected_version,
+                lease.owner,
+                lease.fence,
+            ),
+        ).fetchone()
+        if found is not None:
+            return int(found[0]), None if append.release else lease
+    elif append.acquire:
+        owner, until = (None, 0.0) if append.release else (append.owner, now + lease_s)
+        found = connection.execute(
+            SQL["extend_taking"],
+            (
+                execution.status,
+                execution.version,
+                now,
+                owner,
+                until,
+                execution.execution_id,
+                append.expected_version,
+                now,
+            ),
+        ).fetchone()
+        if found is not None:
+            taken = Lease(execution.execution_id, append.owner, int(found[1]))
+            return int(found[0]), None if append.release else taken
+    else:
+        found = connection.execute(
+            SQL["extend_unowned"],
+            (execution.status, execution.version, now, execution.execution_id, append.expected_version),
+        ).fetchone()
+        if found is not None:
+            return int(found[0]), None
+    raise _explain_conflict(connection, append)
+
+
+def _create(connection: sqlite3.Connection, append: Append, now: float, lease_s: float) -> tuple[int, Lease | None]:
+    execution = append.execution
+    holds = append.acquire and not append.release
+    number = connection.execute(
+        SQL["create_execution"],
+        (
+            execution.execution_id,
+            execution.thread_id,
+            execution.principal,
+            execution.status,
+            execution.version,
+            now,
+            now,
+            append.owner if holds else None,
+            now + lease_s if holds else 0.0,
+        ),
+    ).lastrowid
+    if number is None:
+        raise StoreError("SQLite gave no row number for a new execution")
+    return number, Lease(execution.execution_id, append.owner, 1) if holds else None
+
+
+def _check_guard(connection: sqlite3.Connection, guard: Guard, now: float) -> None:
+    found = connection.execute(SQL["read_guarded"], (guard.suspension_id,)).fetchone()
+    if found is None or found[0] != "pending" or found[1] != guard.digest:
+        raise GuardFailed(f"suspension {guard.suspension_id!r} is no longer pending in that revision")
+    passed = found[2] is not None and found[2] <= now
+    if guard.deadline != "any" and passed != (guard.deadline == "passed"):
+        raise GuardFailed(f"suspension {guard.suspension_id!r} has {'' if passed else 'not '}expired")
+
+
+def _write_row(connection: sqlite3.Connection, number: int, append: Append, change: RowChange) -> None:
+    if isinstance(change, SuspensionOpened):
+        question = change.question
+        connection.execute(
+            SQL["open_suspension"],
+            (
+                question.suspension_id,
+                number,
+                question.addressee,
+                question.digest,
+                append.recorded[0].at,
+                question.expires_at,
+                change.alarm_at,
+            ),
+        )
+    elif isinstance(change, SuspensionRowRevised):
+        question = change.question
+        values = (question.digest, question.expires_at, change.alarm_at, question.suspension_id)
+        connection.execute(SQL["revise_suspension"], values)
+    elif isinstance(change, SuspensionRowReminded):
+        connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
+    elif isinstance(change, SuspensionClosed):
+        connection.execute(SQL["answer_suspension"], (change.status, change.suspension_id))
+    elif isinstance(change, GrantUsed):
+        sqlite_grants.use_grant(connection, change.grant_id)
+    else:
+        connection.execute(SQL["withdraw_suspensions"], (number,))
+
+
+def _explain_conflict(connection: sqlite3.Connection, append: Append) -> VersionConflict | LeaseLost:
+    """Why a conditional update touched no row."""
+    execution_id = append.execution.execution_id
+    found = connection.execute(SQL["header"], (execution_id,)).fetchone()
+    if found is None:
+        return VersionConflict(f"execution {execution_id!r} does not exist")
+    header, lease = read_header(found), append.lease
+    if lease is not None and (header.owner != lease.owner or header.fence != lease.fence):
+        return LeaseLost(f"execution {execution_id!r} is owned by another process")
+    if header.version != append.expected_version:
+        return VersionConflict(f"execution {execution_id!r} has grown to version {header.version}")
+    return LeaseLost(f"execution {execution_id!r} is owned by another process")
+
+
+def _explain_duplicate(append: Append, error: sqlite3.IntegrityError) -> ThreadBusy | VersionConflict:
+    """Which of the two rules about executions that a unique index enforces was broken."""
+    if "executions_of_thread" in str(error):
+        return ThreadBusy(f"thread {append.execution.thread_id!r} has an unfinished execution")
+    return VersionConflict(f"execution {append.execution.execution_id!r} exists already")

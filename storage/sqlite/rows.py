@@ -1,0 +1,78 @@
+"""Rows of the SQLite file, read as hostile input: what does not fit is a `StoreError`, never a half-built value."""
+
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import TRANSITIONS
+from planwarden.agent.ports.store import Header, SuspensionRow
+from planwarden.storage.codec import decode_events
+
+
+def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> tuple[ev.Recorded, ...]:
+    """The events with a sequence above `after`. Raises `StoreError` when the rows are not what was written."""
+    recorded: list[ev.Recorded] = []
+    version = following = 0
+    for version, first, at, body, checksum in rows:
+        # A flipped bit may turn a column into a value of another type.
+        if type(version) is not int or type(first) is not int:
+            raise _damaged(execution_id, "it does not say where its events belong")
+        if first != following if recorded else first > after + 1:
+            raise _damaged(execution_id, f"events are missing before event {first}")
+        if checksum != checksum_of(execution_id, first, at, body):
+            raise _damaged(execution_id, f"the events from {first} on are not what was written")
+        events = decode_events(body)
+        recorded.extend(
+            ev.Recorded(sequence=sequence, at=at, event=event) for sequence, event in enumerate(events, first)
+        )
+        following = first + len(events)
+    if recorded and following != version + 1:
+        raise _damaged(execution_id, f"it ends with event {following - 1} instead of {version}")
+    return tuple(entry for entry in recorded if entry.sequence > after)
+
+
+def checksum_of(execution_id: str, first: int, at: float, body: str) -> int:
+    """Of one row of the log: SQLite does not detect flipped bits."""
+    return crc32(f"{execution_id} {first} {at!r} {body}".encode())
+
+
+def _damaged(execution_id: str, how: str) -> StoreError:
+    return StoreError(f"the log of execution {execution_id!r} is damaged: {how}; restore a backup")
+
+
+def read_header(row: tuple[Any, ...]) -> Header:
+    """The header of a row of `executions`. Raises `StoreError` when the row is damaged."""
+    execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until = row
+    if status not in TRANSITIONS or type(version) is not int:
+        raise StoreError(f"the row of execution {execution_id!r} is damaged; restore a backup")
+    return Header(
+        execution_id=execution_id,
+        thread_id=thread_id,
+        principal=principal,
+        status=status,
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        owner=owner,
+        fence=fence,
+        leased_until=leased_until,
+    )
+
+
+def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
+    """The row of `suspensions`, with what its execution adds."""
+    suspension_id, execution_id, thread_id, principal, addressee, status, digest, created_at, expires_at, alarm_at = row
+    return SuspensionRow(
+        suspension_id=suspension_id,
+        execution_id=execution_id,
+        thread_id=thread_id,
+        principal=principal,
+        addressee=addressee,
+        status=status,
+        digest=digest,
+        created_at=created_at,
+        expires_at=expires_at,
+        alarm_at=alarm_at,
+    )
