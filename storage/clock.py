@@ -1,9 +1,9 @@
-"""Clocks: the machine's, and one that only moves when it is told to."""
+"""Clocks: the machine's, and one that moves only when a test advances it."""
 
 import time
 
 LEASE_S = 15.0
-"""By the store's clock; how long an owner that does not renew its lease keeps it."""
+"""Seconds by the store's clock after which an owner loses a lease that it does not renew."""
 
 
 class SystemClock:

@@ -1,8 +1,8 @@
 """Events as JSON text and back.
 
-The events' own types say what their JSON is (`planwarden.agent.core.events`): a transaction is a list of events, an event
-a list of its tag and its fields. Decoding checks every type, because a stored row is input like any other: what does not
-fit is a `StoreError`, never a half-built event.
+The types in `planwarden.agent.core.events` define the JSON: a transaction is a list of events, an event a list of its
+tag and its fields. Decoding checks every type, because a stored row is hostile input: what does not fit is a
+`StoreError`, never a half-built event.
 
 Text that a tool returned may hold lone surrogates (undecodable file names), which have no UTF-8. Those rows, and only
 those, are written by the standard library in ASCII, and read by it.

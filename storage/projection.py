@@ -1,4 +1,4 @@
-"""What the tables keep beside the log: rows derived from the events of one transaction, the same for every store."""
+"""The rows that a store keeps beside the log, derived from the events of one transaction; the same for every store."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ class SuspensionClosed:
 
 @dataclass(frozen=True, slots=True)
 class PendingWithdrawn:
-    """Every question still pending when the execution ended."""
+    """Every suspension that was pending when the execution ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ _PROJECTED: frozenset[type[ev.Event]] = frozenset(
 """Events that may change a row."""
 
 
-def projection(append: Append) -> Iterator[RowChange]:
+def project_rows(append: Append) -> Iterator[RowChange]:
     """Changes to the rows of suspensions and grants, in the order of the events."""
-    for event in _telling(append):
+    for event in _events_that_change_rows(append):
         match event:
             case ev.Suspended(question=question):
                 yield SuspensionOpened(question)
@@ -97,10 +97,10 @@ def projection(append: Append) -> Iterator[RowChange]:
         yield PendingWithdrawn()
 
 
-def _telling(append: Append) -> list[ev.Event]:
+def _events_that_change_rows(append: Append) -> list[ev.Event]:
     return [recorded.event for recorded in append.recorded if type(recorded.event) in _PROJECTED]
 
 
-def grant_uses(changes: Iterable[RowChange]) -> Counter[str]:
-    """How often each grant is used."""
+def count_grant_uses(changes: Iterable[RowChange]) -> Counter[str]:
+    """How often these changes use each grant."""
     return Counter(change.grant_id for change in changes if isinstance(change, GrantUsed))

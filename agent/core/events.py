@@ -1,4 +1,4 @@
-"""Frozen facts. An execution's log of these is the only source of truth; everything else is folded from it.
+"""Events: frozen facts. An execution's log of events is the only source of truth; everything else is folded from it.
 
 Names are past tense. An event says what happened and nothing that can be derived: a step's result is the recorded
 result of its calls, an execution's summary is computed from its steps.
@@ -67,7 +67,7 @@ class CoveredCall(StoredStruct):
 
 
 class Alarm(StoredStruct):
-    """A moment at which a question that is still open is brought to mind."""
+    """A moment at which people are reminded of a question that is still open."""
 
     kind: AlarmKind
     at: float
@@ -87,7 +87,7 @@ class Question(StoredStruct):
     call_id: str | None = None
     tool_name: str | None = None
     arguments: dict[str, JsonValue] | None = None
-    """Exactly what runs after approval: references resolved, defaults filled in."""
+    """Exactly what runs after approval, with references resolved and defaults filled in."""
     definition_digest: str = ""
     risk: Risk | None = None
     needs: Needs | None = None
@@ -106,13 +106,13 @@ class Question(StoredStruct):
     resume_payload: JsonValue = None
     covers: tuple[CoveredCall, ...] = ()
     policy: str = ""
-    """The first digits of the digest of the operator's policy under which it was asked, to notice a new one."""
+    """The first digits of the digest of the operator's policy when it was asked, to detect a changed policy."""
     quorum: int = 1
     """How many different people have to approve."""
     alarms: tuple[Alarm, ...] = ()
     """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
     asker: str = ""
-    """Who else really asks; the tool hands it whatever is decided, a rejection too."""
+    """The server or agent that really asks, if it is not planwarden. It receives every decision, rejections too."""
 
 
 class RecordedDecision(StoredStruct):
@@ -125,7 +125,7 @@ class RecordedDecision(StoredStruct):
 
 
 class ExecutionCreated(StoredStruct, tag="EC"):
-    """Somebody gave a goal or a plan; everything that the execution needs to run is in it."""
+    """A caller sent a goal or a plan; the event holds everything that the execution needs to run."""
 
     goal: str | None = None
     options: Options = msgspec.field(default_factory=Options)
@@ -134,16 +134,17 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     context: str | None = None
     """What the thread's earlier executions did, for planning."""
     client_id: str | None = None
-    """The OAuth client that asked for it; None when it came another way."""
+    """The OAuth client that asked for it; None when it came through another channel."""
     chain: tuple[str, ...] = ()
-    """The executions, of other agents, that delegated it, the first one first, as the caller says."""
+    """The executions of other agents that delegated it, outermost first, as the caller says."""
     traceparent: str | None = None
-    """The span that the execution began with (https://www.w3.org/TR/trace-context/), for whoever goes on with it."""
+    """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
+    it."""
     tracestate: str | None = None
 
 
 class PlanAccepted(StoredStruct, tag="PA"):
-    """The plan passed the check; tools are pinned as they are now."""
+    """The plan passed the check; its tools are pinned as they are now."""
 
     plan: Plan
     warnings: tuple[str, ...] = ()
@@ -180,7 +181,7 @@ class RevisionRefused(StoredStruct, tag="PX"):
 
 
 class ExecutionStarted(StoredStruct, tag="ES"):
-    """A planned execution was told to run."""
+    """A caller started a planned execution."""
 
     options: Options | None = None
     client_id: str | None = None
@@ -188,13 +189,13 @@ class ExecutionStarted(StoredStruct, tag="ES"):
 
 
 class StepStarted(StoredStruct, tag="SB"):
-    """What the step depends on is there, and it began."""
+    """The step began; everything that it depends on is finished."""
 
     step_id: str
 
 
 class ModelReplied(StoredStruct, tag="MR"):
-    """A model's answer, journalled before it is acted on, so that replay never asks again."""
+    """A model's answer, recorded before it is acted on, so that replay never asks again."""
 
     purpose: Purpose
     step_id: str | None = None
@@ -212,14 +213,14 @@ class ModelReplied(StoredStruct, tag="MR"):
 
 
 class ModelFailed(StoredStruct, tag="MF"):
-    """The model could not be reached or did not answer usably, also after repeating."""
+    """The model could not be reached, or gave no usable answer, retries included."""
 
     purpose: Purpose
     code: str
     message: str
     step_id: str | None = None
     input_tokens: int = 0
-    """Of answers that came and could not be used."""
+    """Of answers that could not be used."""
     output_tokens: int = 0
 
 
@@ -254,7 +255,7 @@ class ToolFailed(StoredStruct, tag="TF"):
 
 
 class ToolOutcomeUnknown(StoredStruct, tag="TU"):
-    """The call was intended and may have happened; only a person or its record can say."""
+    """The call was intended and may have happened; only a person or the record of its server knows."""
 
     call_id: str
     message: str
@@ -274,7 +275,7 @@ class SuspensionRevised(StoredStruct, tag="QR"):
 
 
 class SuspensionDecided(StoredStruct, tag="QD"):
-    """The question was answered, by a person or by the caller, with what that was worth."""
+    """A person or the caller answered the question, with the assurance that the answer has."""
 
     suspension_id: str
     decision: RecordedDecision
@@ -288,7 +289,7 @@ class SuspensionDecided(StoredStruct, tag="QD"):
 
 
 class SuspensionEndorsed(StoredStruct, tag="QE"):
-    """One of several people who have to approve did; the question stays open."""
+    """One of several people who have to approve approved; the question stays open."""
 
     suspension_id: str
     assurance: Assurance
@@ -303,7 +304,7 @@ class SuspensionReminded(StoredStruct, tag="QN"):
 
     suspension_id: str
     number: int
-    """The place of the newest alarm that was due, counted from 1; none up to it fires any more."""
+    """The place of the newest alarm that was due, counted from 1; alarms up to it do not fire again."""
     kind: AlarmKind
     to: tuple[str, ...] = ()
     """To whom it was escalated."""
@@ -317,7 +318,7 @@ class SuspensionTimedOut(StoredStruct, tag="QT"):
 
 
 class SuspensionWithdrawn(StoredStruct, tag="QW"):
-    """Whoever really asks needs no answer any more, for example because it was given there."""
+    """The server or agent that asked needs no answer any more, for example because it was answered there."""
 
     suspension_id: str
     reason: str
@@ -334,7 +335,7 @@ class ValidationFailed(StoredStruct, tag="VF"):
 
 
 class StepCompleted(StoredStruct, tag="SC"):
-    """The log proves the step, or, for an advisory one, it went on with a warning."""
+    """The log proves the step, or the step is advisory and completed with a warning."""
 
     step_id: str
     validation: ValidationStatus = "skipped"
@@ -349,7 +350,7 @@ class StepFailed(StoredStruct, tag="SF"):
 
 
 class StepRejected(StoredStruct, tag="SR"):
-    """A person said no, or the time to say yes passed."""
+    """A person rejected it, or the time to approve passed."""
 
     step_id: str
     suspension_id: str
@@ -357,19 +358,19 @@ class StepRejected(StoredStruct, tag="SR"):
 
 
 class StepSkipped(StoredStruct, tag="SK"):
-    """What the step depends on did not complete."""
+    """A step that this one depends on did not complete."""
 
     step_id: str
     because: str
-    """The step that this one waited for in vain."""
+    """The id of that step."""
 
 
 class ExecutionPlanned(StoredStruct, tag="EP"):
-    """The plan was asked for without running it."""
+    """The caller asked for a plan only; it is ready and does not run."""
 
 
 class ExecutionSuspended(StoredStruct, tag="EW"):
-    """Nothing can run until somebody answers; the execution has no owner from here on."""
+    """Nothing can run before an answer; no process owns the execution from here on."""
 
 
 class CancelRequested(StoredStruct, tag="CR"):
@@ -383,11 +384,11 @@ class ExecutionCompleted(StoredStruct, tag="XC"):
 
 
 class ExecutionRejected(StoredStruct, tag="XR"):
-    """It is over, and a person said no to a part of it."""
+    """It ended, and a person rejected a part of it."""
 
 
 class ExecutionFailed(StoredStruct, tag="XF"):
-    """It is over without what was asked for."""
+    """It ended without reaching its goal."""
 
     code: str
     message: str
@@ -400,7 +401,7 @@ class ExecutionExhausted(StoredStruct, tag="XB"):
 
 
 class ExecutionCancelled(StoredStruct, tag="XX"):
-    """It was stopped by the caller; what was done stays done."""
+    """The caller stopped it; finished calls stay done."""
 
     reason: str | None = None
 

@@ -1,7 +1,7 @@
 """How the log becomes the state: `apply` one event, `fold` many.
 
-`apply` is pure and total over the tables of `planwarden.agent.core.state`. Each event type has at most one effect function
-below that gives the fields it changes; an event without one changes the status only.
+`apply` is pure and total over the tables of `planwarden.agent.core.state`. Each event type has at most one function
+below that returns the fields it changes; an event without one changes only the status.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +54,7 @@ def apply(execution: ExecutionState, event: ev.Event, at: float) -> ExecutionSta
     return replace(execution, status=status, version=execution.version + 1, updated_at=at, **changes)
 
 
-# Each effect gives the fields of the execution that an event changes, or raises IllegalTransition.
+# Each function returns the fields of the execution that an event changes, or raises IllegalTransition.
 Changes = dict[str, Any]
 
 
@@ -202,7 +202,7 @@ def _apply_call_intended(execution: ExecutionState, event: ev.ToolCallIntended, 
     asked = execution.suspensions.get(event.suspension_id or "")
     is_same = asked is not None and (asked.question.asker or asked.question.kind == "wait")
     if is_same and call.status == "decided":
-        # The call goes on with what its server or agent was told, or looks again at what it waits for.
+        # The same call continues: its server or agent has the answer, or it looks again at what it waits for.
         return {"steps": steps}
     return {"steps": steps, "usage": replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)}
 
@@ -245,7 +245,7 @@ def _apply_suspension_revised(execution: ExecutionState, event: ev.SuspensionRev
     if event.question.call_id is not None:
         call = execution.call(event.question.call_id)
         changes = {"steps": _move_call(execution, call, event, arguments=event.question.arguments)}
-    # Whoever approved the earlier form has not seen this one.
+    # The people who approved the earlier revision have not seen this one.
     revised = replace(current, question=event.question, endorsements=(), asked_at=(*current.asked_at, at))
     return {**changes, "suspensions": {**execution.suspensions, event.question.suspension_id: revised}}
 
@@ -309,7 +309,9 @@ def _apply_timed_out(execution: ExecutionState, event: ev.SuspensionTimedOut, at
 def _apply_suspension_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at: float) -> Changes:
     current = _find_open(execution, event.suspension_id)
     if not current.question.asker:
-        raise IllegalTransition(f"suspension {event.suspension_id!r} is our own and cannot be withdrawn")
+        raise IllegalTransition(
+            f"suspension {event.suspension_id!r} was asked by planwarden itself and cannot be withdrawn"
+        )
     decision = ev.RecordedDecision(approved=False, reason=event.reason)
     withdrawn = replace(
         current, status="withdrawn", decision=decision, decided_at=at, decided_digest=current.question.digest
@@ -321,7 +323,7 @@ def _apply_suspension_withdrawn(execution: ExecutionState, event: ev.SuspensionW
 
 
 def _move_step_and_call(execution: ExecutionState, event: ev.Event, question: ev.Question) -> Changes:
-    """The step and call of a question move on when it is answered."""
+    """The step and the call of a question after an event about it."""
     if question.call_id is not None:
         return {"steps": _move_call(execution, execution.call(question.call_id), event)}
     if question.step_id is not None:
@@ -378,7 +380,7 @@ def _apply_execution_failed(execution: ExecutionState, event: ev.ExecutionFailed
 
 def _apply_exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at: float) -> Changes:
     if execution.open_suspensions:
-        raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may go on")
+        raise IllegalTransition(f"execution {execution.execution_id!r} has open questions and may continue")
     return {"exhausted": event.budget}
 
 

@@ -1,10 +1,10 @@
 """The state of an execution: the tables of legal transitions, and the values that a log folds into.
 
 Rules:
-* Three tables below say which event may follow in which status of an execution, a step and a call. Terminal statuses
-  have an empty row. Nothing else changes a status.
-* `planwarden.agent.core.fold.apply` is total over the tables: a legal event gives a new `ExecutionState`, any other raises
-  `IllegalTransition` and changes nothing. No clock, no ids, no I/O: time comes with the event.
+* The three tables below say which event may follow in which status of an execution, a step and a call. A terminal
+  status has an empty row. Nothing else changes a status.
+* `planwarden.agent.core.fold.apply` is total over the tables: a legal event returns a new `ExecutionState`, any other
+  raises `IllegalTransition` and changes nothing. No clock, no ids, no I/O: the time comes with the event.
 
     execution   running <-> suspended        step   pending -> in_progress <-> suspended
                 running  -> planned -> running       |            |-> completed | failed | rejected
@@ -161,7 +161,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
 }
 
 FINISHED: frozenset[ExecutionStatus] = frozenset({"completed", "rejected", "failed", "incomplete", "cancelled"})
-"""Nothing runs and nobody is asked. Only `incomplete` can be left again, with a larger budget."""
+"""Nothing runs and nobody is asked. Only `incomplete` can be continued, with a larger budget."""
 STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_TRANSITIONS.items() if not row)
 CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
 
@@ -184,7 +184,7 @@ class Call(FrozenStruct):
     suspension_id: str | None = None
     """The latest question about this call."""
     consumed: tuple[str, ...] = ()
-    """Questions whose answers it was dispatched on; each counts for one dispatch."""
+    """Suspensions whose answers released a dispatch; each releases one."""
     effect: ev.Effect = "effect"
     """What may be repeated, as pinned when it was dispatched."""
     attempts: int = 0
@@ -216,7 +216,7 @@ class StepState(FrozenStruct):
     enforcing: bool = False
     """The next prompt is an enforcement prompt."""
     notes: tuple[str, ...] = ()
-    """What the engine has to tell the model besides: refused revisions of the plan."""
+    """What the next prompt tells the model besides its step: refused revisions of the plan."""
     warned: bool = False
     """An advisory step's missing tools were recorded."""
     validation: ev.ValidationStatus | None = None
@@ -231,7 +231,7 @@ class StepState(FrozenStruct):
 
     @property
     def result(self) -> JsonValue:
-        """What other steps may take: the one call's value, the list of several, or the model's text."""
+        """What other steps can bind to: the value of the one call, the list of several, or the model's text."""
         values = [call.value for call in self.calls if call.status == "succeeded"]
         if values:
             return values[0] if len(values) == 1 else values
@@ -263,7 +263,7 @@ class SuspensionState(FrozenStruct):
     endorsements: tuple[EndorsementState, ...] = ()
     """Approvals of this revision so far, one for each person."""
     alarmed: int = 0
-    """How many alarms of the question are over: fired, or missed while no process was there."""
+    """How many alarms are over: fired, or missed while no process ran."""
 
     @property
     def is_open(self) -> bool:

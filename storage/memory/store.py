@@ -15,8 +15,7 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditEntry, AuditRow, hash_row
-from planwarden.agent.core.audit import build_audit_entries as audited
+from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditEntry, AuditRow, build_audit_entries, hash_row
 from planwarden.agent.core.state import FINISHED
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, SuspensionRow, SuspensionRowPage
@@ -33,8 +32,8 @@ from planwarden.storage.projection import (
     SuspensionOpened,
     SuspensionRowReminded,
     SuspensionRowRevised,
-    grant_uses,
-    projection,
+    count_grant_uses,
+    project_rows,
 )
 
 
@@ -89,7 +88,7 @@ class MemoryStore:
         row = self._rows.get(execution_id)
         for guard in append.guards:
             self._check(guard, now)
-        for grant_id, wanted in grant_uses(projection(append)).items():
+        for grant_id, wanted in count_grant_uses(project_rows(append)).items():
             grant = self._grants.get(grant_id)
             if grant is None or not is_open(grant, now) or grant.uses - grant.used < wanted:
                 raise GrantUsedUp(grant_id)
@@ -100,7 +99,7 @@ class MemoryStore:
         self._rows[execution_id].log.extend(append.recorded)
         self._rows[execution_id].artifacts.update((found.artifact_id, found) for found in append.artifacts)
         self._project(append)
-        entries = tuple(audited(append.recorded, append.execution, append.policy))
+        entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         if entries:
             self._add_entries(entries, append.recorded[0].at, append.policy)
         self._notifications.add(append.notifications)
@@ -165,7 +164,7 @@ class MemoryStore:
     def _project(self, append: Append) -> None:
         execution = append.execution
         principal = self._rows[execution.execution_id].header.principal
-        for change in projection(append):
+        for change in project_rows(append):
             if isinstance(change, SuspensionOpened | SuspensionRowRevised):
                 question = change.question
                 known = self._suspensions.get(question.suspension_id)

@@ -1,8 +1,8 @@
-"""Keys of people, and the challenges that they are asked to sign: the port that every store implements.
+"""Keys of people, and the challenges that they sign: a port that every store implements.
 
-A key is a WebAuthn credential (https://www.w3.org/TR/webauthn-3/): the private half stays in a security key or in the
-person's device, the public half is kept here. A challenge rests on a nonce that one session may use once, within minutes,
-for one purpose. Times are Unix seconds by the store's clock and come in as arguments.
+A key is a WebAuthn credential (https://www.w3.org/TR/webauthn-3/). Its private half stays in a security key or in the
+person's device; its public half is stored here. A challenge contains a nonce that one session may use once, within
+minutes, for one purpose. Times are arguments, in Unix seconds by the store's clock.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 
 OPEN_NONCES = 10
-"""Of one session; the oldest is forgotten when there would be more."""
+"""The most nonces that one session has; a further one replaces the oldest."""
 
 Purpose = Literal["sign", "add"]
 
@@ -34,7 +34,7 @@ class SigningKey:
     """Name of the host at which it can be used."""
     label: str
     sign_count: int
-    """Of its newest signature; 0 for as long as the authenticator does not count."""
+    """Of its newest signature; 0 if the authenticator does not count."""
     created_at: float
     used_at: float | None = None
     revoked_at: float | None = None
@@ -72,16 +72,18 @@ class KeyStore(Protocol):
     """Keys and nonces of one home.
 
     Laws:
-    * `take_nonce` is atomic: of racing calls exactly one gets the nonce. One that was taken or has expired does not exist.
-    * A use counts only if the key is its principal's, is not revoked, and its sign count has grown (or neither counts).
-    * The first key of a principal is added by nothing, every further one by a use of another; two that race to be the first
-      are not both added. A revoked key neither signs nor hinders a first one.
-    * Whatever changes a key is stored together with its row of the audit, or not at all. Keys are never deleted.
+    * `take_nonce` is atomic: exactly one of racing calls gets the nonce. A nonce that was taken or has expired does not
+      exist.
+    * A use counts only if the key belongs to its principal, is not revoked, and its sign count has grown (or neither
+      counts).
+    * A principal's first key needs no other key; every further one needs a use of another. Two keys that race to be the
+      first are not both added. A revoked key neither signs nor prevents a first key.
+    * A change of a key and its row of the audit are stored together or not at all. Keys are never deleted.
     * Acknowledged means committed.
     """
 
     async def add_nonce(self, nonce: SigningNonce, now: float) -> None:
-        """Keep a nonce; expired ones go, and of its session all but the newest `OPEN_NONCES`."""
+        """Store a nonce; delete expired ones, and all but the newest `OPEN_NONCES` of its session."""
         ...
 
     async def take_nonce(self, nonce: str, now: float) -> SigningNonce | None:
@@ -97,7 +99,8 @@ class KeyStore(Protocol):
         ...
 
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
-        """End a key; False when there is none or it ended before, with `spares_last` also when its principal has no other."""
+        """Revoke a key; False if there is none or it was revoked before, with `spares_last` also if it is the only
+        one."""
         ...
 
     async def keys(self, principal: str | None = None) -> tuple[SigningKey, ...]:
@@ -107,7 +110,7 @@ class KeyStore(Protocol):
 
 @runtime_checkable
 class HasKeys(Protocol):
-    """A store that keeps keys too."""
+    """A store that also stores keys."""
 
     @property
     def signing_keys(self) -> KeyStore: ...
@@ -117,7 +120,7 @@ def keys_of(store: Store) -> KeyStore:
     """The keys beside the store's executions.
 
     Raises:
-        UsageError: this store keeps none, so nothing can be signed.
+        UsageError: this store has none, so nothing can be signed.
     """
     if not isinstance(store, HasKeys):
         raise UsageError(f"{type(store).__name__} keeps no keys, so nothing can be signed")

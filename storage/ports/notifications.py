@@ -1,7 +1,7 @@
-"""Notifications that wait to be delivered, as the port that every store implements beside its executions.
+"""Notifications that wait to be delivered: a port that every store implements.
 
-They are written by `Store.append`, in the transaction of what they tell; here they are claimed, delivered and given up.
-Times are Unix seconds by the store's clock.
+`Store.append` writes them, in the transaction of the event that they report. Here they are claimed, delivered or given
+up. Times are Unix seconds by the store's clock.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,43 +11,43 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.notifications import Notification
 
 MAX_WAITING = 10_000
-"""Of all channels together. Above that the oldest go, because the newest are the ones that somebody can still act on."""
+"""Of all channels together. Beyond it the oldest are given up: people can still act on the newest."""
 
 
 class NotificationQueue(Protocol):
     """Laws:
 
-    * Of racing claims one gets a notification; until its lease is over nobody else does.
+    * Exactly one of racing claims gets a notification, and no other claim gets it before the lease ends.
     * `postpone` and `give_up` change nothing for a claim that is no longer the newest.
-    * What is not delivered any more stands in the audit (`notice_failed`), written in the same transaction.
+    * A notification that is given up has a row in the audit (`notice_failed`), written in the same transaction.
     """
 
     async def is_due(self, channel: str) -> bool:
-        """Whether there is something to claim; costs no write."""
+        """True if `claim` would return something; does not write."""
         ...
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
-        """Due notifications, oldest first, with the number of this attempt; nobody else gets them for `lease_s`."""
+        """Due notifications, oldest first, with the number of this attempt; no other claim gets them for `lease_s`."""
         ...
 
     async def delivered(self, notification_id: str) -> None:
-        """It was delivered, by whatever claim; it is gone."""
+        """Delete a notification that was delivered, whichever claim delivered it."""
         ...
 
     async def postpone(self, notification: Notification, until: float) -> bool:
-        """Not to be claimed before `until`."""
+        """Let nothing claim it before `until`; False if the claim is outdated."""
         ...
 
     async def give_up(self, notification: Notification, reason: str) -> bool:
-        """It is gone, and the audit says why."""
+        """Delete it and record the reason in the audit; False if the claim is outdated."""
         ...
 
     async def sweep(self, channels: Collection[str], before: float) -> int:
-        """Give up what was written before that time for channels other than these; gives their number."""
+        """Give up notifications written before that time for channels other than these; returns their number."""
         ...
 
     async def waiting(self) -> Mapping[str, int]:
-        """How many there are for each channel."""
+        """The number of notifications for each channel."""
         ...
 
 

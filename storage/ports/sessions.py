@@ -1,7 +1,7 @@
-"""Who may use the inbox: one-time codes and the sessions that they open, as the port that every store implements.
+"""Who may use the inbox: one-time codes and the sessions that they open. A port that every store implements.
 
-Only hashes are kept, so whoever reads the rows can neither pair nor go on with somebody's session. All processes of one
-home directory share them. Times are Unix seconds by the store's clock and come in as arguments.
+Only hashes are stored, so a reader of the rows can neither pair nor use a person's session. All processes of one home
+directory share them. Times are arguments, in Unix seconds by the store's clock.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 
 KEPT_S = 30 * 24 * 3600.0
-"""How long rows of expired codes and sessions stay."""
+"""How long rows of expired codes and sessions are kept."""
 NAMED_DIGITS = 16
 """Of a session's hash, to name it in the audit."""
 
@@ -28,7 +28,7 @@ class PairingCode:
     principal: str
     """Whose session it opens."""
     is_typed: bool
-    """Short enough to be typed, and therefore to be guessed at: subject to the lockout."""
+    """Short enough to be typed, and therefore to be guessed: the lockout applies."""
     created_at: float
     expires_at: float
     attempts: int = 0
@@ -49,14 +49,15 @@ class SessionStore(Protocol):
     """Codes, sessions, refusals and running inboxes of one home.
 
     Laws:
-    * `redeem` is atomic: of racing calls with codes of one pairing exactly one gives True; the others change nothing.
-    * A code that was used, voided or has expired, and a session that was ended or has expired, look as if they had never been.
-    * What lets somebody in, keeps somebody out or ends a session is stored together with its row of the audit, or not at all.
+    * `redeem` is atomic: exactly one of racing calls with codes of one pairing returns True; the others change nothing.
+    * A code that was used, voided or has expired is not found, nor is a session that was ended or has expired.
+    * A change that lets a person in, keeps a person out or ends a session is stored together with its row of the audit,
+      or not at all.
     * Acknowledged means committed.
     """
 
     async def add_codes(self, codes: Sequence[PairingCode], entry: AuditEntry) -> None:
-        """Keep new codes; rows that expired `KEPT_S` ago go."""
+        """Store new codes; delete rows that expired `KEPT_S` ago."""
         ...
 
     async def code(self, code_hash: str, now: float) -> PairingCode | None:
@@ -72,11 +73,11 @@ class SessionStore(Protocol):
         ...
 
     async def refuse(self, at: float, since: float, entry: AuditEntry) -> None:
-        """Count a wrong code; older refusals than `since` are forgotten."""
+        """Count a wrong code; delete refusals older than `since`."""
         ...
 
     async def refusals(self, since: float) -> int:
-        """How many wrong codes there were since then."""
+        """The number of wrong codes since then."""
         ...
 
     async def session(self, session_hash: str, now: float) -> InboxSession | None:
@@ -88,11 +89,11 @@ class SessionStore(Protocol):
         ...
 
     async def end_all(self, now: float, entry: AuditEntry) -> int:
-        """End every open session and void every unused code; gives the number of sessions."""
+        """End every open session and void every unused code; returns the number of sessions."""
         ...
 
     async def open_inbox(self, owner: str, url: str, at: float) -> None:
-        """Say where an inbox of this process listens."""
+        """Record where an inbox of this process listens."""
         ...
 
     async def close_inbox(self, owner: str) -> None: ...
@@ -104,7 +105,7 @@ class SessionStore(Protocol):
 
 @runtime_checkable
 class HasSessions(Protocol):
-    """A store that keeps sessions too."""
+    """A store that also stores sessions."""
 
     @property
     def sessions(self) -> SessionStore: ...
@@ -114,7 +115,7 @@ def sessions_of(store: Store) -> SessionStore:
     """The sessions beside the store's executions.
 
     Raises:
-        UsageError: this store keeps none, so there can be no inbox.
+        UsageError: this store has none, so there can be no inbox.
     """
     if not isinstance(store, HasSessions):
         raise UsageError(f"{type(store).__name__} keeps no sessions, so it cannot have an inbox")

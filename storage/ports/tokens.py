@@ -1,7 +1,8 @@
-"""Bearer tokens in the database: who they belong to, until when, and the hash by which a secret is recognised.
+"""Bearer tokens: their principals, their expiry, and the hash that recognises a secret. A port that every store implements.
 
-The secret itself is never stored. It has 256 random bits, so a plain SHA-256 cannot be searched, and looking the hash up
-in an index tells nothing about the secret by how long it takes."""
+The secret itself is never stored. It has 256 random bits, so nobody can search a plain SHA-256 for it, and the time of
+an index look-up reveals nothing about it.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -28,30 +29,32 @@ class TokenRow:
 
 
 class TokenStore(Protocol):
-    """Laws: what returned is durable; a hash finds the row it was added with; a revoked row stays and stays revoked."""
+    """Laws: a call that returned is durable; a hash finds the row it was added with; a revoked row stays revoked."""
 
     async def add(self, row: TokenRow, secret_hash: str) -> None:
-        """Raises `StoreError` when id or hash are taken."""
+        """Raises `StoreError` when the id or the hash is taken."""
         ...
 
     async def find(self, secret_hash: str) -> TokenRow | None: ...
 
     async def all(self) -> tuple[TokenRow, ...]:
-        """Every token there ever was, oldest first."""
+        """All tokens ever added, oldest first."""
         ...
 
     async def revoke(self, name: str, at: float) -> tuple[TokenRow, ...]:
-        """Revoke the token with the id `name`, or all of the principal `name`; gives those that were not revoked before."""
+        """Revoke the token with the id `name`, or all of principal `name`; returns those that were not revoked
+        before."""
         ...
 
 
 @runtime_checkable
 class HasTokens(Protocol):
-    """A store that keeps tokens beside its executions."""
+    """A store that also stores tokens."""
 
     @property
     def tokens(self) -> TokenStore: ...
 
 
 def token_taken(row: TokenRow) -> StoreError:
+    """The error for an id or a hash that another token has."""
     return StoreError(f"there is a token {row.token_id!r} already; nothing was stored, add it again")

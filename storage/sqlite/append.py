@@ -12,7 +12,7 @@ from planwarden.storage.projection import (
     SuspensionOpened,
     SuspensionRowReminded,
     SuspensionRowRevised,
-    grant_uses,
+    count_grant_uses,
 )
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import grants as sqlite_grants
@@ -34,12 +34,13 @@ def write_append(
     """Write one append inside the open transaction; returns the lease that the writer holds afterwards.
 
     Raises:
-        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, ThreadBusy: a condition does not hold; the caller rolls back.
+        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, ThreadBusy: a condition does not hold; the caller rolls
+        back.
     """
     for guard in append.guards:
         _check_guard(connection, guard, now)
     if changes:
-        sqlite_grants.check_uses(connection, grant_uses(changes), now)
+        sqlite_grants.check_uses(connection, count_grant_uses(changes), now)
     try:
         number, lease = _advance(connection, append, now, lease_s)
     except sqlite3.IntegrityError as error:

@@ -1,4 +1,4 @@
-"""Notifications in the store's file: claimed by conditional updates, so that several processes do not deliver one twice."""
+"""Notifications in the SQLite file. A claim is a conditional update, so two processes never deliver the same one."""
 
 import json
 import sqlite3

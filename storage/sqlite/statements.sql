@@ -5,19 +5,19 @@ INSERT INTO executions (execution_id, thread_id, principal, status, version, cre
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?);
 
 -- name: extend_owned
--- The owner's next version: nothing is updated unless owner, fence and version are still the writer's.
+-- The owner's next version. Updates nothing unless owner, fence and version are still the writer's.
 UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?
 WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ?
 RETURNING number;
 
 -- name: extend_taking
--- An answer that takes the lease with it, when nobody valid holds it.
+-- An answer whose writer also takes the lease, if no process holds a valid one.
 UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?, fence = fence + 1
 WHERE execution_id = ? AND version = ? AND (owner IS NULL OR leased_until <= ?)
 RETURNING number, fence;
 
 -- name: extend_unowned
--- An answer to an execution that somebody else owns: the version grows, the lease stays where it is.
+-- An answer to an execution that another process owns: the version grows, the lease does not change.
 UPDATE executions SET status = ?, version = ?, updated_at = ?
 WHERE execution_id = ? AND version = ?
 RETURNING number;
@@ -31,33 +31,33 @@ INSERT INTO events (execution, first, at, body, checksum) VALUES (?, ?, ?, ?, ?)
 INSERT INTO artifacts (execution, artifact_id, media_type, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: find_artifact
--- Content by its name, of whichever execution of the thread has it.
+-- Content by its id, from any execution of the thread.
 SELECT a.media_type, a.data FROM executions AS x JOIN artifacts AS a ON a.execution = x.number
 WHERE x.thread_id = ? AND a.artifact_id = ? LIMIT 1;
 
 -- name: read_guarded
--- What a guard compares.
+-- The columns that a guard compares.
 SELECT status, digest, expires_at FROM suspensions WHERE suspension_id = ?;
 
 -- name: open_suspension
--- A new question.
+-- A new suspension.
 INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
 VALUES (?, ?, ?, 'pending', ?, ?, ?, ?);
 
 -- name: revise_suspension
--- A question changed before it was answered.
+-- A suspension was revised before it was answered.
 UPDATE suspensions SET digest = ?, expires_at = ?, alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
 
 -- name: remind_suspension
--- An alarm fired; when the next one is due.
+-- An alarm fired: when the next one is due.
 UPDATE suspensions SET alarm_at = ? WHERE suspension_id = ? AND status = 'pending';
 
 -- name: answer_suspension
--- The one answer: nothing is updated when there was one already.
+-- The answer. Updates nothing if the suspension has one already.
 UPDATE suspensions SET status = ? WHERE suspension_id = ? AND status = 'pending';
 
 -- name: withdraw_suspensions
--- Questions that nobody needs to answer any more.
+-- The pending suspensions of an execution that ended.
 UPDATE suspensions SET status = 'withdrawn' WHERE execution = ? AND status = 'pending';
 
 -- name: header
@@ -76,20 +76,20 @@ SELECT execution_id, thread_id, principal, status, version, created_at, updated_
 FROM executions WHERE (?1 IS NULL OR principal = ?1) ORDER BY number DESC LIMIT ?2;
 
 -- name: read_events
--- The log of an execution, from the transaction that contains the wanted sequence on; one row of nulls for an empty log.
+-- The log of an execution, starting with the transaction that contains the wanted sequence.
 SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number
   AND e.first >= coalesce((SELECT max(f.first) FROM events AS f WHERE f.execution = x.number AND f.first <= ?2), 0)
 WHERE x.execution_id = ?1
 ORDER BY e.first;
 
 -- name: find_suspension
--- One question's row.
+-- One suspension.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
        s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = ?;
 
 -- name: pending_suspensions
--- A page of open questions to people and callers, oldest first.
+-- A page of pending suspensions that people and callers answer, oldest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
        s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
@@ -98,22 +98,22 @@ WHERE s.status = 'pending' AND s.addressee <> 'clock' AND s.number > ?1
 ORDER BY s.number LIMIT ?5;
 
 -- name: count_suspensions
--- How many open questions there are in all.
+-- The number of pending suspensions that match.
 SELECT count(*) FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status = 'pending' AND s.addressee <> 'clock'
   AND (?1 IS NULL OR x.principal = ?1) AND (?2 IS NULL OR x.thread_id = ?2) AND (?3 IS NULL OR s.addressee = ?3);
 
 -- name: count_open
--- How many open questions there are of everybody, without a look at their executions.
+-- The number of pending suspensions of all principals, without reading their executions.
 SELECT count(*) FROM suspensions WHERE status = 'pending' AND addressee <> 'clock' AND (?1 IS NULL OR addressee = ?1);
 
 -- name: suspension_number
--- Where a page ended; nowhere when the question is not the principal's.
+-- Where a page ended. No row if the suspension does not belong to the principal.
 SELECT s.number FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.suspension_id = ?1 AND (?2 IS NULL OR x.principal = ?2);
 
 -- name: due_suspensions
--- Open questions of which an alarm is due or the deadline has passed, earliest first.
+-- Pending suspensions that have an alarm due or a passed deadline, earliest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
        s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
@@ -122,29 +122,29 @@ WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(
 ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT ?2;
 
 -- name: next_deadline
--- The earliest alarm or deadline of an open question.
+-- The earliest alarm or deadline of a pending suspension.
 SELECT min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) FROM suspensions AS s
 WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
 ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT 1;
 
 -- name: claim
--- Take over a running execution that nobody valid owns.
+-- Take over a running execution without a valid lease.
 UPDATE executions SET owner = ?, fence = fence + 1, leased_until = ?
 WHERE execution_id = ? AND status = 'running' AND (owner IS NULL OR leased_until <= ?)
 RETURNING fence;
 
 -- name: orphans
--- Running executions that nobody valid owns.
+-- Running executions without a valid lease.
 SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL OR leased_until <= ?)
 ORDER BY number LIMIT ?;
 
 -- name: owners
--- Processes that hold leases which have not run out.
+-- The owners of valid leases.
 SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL AND leased_until > ?
   AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
 
 -- name: expire_owner
--- A process is known to be dead: its leases end now.
+-- End the leases of a process that is known to be dead.
 UPDATE executions SET leased_until = 0 WHERE owner = ? AND leased_until > 0;
 
 -- name: renew
@@ -157,7 +157,7 @@ UPDATE executions SET leased_until = ? WHERE owner = ?
 UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND owner = ? AND fence = ?;
 
 -- name: prunable
--- Finished executions that have not changed for long enough.
+-- Finished executions that have not changed since the given time.
 SELECT number FROM executions WHERE updated_at < ?
   AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') LIMIT 500;
 
@@ -166,7 +166,7 @@ SELECT number FROM executions WHERE updated_at < ?
 DELETE FROM events WHERE execution = ?;
 
 -- name: prune_suspensions
--- The questions of one finished execution.
+-- The suspensions of one finished execution.
 DELETE FROM suspensions WHERE execution = ?;
 
 -- name: prune_artifacts
@@ -195,12 +195,12 @@ SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens
 SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens ORDER BY number;
 
 -- name: revoke_tokens
--- One token by its id, or all of a principal; those revoked before keep their time.
+-- One token by its id, or all tokens of a principal. A token that was revoked before keeps its time.
 UPDATE tokens SET revoked_at = ?1 WHERE (token_id = ?2 OR principal = ?2) AND revoked_at IS NULL
 RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
 
 -- name: decided_suspensions
--- A page of questions to people that are no longer open, newest first.
+-- A page of closed suspensions that people answered, newest first.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
        s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
@@ -217,25 +217,25 @@ SELECT hash, pairing, principal, is_typed, created_at, expires_at, attempts FROM
 WHERE hash = ? AND used_at IS NULL AND expires_at > ?;
 
 -- name: use_code
--- The one use of a code: nothing is updated when it was used, voided or has expired.
+-- The use of a code. Updates nothing if the code was used, voided or has expired.
 UPDATE codes SET used_at = ? WHERE hash = ? AND used_at IS NULL AND expires_at > ? RETURNING pairing;
 
 -- name: void_pairing
--- The other codes of a pairing go with the one that was used.
+-- Void the other codes of a pairing when one of them was used.
 UPDATE codes SET used_at = ? WHERE pairing = ? AND used_at IS NULL;
 
 -- name: count_attempt
--- A wrong passphrase came with a code; it counts for the whole pairing.
+-- A wrong passphrase. It counts for the whole pairing.
 UPDATE codes SET attempts = attempts + 1
 WHERE pairing = (SELECT pairing FROM codes WHERE hash = ?) AND used_at IS NULL AND expires_at > ?
 RETURNING pairing, attempts;
 
 -- name: void_codes
--- Every code that was not used.
+-- Void every unused code.
 UPDATE codes SET used_at = ? WHERE used_at IS NULL;
 
 -- name: forget_codes
--- Codes that expired long ago.
+-- Delete codes that expired before the given time.
 DELETE FROM codes WHERE expires_at < ?;
 
 -- name: add_refusal
@@ -243,11 +243,11 @@ DELETE FROM codes WHERE expires_at < ?;
 INSERT INTO pairing_refusals (at) VALUES (?);
 
 -- name: forget_refusals
--- Refusals that no longer count.
+-- Delete refusals that no longer count.
 DELETE FROM pairing_refusals WHERE at <= ?;
 
 -- name: count_refusals
--- For the lockout.
+-- The number of wrong codes, for the lockout.
 SELECT count(*) FROM pairing_refusals WHERE at > ?;
 
 -- name: add_session
@@ -263,44 +263,44 @@ SELECT hash, principal, created_at, expires_at FROM sessions WHERE hash = ? AND 
 UPDATE sessions SET ended_at = ? WHERE hash = ? AND ended_at IS NULL AND expires_at > ?;
 
 -- name: end_sessions
--- Every session that is still open.
+-- End every open session.
 UPDATE sessions SET ended_at = ? WHERE ended_at IS NULL AND expires_at > ?;
 
 -- name: forget_sessions
--- Sessions that expired long ago.
+-- Delete sessions that expired before the given time.
 DELETE FROM sessions WHERE expires_at < ?;
 
 -- name: open_inbox
--- An inbox listens.
+-- An inbox starts to listen.
 INSERT OR REPLACE INTO inboxes (owner, url, started_at) VALUES (?, ?, ?);
 
 -- name: close_inbox
--- It listens no more.
+-- An inbox stops listening.
 DELETE FROM inboxes WHERE owner = ?;
 
 -- name: inboxes
--- Where inboxes said that they listen, newest first.
+-- Where inboxes listen, newest first.
 SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
 
 -- name: add_nonce
--- What a challenge is made from.
+-- A challenge's nonce.
 INSERT INTO nonces (nonce, purpose, session, suspension_id, digest, content, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: take_nonce
--- Use it up: exactly one of racing takers gets the row.
+-- Use a nonce up. Exactly one of racing calls gets the row.
 DELETE FROM nonces WHERE nonce = ? RETURNING nonce, purpose, session, suspension_id, digest, content, expires_at;
 
 -- name: forget_nonces
--- Those that have expired.
+-- Delete expired nonces.
 DELETE FROM nonces WHERE expires_at <= ?;
 
 -- name: limit_nonces
--- All but the newest of a session.
+-- Delete all but the newest nonces of a session.
 DELETE FROM nonces WHERE session = ?1
     AND number NOT IN (SELECT number FROM nonces WHERE session = ?1 ORDER BY number DESC LIMIT ?2);
 
 -- name: key
--- One key, whatever has become of it.
+-- One key, revoked or not.
 SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
 WHERE key_id = ?;
 
@@ -310,30 +310,30 @@ SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, c
 WHERE ? IS NULL OR principal = ? ORDER BY created_at, rowid;
 
 -- name: count_keys
--- How many keys of a principal are not revoked.
+-- The number of a principal's keys that are not revoked.
 SELECT count(*) FROM keys WHERE principal = ? AND revoked_at IS NULL;
 
 -- name: add_key
--- The public half of somebody's key.
+-- The public half of a person's key.
 INSERT INTO keys (key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: use_key
--- A signature counts: nothing is updated for a revoked or foreign key, or when its count has not grown.
+-- Count a signature. Updates nothing for a revoked or foreign key, or if its count has not grown.
 UPDATE keys SET sign_count = ?, used_at = ?
 WHERE key_id = ? AND principal = ? AND revoked_at IS NULL AND (sign_count < ? OR (sign_count = 0 AND ? = 0));
 
 -- name: revoke_key
--- The end of a key: nothing is updated when it was revoked before.
+-- Revoke a key. Updates nothing if it was revoked before.
 UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL;
 
 -- name: last_audit
--- The end of the chain, and the policy that the newest rows were written under.
+-- The end of the chain, and the policy under which the newest rows were written.
 SELECT sequence, hash, (SELECT facts FROM audit WHERE kind = 'policy' ORDER BY sequence DESC LIMIT 1)
 FROM audit ORDER BY sequence DESC LIMIT 1;
 
 -- name: add_audit
--- One row of the audit; the number is given, so that the hash can cover it.
+-- One row of the audit. The caller chooses the number, because the hash covers it.
 INSERT INTO audit (sequence, at, kind, execution_id, suspension_id, facts, hash) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: audit_rows
@@ -348,7 +348,7 @@ WHERE kind IN ('form_closed', 'link_answered', 'task_ended') AND execution_id = 
 ORDER BY sequence LIMIT ?;
 
 -- name: audit_end
--- The highest number that was ever given.
+-- The highest number that a row ever had.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit';
 
 -- name: add_grant

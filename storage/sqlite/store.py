@@ -24,7 +24,7 @@ from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.ports.keys import KeyStore
 from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.projection import (
-    projection,
+    project_rows,
 )
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
@@ -112,7 +112,7 @@ class SqliteStore:
         if append.acquire:
             self._liveness.announce(append.owner)
         body = encode_events(recorded.event for recorded in append.recorded)
-        changes = tuple(projection(append))
+        changes = tuple(project_rows(append))
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         return await self._writer.run(
             lambda connection: write_append(

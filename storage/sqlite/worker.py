@@ -1,4 +1,4 @@
-"""Threads that own a SQLite connection. Callers await a future; nobody but the thread ever touches the connection.
+"""Threads that own a SQLite connection. Callers await a future; only the thread touches the connection.
 
 The writer commits together whatever is waiting (group commit): one BEGIN IMMEDIATE, one COMMIT, one wait for the disk.
 An operation must make its first write its only conditional one, so that refusing it leaves nothing behind. Cancelling a
@@ -101,7 +101,7 @@ class Worker:
             while batch := self._batch():
                 self._perform(batch)
                 _deliver(batch)
-        # Closing the last connection checkpoints the log, which is a write; without the lock it is left to the next one.
+        # Closing the last connection checkpoints the log, which is a write. Without the lock the next opener does it.
         with suppress(StoreError), self._lock():
             self._connection.close()
 
@@ -124,7 +124,7 @@ class Worker:
             for request in batch:
                 request.error = failure
             return
-        # One operation may have spoilt the transaction of all; alone, each meets its own fate.
+        # One operation may have broken the transaction of all: run each in a transaction of its own.
         for request in batch:
             request.error = None
             request.error = self._commit_together([request])[0] or request.error

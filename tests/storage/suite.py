@@ -1,7 +1,7 @@
 """Every store behind one door, so that the tests of the port's laws run over all of them.
 
-A new back end is one class here and one entry in `BACK_ENDS`; the laws in `tests/storage/test_laws.py` then apply to it.
-`Scribe` writes the logs that the laws are tested with: real events, folded as the engine folds them.
+A new back end is one class here and one entry in `BACK_ENDS`; the laws in `tests/storage/test_laws.py` then apply to
+it. `Scribe` writes the logs that the laws are tested with: real events, folded as the engine folds them.
 """
 
 from collections.abc import Callable, Sequence

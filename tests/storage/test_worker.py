@@ -1,4 +1,5 @@
-"""The writer thread: what shares a transaction, what a bad operation may not spoil, and what cancelling does not undo."""
+"""The writer thread: what shares a transaction, what a bad operation may not spoil, and what cancelling does not
+undo."""
 
 import asyncio
 import sqlite3
