@@ -1,4 +1,4 @@
-"""Bearer tokens: their principals, their expiry, and the hash that recognises a secret. A port that every store implements.
+"""Bearer tokens: principal, expiry, and the hash that recognises a secret. A port that every store implements.
 
 The secret itself is never stored. It has 256 random bits, so nobody can search a plain SHA-256 for it, and the time of
 an index look-up reveals nothing about it.
