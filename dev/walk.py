@@ -19,7 +19,7 @@ from tests.support.paths import DOCS
 
 import planwarden
 from planwarden.server.api.audit import AuditReader
-from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
@@ -129,7 +129,7 @@ async def tries(taken: Walk, client: Client, warden: planwarden.Warden, place: d
 async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_id: str) -> None:
     """A person opens the inbox, edits the records, looks at the difference, and approves."""
     site = InboxSite(service=lambda: warden.service, home=home)
-    browser = Inbox(warden, site, inbox_app(site, lambda: {HOST})).browser()
+    browser = Inbox(warden, site, build_inbox_app(site, lambda: {HOST})).browser()
     await browser.come_in("ann")
     page = await browser.open(f"/inbox/suspensions/{suspension_id}")
     form = page.form("/decision")

@@ -6,7 +6,7 @@ from planwarden.agent.common import artifact, canonical
 from planwarden.agent.core import plan_input, references, replies
 from planwarden.server.api import service
 from planwarden.server.auth import failures as access_failures
-from planwarden.server.inbox import security as inbox_security
+from planwarden.server.inbox import security_middleware as inbox_security
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.settings import options

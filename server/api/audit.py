@@ -114,7 +114,7 @@ class AuditReader:
         signatures, stored_keys = SignatureCheck(), await self._stored_keys()
         async for row in self.rows():
             problems.extend(_faults(row, expected, before))
-            problems.extend(signatures.faults(row))
+            problems.extend(signatures.check_row(row))
             if kept is not None and row.sequence == kept[0] and row.hash.hex() != kept[1]:
                 problems.append(f"row {row.sequence} is not the one of the head that was kept")
             if row.entry.execution_id is not None:
@@ -124,8 +124,8 @@ class AuditReader:
         if end > last:
             problems.append(f"rows {last + 1} to {end} are missing at the end")
         # Keys may change while the rows are read; what is different both times was changed by somebody else.
-        after = frozenset(signatures.differences(await self._stored_keys()))
-        problems.extend(found for found in signatures.differences(stored_keys) if found in after)
+        after = frozenset(signatures.compare_keys(await self._stored_keys()))
+        problems.extend(found for found in signatures.compare_keys(stored_keys) if found in after)
         for execution_id in sorted(known):
             problems.extend(await self._compared(execution_id))
         return AuditVerdict(

@@ -15,7 +15,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.observer import closing
 from planwarden.server.api.service import Service
-from planwarden.server.notifications.outbox import outbox
+from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.ports.notifications import HasNotifications
@@ -62,7 +62,7 @@ async def open_service(
         model,
         settings.policy,
         max_steps=settings.max_steps,
-        outbox=outbox(settings.channels),
+        outbox=build_outbox(settings.channels),
         observer=observer,
     )
     await stack.enter_async_context(engine)

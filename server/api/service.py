@@ -97,7 +97,7 @@ class Service:
         self.audit = AuditReader(engine.store)
         self.inbox: str | None = None
         """Address of the inbox page while one runs."""
-        self.door: InboxOpener | None = None
+        self.inbox_opener: InboxOpener | None = None
         """Opens an inbox when a question to a person is first shown."""
 
     async def run_goal(
@@ -360,14 +360,18 @@ class Service:
 
     def address(self, execution: ExecutionState) -> str | None:
         """Where the inbox is; when the execution waits for a person and there is a door, it is opened now."""
-        if self.inbox is None and self.door is not None and any(map(_waits_for_a_person, execution.open_suspensions)):
-            self.inbox = self.door.address()
+        if (
+            self.inbox is None
+            and self.inbox_opener is not None
+            and any(map(_waits_for_a_person, execution.open_suspensions))
+        ):
+            self.inbox = self.inbox_opener.address()
         return self.inbox
 
     def call_person(self, suspension_id: str) -> None:
         """Nobody could be asked through the client."""
-        if self.door is not None:
-            self.door.call_person(suspension_id)
+        if self.inbox_opener is not None:
+            self.inbox_opener.call_person(suspension_id)
 
     async def newest(self, thread_id: str, principal: str) -> ExecutionState:
         """The folded state of the thread's newest execution."""

@@ -26,7 +26,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.observer import closing, observer_of
 from planwarden.server.api.service import Service
 from planwarden.server.cli.terminal.screen import ScreenUpdate
-from planwarden.server.notifications.outbox import outbox
+from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.models import build_model
@@ -183,7 +183,7 @@ class CliContext:
             adopts=False,
             follows=follows,
             # Processes that run longer than a command send its notifications.
-            outbox=outbox(self.settings.channels),
+            outbox=build_outbox(self.settings.channels),
             observer=observer,
         )
 

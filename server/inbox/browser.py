@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-OPENS = "import sys, webbrowser; webbrowser.open(sys.stdin.readline().strip())"
+OPEN_PAGE_CODE = "import sys, webbrowser; webbrowser.open(sys.stdin.readline().strip())"
 
 
 def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
@@ -26,7 +26,7 @@ def open_page(url: str) -> bool:
     """Start the browser with the page; False when not even the attempt could be made. Does not wait for the browser."""
     try:
         opener = subprocess.Popen(
-            [sys.executable, "-I", "-c", OPENS],
+            [sys.executable, "-I", "-c", OPEN_PAGE_CODE],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

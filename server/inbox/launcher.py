@@ -5,10 +5,8 @@ them show all open questions of the database, and a decision counts whichever ta
 """
 
 import logging
-import socket
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from urllib.parse import urlencode
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.to_thread
@@ -17,15 +15,15 @@ from anyio.abc import TaskGroup
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.address import BASE, InboxSockets, listen
 from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.serving import until_cancelled
+from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
+from planwarden.server.inbox.sockets import InboxSockets, open_sockets
+from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings, operator
 from planwarden.storage.ports.sessions import sessions_of
 
 logger = logging.getLogger(__name__)
 
-CLOSING_S = 1
 QUIET_S = 60.0
 """A browser is not opened again so soon, nor while somebody looks at the inbox."""
 
@@ -41,18 +39,18 @@ class InboxLauncher:
         self._tasks = tasks
         self._opener = opener if settings.opens_inbox and has_display(settings.environment) else None
         self._url: str | None = None
-        self._called = set[str]()
-        self._called_at = float("-inf")
-        self._seen_at = float("-inf")
+        self._shown_suspensions = set[str]()
+        self._opened_at = float("-inf")
+        self._active_at = float("-inf")
 
     def address(self) -> str | None:
         if self._url is None:
             try:
-                listening = listen()
+                listening = open_sockets()
             except OSError as error:
                 logger.warning("cannot open the inbox: %s; `planwarden approve` works in a terminal", error)
                 return None
-            self._url = f"{listening.base_url}{BASE}"
+            self._url = f"{listening.base_url}{INBOX_PATH}"
             self._tasks.start_soon(self._serve, listening, self._url)
         return self._url
 
@@ -72,19 +70,23 @@ class InboxLauncher:
     def call_person(self, suspension_id: str) -> None:
         """Open the browser with a one-time code, once for each question, unless somebody looks at the inbox anyway."""
         now = anyio.current_time()
-        if self._opener is None or suspension_id in self._called or now - max(self._called_at, self._seen_at) < QUIET_S:
+        if (
+            self._opener is None
+            or suspension_id in self._shown_suspensions
+            or now - max(self._opened_at, self._active_at) < QUIET_S
+        ):
             return
         url = self.address()
         if url is not None:
-            self._called_at = now
-            self._called.add(suspension_id)
-            self._tasks.start_soon(self._call, self._opener, url, suspension_id)
+            self._opened_at = now
+            self._shown_suspensions.add(suspension_id)
+            self._tasks.start_soon(self._open_browser, self._opener, url, suspension_id)
 
-    def visited(self) -> None:
+    def record_activity(self) -> None:
         """Somebody who was let in looks at a page."""
-        self._seen_at = anyio.current_time()
+        self._active_at = anyio.current_time()
 
-    async def _call(self, opener: Opener, url: str, suspension_id: str) -> None:
+    async def _open_browser(self, opener: Opener, url: str, suspension_id: str) -> None:
         """The code goes from here to the browser; it never passes through MCP."""
         from planwarden.server.inbox.sessions import InboxAccess
 
@@ -93,25 +95,25 @@ class InboxLauncher:
         except PlanwardenError as error:
             logger.warning("cannot open the inbox in a browser: %s", error.message)
             return
-        page = pairing_url(url, codes.link, f"{BASE}/suspensions/{suspension_id}")
+        page = build_pairing_url(url, codes.link, f"{INBOX_PATH}/suspensions/{suspension_id}")
         if not await anyio.to_thread.run_sync(opener, page):
             logger.warning("no browser could be opened; the inbox is at %s, `planwarden inbox` lets you in", url)
 
     async def _serve(self, listening: InboxSockets, url: str) -> None:
         # Only now: a server that never asks anybody does without the web.
-        from planwarden.server.inbox.app import inbox_app
+        from planwarden.server.inbox.app import build_inbox_app
         from planwarden.server.inbox.site import InboxSite
 
         site = InboxSite(
             service=lambda: self._service,
             home=self._settings.home,
             passphrase_file=self._settings.passphrase_file,
-            visited=self.visited,
+            on_activity=self.record_activity,
             origin=listening.origin,
         )
         try:
             async with announce_inbox(self._service, url):
-                await serve_app(inbox_app(site, lambda: listening.hosts), *listening.sockets)
+                await serve_app(build_inbox_app(site, lambda: listening.host_headers), *listening.sockets)
         except PlanwardenError as error:
             # The server goes on without an inbox; the next question tries again.
             logger.warning("cannot open the inbox: %s", error.message)
@@ -120,25 +122,20 @@ class InboxLauncher:
             listening.close()
 
 
-def pairing_url(url: str, code: str, target: str = BASE) -> str:
-    """The link that lets one browser in, once."""
-    return f"{url}/pair?{urlencode({'code': code, 'next': target})}"
-
-
 @asynccontextmanager
 async def with_launcher(
     settings: Settings, service: Service, *, opener: Opener = open_page
 ) -> AsyncGenerator[InboxLauncher]:
     """The service opens an inbox when it needs one, for as long as the block lasts."""
     async with anyio.create_task_group() as tasks:
-        door = InboxLauncher(settings, service, tasks, opener=opener)
-        service.door = door
-        stop = service.engine.listen(door.on_commit)
+        launcher = InboxLauncher(settings, service, tasks, opener=opener)
+        service.inbox_opener = launcher
+        stop = service.engine.listen(launcher.on_commit)
         try:
-            yield door
+            yield launcher
         finally:
             stop()
-            service.door = None
+            service.inbox_opener = None
             tasks.cancel_scope.cancel()
 
 
@@ -156,26 +153,3 @@ async def announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
         # A store that is closed already takes no more; the sign of life has ended with it.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
             await sessions.close_inbox(owner)
-
-
-async def serve_app(app: object, *listeners: socket.socket) -> None:
-    """Serve until cancelled, without touching the signals of the process."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        @contextmanager
-        def capture_signals(self) -> Generator[None]:
-            """They belong to whoever started the process."""
-            yield
-
-    config = uvicorn.Config(
-        app,  # pyright: ignore[reportArgumentType]
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=CLOSING_S,
-        # Without this uvicorn believes X-Forwarded-For and -Proto of whoever connects from this machine.
-        proxy_headers=False,
-        server_header=False,
-    )
-    await until_cancelled(Server(config), listeners)

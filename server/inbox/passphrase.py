@@ -42,10 +42,10 @@ class Passphrase:
                 "--set-passphrase` writes it"
             ) from error
         except ValueError:
-            raise _unusable(path) from None
+            raise _build_invalid_file_error(path) from None
         fits = 2 <= made.cost <= MAX_COST and 1 <= made.block <= MAX_BLOCK_BYTES and 1 <= made.lanes <= MAX_LANES
         if name != "scrypt" or not fits or len(made.salt) < 8 or len(made.hash) < 16:
-            raise _unusable(path)
+            raise _build_invalid_file_error(path)
         return made
 
     def matches(self, text: str) -> bool:
@@ -85,7 +85,7 @@ def _scrypt(text: str, salt: bytes, cost: int, block: int, lanes: int, length: i
     return hashlib.scrypt(data, salt=salt, n=cost, r=block, p=lanes, maxmem=memory, dklen=length)
 
 
-def _unusable(path: Path) -> UsageError:
+def _build_invalid_file_error(path: Path) -> UsageError:
     return UsageError(
         f"{str(path)!r} does not hold the hash of a passphrase; `planwarden inbox --set-passphrase` writes it"
     )

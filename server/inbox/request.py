@@ -1,7 +1,7 @@
-"""One request of a person who was let in: who it is, the fields of the form, and how to answer.
+"""One request of a person with a session: who it is, the fields of the form, and how to respond.
 
-A page is only reached with a session, a change only with a form of this session. Whatever goes wrong on the way is a page
-that says what happened; pages never change anything.
+A page needs a session. A change needs a form that belongs to this session as well. Every error becomes a page that says what
+happened.
 """
 
 import logging
@@ -28,8 +28,8 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.sessions import csrf_token
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.sessions import derive_csrf_token
 from planwarden.server.inbox.site import InboxSite, render
 from planwarden.storage.ports.sessions import InboxSession
 
@@ -38,7 +38,28 @@ logger = logging.getLogger(__name__)
 MAX_FORM_FIELDS = 2_000
 FORM = "application/x-www-form-urlencoded"
 
-_STATUS: dict[type[PlanwardenError], int] = {
+
+class Forbidden(UsageError):
+    """The form does not belong to this session; go back, reload the page, and send the form again."""
+
+    code = "forbidden"
+
+
+class BadForm(UsageError):
+    """This page does not send a form like this one; reload the page and try again."""
+
+    code = "bad_form"
+
+
+class NotFound(UsageError):
+    """There is no such page, or it no longer exists."""
+
+    code = "not_found"
+
+
+_HTTP_STATUS: dict[type[PlanwardenError], int] = {
+    Forbidden: 403,
+    NotFound: 404,
     UnknownSuspension: 404,
     UnknownThread: 404,
     AlreadyDecided: 409,
@@ -50,24 +71,7 @@ _STATUS: dict[type[PlanwardenError], int] = {
     StoreError: 503,
     UsageError: 422,
 }
-
-
-class Forbidden(UsageError):
-    """The form does not belong to this session; go back, load the page again, and send it once more."""
-
-    code = "forbidden"
-
-
-class BadForm(UsageError):
-    """The form is not one that this page sends."""
-
-    code = "bad_form"
-
-
-class NotFound(UsageError):
-    """There is no such page, or it is gone."""
-
-    code = "not_found"
+"""The first class that the error is an instance of decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,7 @@ class InboxRequest:
     """One request with its session."""
 
     site: InboxSite
-    request: Request
+    http: Request
     session: InboxSession
     token: str
     form: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -85,136 +89,127 @@ class InboxRequest:
         return self.site.service()
 
     @property
-    def is_fragment(self) -> bool:
-        """Asked for by the page's own script, to replace a part of it."""
-        return self.request.headers.get("hx-request") == "true"
-
-    @property
     def wants_json(self) -> bool:
-        """Asked by the page's own script, for something to hand to the browser."""
-        return self.request.headers.get("accept") == "application/json"
+        """The script of the page sent the request and passes the answer to the browser's key API."""
+        return self.http.headers.get("accept") == "application/json"
 
-    def given(self, name: str) -> str:
-        """The one value of a form's field; empty when it was not sent. Raises `BadForm` for several."""
+    def form_value(self, name: str) -> str:
+        """The value of one form field; empty if the form does not hold it. Raises `BadForm` for several values."""
         values = self.form.get(name, ())
         if len(values) > 1:
             raise BadForm
         return values[0] if values else ""
 
-    def fields(self) -> dict[str, str]:
-        """Every field that was sent once."""
+    def form_values(self) -> dict[str, str]:
+        """Every field with exactly one value."""
         return {name: values[0] for name, values in self.form.items() if len(values) == 1}
 
-    def page(self, template: str, /, *, status: int = 200, **values: object) -> Response:
-        """A page for this person."""
-        text = render(template, csrf=csrf_token(self.token), principal=self.session.principal, **values)
+    def render_page(self, template: str, /, *, status: int = 200, **values: object) -> Response:
+        csrf = derive_csrf_token(self.token)
+        text = render(template, csrf=csrf, principal=self.session.principal, **values)
         return HTMLResponse(text, status_code=status)
 
-    def to(self, path: str) -> Response:
-        """Look at something else now."""
-        return RedirectResponse(f"{BASE}{path}", status_code=303)
+    def redirect(self, path: str) -> Response:
+        """Send the browser to another page of the inbox."""
+        return RedirectResponse(f"{INBOX_PATH}{path}", status_code=303)
 
 
 Handler = Callable[[InboxRequest], Awaitable[Response]]
 
 
-def page(site: InboxSite, path: str, handler: Handler, *, name: str | None = None) -> Route:
-    """A route that only shows."""
+def page_route(site: InboxSite, path: str, handler: Handler) -> Route:
+    """A route that shows a page and changes nothing."""
 
-    async def endpoint(request: Request) -> Response:
+    async def endpoint(http: Request) -> Response:
         async def run() -> Response:
-            visit = await _inbox_request(site, request)
-            return await handler(visit) if visit is not None else _to_pairing(request)
+            request = await _load_session(site, http)
+            return await handler(request) if request is not None else _redirect_to_pairing(http)
 
-        return await answered(request, run)
+        return await run_with_error_page(http, run)
 
-    return Route(path, endpoint, methods=["GET"], name=name)
+    return Route(path, endpoint, methods=["GET"])
 
 
-def change(site: InboxSite, path: str, handler: Handler) -> Route:
-    """A route that changes something; looking at it is refused."""
+def form_route(site: InboxSite, path: str, handler: Handler) -> Route:
+    """A route that takes a form and changes something; it refuses GET."""
 
-    async def endpoint(request: Request) -> Response:
+    async def endpoint(http: Request) -> Response:
         async def run() -> Response:
-            if request.method != "POST":
-                raise Forbidden("looking at a page changes nothing; decide with the buttons on the question's own page")
-            form = await read_form(request)
-            visit = await _inbox_request(site, request, form)
-            if visit is None:
-                raise Forbidden("this browser is not let in, or its session has ended; nothing was changed")
-            if not compare_digest(visit.given("csrf").encode(), csrf_token(visit.token).encode()):
+            if http.method != "POST":
+                raise Forbidden("opening a page changes nothing; decide with the buttons on the page of the question")
+            form = await read_form(http)
+            request = await _load_session(site, http, form)
+            if request is None:
+                raise Forbidden("this browser has no session, or its session has ended; nothing was changed")
+            if not compare_digest(request.form_value("csrf").encode(), derive_csrf_token(request.token).encode()):
                 raise Forbidden
-            return await handler(visit)
+            return await handler(request)
 
-        return await answered(request, run)
+        return await run_with_error_page(http, run)
 
     return Route(path, endpoint, methods=["GET", "POST"])
 
 
-async def answered(request: Request, run: Callable[[], Awaitable[Response]]) -> Response:
-    """The response, or a page that says what went wrong."""
+async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Response]]) -> Response:
+    """The response of `run`, or a page that says what went wrong."""
     try:
         return await run()
     except PlanwardenError as error:
-        return error_page(error)
-    # The outermost place of a request: the person learns that it failed, the log learns why.
+        return render_error_page(error)
+    # The outermost place of a request: the page says that it failed, the log says why.
     except Exception:
-        logger.exception("the inbox stumbled over %s", request.url.path)
-        return error_page(PlanwardenError("something went wrong inside planwarden; its log says what"))
+        logger.exception("the inbox failed to answer %s", http.url.path)
+        return render_error_page(PlanwardenError("planwarden failed to answer this request; its log says why"))
 
 
-def error_page(error: PlanwardenError) -> Response:
-    """The page of an error."""
-    status = status_of(error)
-    return HTMLResponse(render("trouble.html", status=status, message=error.message), status_code=status)
+def render_error_page(error: PlanwardenError) -> Response:
+    status = http_status(error)
+    return HTMLResponse(render("error.html", status=status, message=error.message), status_code=status)
 
 
-def status_of(error: PlanwardenError) -> int:
-    if isinstance(error, Forbidden):
-        return 403
-    if isinstance(error, NotFound):
-        return 404
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+def http_status(error: PlanwardenError) -> int:
+    return next((status for kind, status in _HTTP_STATUS.items() if isinstance(error, kind)), 500)
 
 
-async def read_form(request: Request) -> dict[str, tuple[str, ...]]:
-    """The fields of an urlencoded body. Raises `BadForm` for anything else."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+async def read_form(http: Request) -> dict[str, tuple[str, ...]]:
+    """The fields of a urlencoded body. Raises `BadForm` for any other body."""
+    if http.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise BadForm(f"the body is not {FORM}")
     try:
-        text = (await request.body()).decode("ascii")
+        text = (await http.body()).decode("ascii")
         pairs = parse_qsl(
             text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=MAX_FORM_FIELDS
         )
     except ValueError:
         raise BadForm from None
-    found: dict[str, tuple[str, ...]] = {}
+    fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
-        found[name] = (*found.get(name, ()), value)
-    return found
+        fields[name] = (*fields.get(name, ()), value)
+    return fields
 
 
-async def _inbox_request(
-    site: InboxSite, request: Request, form: Mapping[str, tuple[str, ...]] | None = None
+async def _load_session(
+    site: InboxSite, http: Request, form: Mapping[str, tuple[str, ...]] | None = None
 ) -> InboxRequest | None:
-    """None when the browser has no open session."""
-    token = request.cookies.get(site.cookie)
-    session = await site.access().session(token)
+    """The request with its session; None if the browser has no open session."""
+    token = http.cookies.get(site.cookie_name)
+    session = await site.access().find_session(token)
     if session is None or token is None:
         return None
-    if site.visited is not None:
-        site.visited()
-    return InboxRequest(site=site, request=request, session=session, token=token, form=form or {})
+    if site.on_activity is not None:
+        site.on_activity()
+    return InboxRequest(site=site, http=http, session=session, token=token, form=form or {})
 
 
-def _to_pairing(request: Request) -> Response:
-    """Ask for a code, unless the cookie may only have been held back.
+def _redirect_to_pairing(http: Request) -> Response:
+    """Ask for a code, unless the browser may have withheld the cookie.
 
-    Browsers send a strict cookie with nothing that another site started, a click on a link in a chat included. A page of
-    ours that loads itself again is not another site (https://www.rfc-editor.org/rfc/rfc6265#section-5.3 and its successor).
+    Browsers withhold a strict cookie from every request that another site started, including a click on a link in a chat.
+    A page of ours that reloads itself is not another site
+    (https://www.rfc-editor.org/rfc/rfc6265#section-5.3 and its successor).
     """
-    if request.headers.get("hx-request") == "true":
-        return Response(status_code=401, headers={"HX-Redirect": f"{BASE}/pair"})
-    if request.headers.get("sec-fetch-site") == "cross-site":
-        return HTMLResponse(render("again.html", url=request.url.path))
-    return RedirectResponse(f"{BASE}/pair?next={quote(request.url.path, safe='')}", status_code=303)
+    if http.headers.get("hx-request") == "true":
+        return Response(status_code=401, headers={"HX-Redirect": f"{INBOX_PATH}/pair"})
+    if http.headers.get("sec-fetch-site") == "cross-site":
+        return HTMLResponse(render("reload.html", url=http.url.path))
+    return RedirectResponse(f"{INBOX_PATH}/pair?next={quote(http.url.path, safe='')}", status_code=303)

@@ -31,7 +31,7 @@ MAX_PRINCIPAL_CHARS = 128
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base 32: nothing in it is mistaken for something else (https://www.crockford.com/base32.html)."""
-_ALIKE = str.maketrans({"O": "0", "I": "1", "L": "1"})
+_LOOKALIKES = str.maketrans({"O": "0", "I": "1", "L": "1"})
 
 
 class CodeRefused(UsageError):
@@ -101,9 +101,9 @@ class InboxAccess:
                 expires_at=now + CODE_S,
             )
 
-        entry = _entry("code_made", principal=name, channel=channel)
+        entry = _build_audit_entry("code_made", principal=name, channel=channel)
         await self._sessions.add_codes((kept(link, is_typed=False), kept(typed, is_typed=True)), entry)
-        return PairingCodes(link=link, typed=_dashed(typed), expires_at=now + CODE_S)
+        return PairingCodes(link=link, typed=_add_dashes(typed), expires_at=now + CODE_S)
 
     async def redeem(self, text: str, passphrase: str = "") -> OpenedSession:
         """A new session for a code that nobody used before.
@@ -114,24 +114,24 @@ class InboxAccess:
             PassphraseRefused: the code is right and still usable, unless this was the last attempt.
         """
         now = self._clock.now()
-        wanted = _hash("code", _read(text))
+        wanted = _hash("code", _normalize_code(text))
         found = await self._sessions.code(wanted, now)
         if found is not None and not hmac.compare_digest(found.hash, wanted):
             found = None
         if found is None or found.is_typed:
             await self._check_lockout(now)
         if found is None:
-            await self._sessions.refuse(now, now - ATTEMPTS_S, _entry("code_refused", why="code"))
+            await self._sessions.refuse(now, now - ATTEMPTS_S, _build_audit_entry("code_refused", why="code"))
             raise CodeRefused
         if self._passphrase is not None and not await anyio.to_thread.run_sync(self._passphrase.matches, passphrase):
-            entry = _entry("code_refused", why="passphrase", principal=found.principal)
+            entry = _build_audit_entry("code_refused", why="passphrase", principal=found.principal)
             await self._sessions.record_failed_attempt(found.hash, PASSPHRASE_ATTEMPTS, now, entry)
             raise PassphraseRefused
         token = secrets.token_urlsafe(32)
         session = InboxSession(
             hash=_hash("session", token), principal=found.principal, created_at=now, expires_at=now + SESSION_S
         )
-        entry = _entry("session_opened", principal=found.principal, session=session.hash[:NAMED_DIGITS])
+        entry = _build_audit_entry("session_opened", principal=found.principal, session=session.hash[:NAMED_DIGITS])
         if not await self._sessions.redeem(found.hash, session, entry):
             raise CodeRefused
         return OpenedSession(token=token, session=session)
@@ -144,7 +144,7 @@ class InboxAccess:
                 "that `planwarden inbox` prints instead"
             )
 
-    async def session(self, token: str | None) -> InboxSession | None:
+    async def find_session(self, token: str | None) -> InboxSession | None:
         """The open session of a cookie."""
         if not token or len(token) > 128:
             return None
@@ -152,24 +152,24 @@ class InboxAccess:
         found = await self._sessions.session(wanted, self._clock.now())
         return found if found is not None and hmac.compare_digest(found.hash, wanted) else None
 
-    async def end(self, token: str, principal: str) -> bool:
+    async def end_session(self, token: str, principal: str) -> bool:
         """End one session; False when it was over."""
         ended = _hash("session", token)
-        entry = _entry("session_ended", principal=principal, session=ended[:NAMED_DIGITS])
+        entry = _build_audit_entry("session_ended", principal=principal, session=ended[:NAMED_DIGITS])
         return await self._sessions.end(ended, self._clock.now(), entry)
 
-    async def end_all(self, principal: str) -> int:
+    async def end_all_sessions(self, principal: str) -> int:
         """End every session of this home and void every code; gives the number of sessions."""
-        entry = _entry("session_ended", principal=principal, session="all")
+        entry = _build_audit_entry("session_ended", principal=principal, session="all")
         return await self._sessions.end_all(self._clock.now(), entry)
 
 
-def csrf_token(token: str) -> str:
+def derive_csrf_token(token: str) -> str:
     """Proves that a form was made for this session; nothing about the cookie can be learned from it."""
     return hmac.new(token.encode(), b"planwarden csrf/v1", hashlib.sha256).hexdigest()
 
 
-def _entry(kind: Kind, **facts: str) -> AuditEntry:
+def _build_audit_entry(kind: Kind, **facts: str) -> AuditEntry:
     return AuditEntry(kind=kind, facts={**facts, "channel": facts.get("channel", "inbox")})
 
 
@@ -177,13 +177,13 @@ def _hash(use: str, text: str) -> str:
     return hashlib.sha256(f"planwarden {use}/v1\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _read(text: str) -> str:
+def _normalize_code(text: str) -> str:
     """The code inside what was typed or linked: the typed kind in its one form, anything else as it is."""
     given = text.strip()[:256]
-    plain = given.replace("-", "").replace(" ", "").upper().translate(_ALIKE)
+    plain = given.replace("-", "").replace(" ", "").upper().translate(_LOOKALIKES)
     is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)
     return plain if is_typed else given
 
 
-def _dashed(text: str) -> str:
+def _add_dashes(text: str) -> str:
     return "-".join(text[start : start + 4] for start in range(0, len(text), 4))

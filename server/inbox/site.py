@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.address import BASE
+from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.passphrase import Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 
@@ -27,13 +27,13 @@ class InboxSite:
     home: Path
     """Which home it is, so that cookies of several homes on one host do not mix."""
     passphrase_file: Path | None = None
-    visited: Callable[[], None] | None = None
+    on_activity: Callable[[], None] | None = None
     """Told whenever somebody who was let in looks at something."""
     origin: str | None = None
     """Where browsers reach it by a name that keys can be bound to, such as `http://localhost:8765`; None when nowhere."""
 
     @property
-    def cookie(self) -> str:
+    def cookie_name(self) -> str:
         return f"planwarden_inbox_{hashlib.sha256(str(self.home).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
     def access(self, *, pairing: bool = False) -> InboxAccess:
@@ -55,7 +55,7 @@ class Asset:
 
 
 @cache
-def assets() -> Mapping[str, Asset]:
+def load_assets() -> Mapping[str, Asset]:
     """By name; read once."""
     folder = files("planwarden.server.inbox").joinpath("static")
     found: dict[str, Asset] = {}
@@ -66,12 +66,12 @@ def assets() -> Mapping[str, Asset]:
     return found
 
 
-def asset_url(name: str) -> str:
-    return f"{BASE}/static/{name}?v={assets()[name].version}"
+def build_asset_url(name: str) -> str:
+    return f"{INBOX_PATH}/static/{name}?v={load_assets()[name].version}"
 
 
 @cache
-def _templates() -> Environment:
+def _load_templates() -> Environment:
     environment = Environment(
         loader=PackageLoader("planwarden.server.inbox", "templates"),
         autoescape=True,
@@ -84,4 +84,4 @@ def _templates() -> Environment:
 
 def render(template: str, **values: object) -> str:
     """The page as text. Every value is escaped for HTML; what comes from outside has been made visible before."""
-    return _templates().get_template(template).render(base=BASE, asset=asset_url, **values)
+    return _load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)

@@ -27,7 +27,7 @@ _TOPIC = re.compile(r"/[-_A-Za-z0-9]{1,64}")
 _TOKEN = re.compile(r"[!-~]{1,1000}")
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
-Told = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
+ChannelEvent = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
 
 
 class NotifySettings(BaseModel):
@@ -40,7 +40,7 @@ class NotifySettings(BaseModel):
     """Where notifications go: https, or http on this machine; of ntfy the server and one topic."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,63}$")] | None = None
     """Shown by `doctor` and in the audit; default: kind and host."""
-    events: Annotated[list[Told], Field(min_length=1)] | None = None
+    events: Annotated[list[ChannelEvent], Field(min_length=1)] | None = None
     """What is told; default all of them."""
     secret_env: Variable | None = None
     """For webhooks: the environment variable with the secret, `whsec_` and 24 to 64 random bytes in base64."""
@@ -49,7 +49,7 @@ class NotifySettings(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_reachable_in_private(cls, url: str) -> str:
+    def _check_url(cls, url: str) -> str:
         try:
             parts = urlsplit(url)
             is_usable = bool(parts.hostname) and parts.port != 0 and url.isascii() and url.isprintable()
@@ -64,7 +64,7 @@ class NotifySettings(BaseModel):
         return url
 
     @model_validator(mode="after")
-    def _has_what_its_kind_needs(self) -> "NotifySettings":
+    def _check_kind(self) -> "NotifySettings":
         if self.kind == "webhook" and (self.secret_env is None or self.token_env is not None):
             raise ValueError("a webhook is signed: name the variable with its secret in secret_env, and no token_env")
         if self.kind == "ntfy" and self.secret_env is not None:
@@ -92,7 +92,9 @@ class NotificationChannel:
     """Why this process cannot deliver to it."""
 
 
-def channels(settings: Sequence[NotifySettings], environment: Mapping[str, str]) -> tuple[NotificationChannel, ...]:
+def build_channels(
+    settings: Sequence[NotifySettings], environment: Mapping[str, str]
+) -> tuple[NotificationChannel, ...]:
     """The channels in the order of the file; a secret that is missing or wrong is a channel's problem.
 
     Raises:
@@ -100,19 +102,19 @@ def channels(settings: Sequence[NotifySettings], environment: Mapping[str, str])
     """
     if len(settings) > MAX_CHANNELS:
         raise InvalidArguments(f"planwarden.toml has {len(settings)} [[notify]] channels, the limit is {MAX_CHANNELS}")
-    found = tuple(_channel(given, environment) for given in settings)
+    found = tuple(_build_channel(given, environment) for given in settings)
     twice = [name for name, count in Counter(channel.name for channel in found).items() if count > 1]
     if twice:
         raise InvalidArguments(f"planwarden.toml has two [[notify]] channels called {twice[0]!r}; give each a 'name'")
     return found
 
 
-def _channel(given: NotifySettings, environment: Mapping[str, str]) -> NotificationChannel:
+def _build_channel(given: NotifySettings, environment: Mapping[str, str]) -> NotificationChannel:
     parts = urlsplit(given.url)
     host = parts.netloc.lower()
     key, token, problem = b"", None, None
     if given.secret_env is not None:
-        key, problem = _key(given.secret_env, environment)
+        key, problem = _read_key(given.secret_env, environment)
     if given.token_env is not None:
         token = environment.get(given.token_env)
         if token is None or not _TOKEN.fullmatch(token):
@@ -129,7 +131,7 @@ def _channel(given: NotifySettings, environment: Mapping[str, str]) -> Notificat
     )
 
 
-def _key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
+def _read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
     text = environment.get(variable)
     if not text:
         return b"", f"the environment variable {variable} is not set"

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.notifications import Notification
 from planwarden.server.notifications.channels import NotificationChannel
-from planwarden.server.notifications.outbox import instant
+from planwarden.server.notifications.outbox import format_time
 from planwarden.server.views.facts import escape_text
 
 MAX_TITLE_CHARS = 120
@@ -33,53 +33,55 @@ class OutgoingRequest:
     body: bytes
 
 
-def outgoing(
+def build_request(
     channel: NotificationChannel, notification: Notification, now: float, inbox: str | None
 ) -> OutgoingRequest:
     """What to send now; `inbox` is the address of the inbox page, if one is known."""
     link = f"{inbox}/suspensions/{notification.suspension_id}" if inbox and notification.kind != "test" else inbox
     if channel.kind == "webhook":
-        return _webhook(channel, notification, now, link)
-    return _push(channel, notification, link)
+        return _build_webhook(channel, notification, now, link)
+    return _build_push(channel, notification, link)
 
 
-def _webhook(channel: NotificationChannel, notification: Notification, now: float, link: str | None) -> OutgoingRequest:
+def _build_webhook(
+    channel: NotificationChannel, notification: Notification, now: float, link: str | None
+) -> OutgoingRequest:
     name = "planwarden.test" if notification.kind == "test" else f"suspension.{notification.kind}"
     document: JsonValue = {
         "type": name,
-        "timestamp": instant(notification.created_at),
+        "timestamp": format_time(notification.created_at),
         "data": {**notification.facts, "inboxUrl": link},
     }
-    body = _json(document)
+    body = _encode_json(document)
     timestamp = str(int(now))
     headers = {
         "webhook-id": notification.notification_id,
         "webhook-timestamp": timestamp,
-        "webhook-signature": signature(channel.key, notification.notification_id, timestamp, body),
+        "webhook-signature": sign_message(channel.key, notification.notification_id, timestamp, body),
     }
     return OutgoingRequest(url=channel.url, headers=headers, body=body)
 
 
-def signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
+def sign_message(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
     """`v1,` and the HMAC-SHA256 of `ID.TIMESTAMP.BODY` in base64."""
     signed = hmac.digest(key, b".".join((message_id.encode(), timestamp.encode(), body)), hashlib.sha256)
     return f"v1,{base64.b64encode(signed).decode()}"
 
 
-def _push(channel: NotificationChannel, notification: Notification, link: str | None) -> OutgoingRequest:
+def _build_push(channel: NotificationChannel, notification: Notification, link: str | None) -> OutgoingRequest:
     parts = urlsplit(channel.url)
     document: dict[str, JsonValue] = {
         "topic": parts.path.removeprefix("/"),
-        "title": _cut(_title(notification), MAX_TITLE_CHARS),
-        "message": _cut(_message(notification), MAX_MESSAGE_CHARS),
-        "priority": _priority(notification),
+        "title": _truncate(_write_title(notification), MAX_TITLE_CHARS),
+        "message": _truncate(_write_message(notification), MAX_MESSAGE_CHARS),
+        "priority": _choose_priority(notification),
         "tags": [_TAGS.get(notification.kind, "white_check_mark" if notification.facts.get("approved") else "x")],
     }
     if link is not None:
         document["click"] = link
     headers = {} if channel.token is None else {"authorization": f"Bearer {channel.token}"}
     return OutgoingRequest(
-        url=urlunsplit((parts.scheme, parts.netloc, "/", "", "")), headers=headers, body=_json(document)
+        url=urlunsplit((parts.scheme, parts.netloc, "/", "", "")), headers=headers, body=_encode_json(document)
     )
 
 
@@ -93,7 +95,7 @@ _TAGS = {
 """https://docs.ntfy.sh/emojis/"""
 
 
-def _title(notification: Notification) -> str:
+def _write_title(notification: Notification) -> str:
     tool = escape_text(str(notification.facts.get("toolName") or notification.facts.get("kind") or "planwarden"))
     match notification.kind:
         case "asked":
@@ -112,7 +114,7 @@ def _title(notification: Notification) -> str:
             return "planwarden can reach you"
 
 
-def _message(notification: Notification) -> str:
+def _write_message(notification: Notification) -> str:
     if notification.kind == "test":
         return "This is a test notification. Nothing waits for you."
     facts = notification.facts
@@ -126,7 +128,7 @@ def _message(notification: Notification) -> str:
     return escape_text(f"{'; '.join(parts)}. Question {notification.suspension_id}")
 
 
-def _priority(notification: Notification) -> int:
+def _choose_priority(notification: Notification) -> int:
     """https://docs.ntfy.sh/publish/#message-priority"""
     if notification.kind == "escalated":
         return 5
@@ -134,9 +136,9 @@ def _priority(notification: Notification) -> int:
     return {"asked": 4 if is_grave else 3, "reminded": 4, "test": 3}.get(notification.kind, 2)
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _json(document: JsonValue) -> bytes:
+def _encode_json(document: JsonValue) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()

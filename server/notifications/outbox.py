@@ -29,10 +29,10 @@ class Outbox:
         found: list[Notification] = []
         for entry, kind, suspension in find_notifiable(recorded, execution):
             wanting = [channel for channel in self._channels if kind in channel.events]
-            facts = _facts(entry.event, execution, suspension) if wanting else {}
+            facts = _build_facts(entry.event, execution, suspension) if wanting else {}
             found.extend(
                 Notification(
-                    notification_id=_notification_id(execution.execution_id, entry.sequence, channel.name),
+                    notification_id=_derive_id(execution.execution_id, entry.sequence, channel.name),
                     channel=channel.name,
                     kind=kind,
                     execution_id=execution.execution_id,
@@ -45,22 +45,22 @@ class Outbox:
         return tuple(found)
 
 
-def outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
+def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
     """None when there is nobody to be told, so that executions cost nothing more."""
     return Outbox(channels) if channels else None
 
 
-def instant(at: float) -> str:
+def format_time(at: float) -> str:
     """ISO 8601 in UTC, to the second."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _notification_id(execution_id: str, sequence: int, channel: str) -> str:
+def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
     """One event has one id for each channel, whoever writes it and however often it is sent."""
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
 
 
-def _facts(event: ev.Event, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
+def _build_facts(event: ev.Event, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
     question = suspension.question
     facts: dict[str, JsonValue] = {
         "threadId": execution.thread_id[:MAX_NAME_CHARS],
@@ -73,7 +73,7 @@ def _facts(event: ev.Event, execution: ExecutionState, suspension: SuspensionSta
         "needs": question.needs,
         "quorum": question.quorum,
         "revision": question.revision,
-        "expiresAt": None if question.expires_at is None else instant(question.expires_at),
+        "expiresAt": None if question.expires_at is None else format_time(question.expires_at),
         "onTimeout": question.on_timeout,
     }
     match event:

@@ -18,12 +18,12 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.store import Store
 from planwarden.server.notifications.channels import NotificationChannel
-from planwarden.server.notifications.messages import OutgoingRequest, outgoing
+from planwarden.server.notifications.messages import OutgoingRequest, build_request
 from planwarden.storage.ports.notifications import NotificationQueue
 
 if TYPE_CHECKING:
     # Importing the HTTP client takes a tenth of a second, and most processes never send anything.
-    from planwarden.server.notifications.post import DeliveryReceipt
+    from planwarden.server.notifications.delivery import DeliveryReceipt
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +67,8 @@ class NotificationSender:
                 logger.warning("this process cannot deliver to channel %r: %s", channel.name, channel.problem)
         self._inbox = inbox
         self._post = post or _post
-        self._dice = dice
-        self._quiet_until: dict[str, float] = {}
+        self._random = dice
+        self._paused_until: dict[str, float] = {}
         """Until when a receiver asked not to be sent anything, by channel."""
         self._tasks: TaskGroup | None = None
 
@@ -76,8 +76,8 @@ class NotificationSender:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         for channel in self._channels:
-            self._tasks.start_soon(self._forever, lambda channel=channel: self.deliver(channel), TICK_S)
-        self._tasks.start_soon(self._forever, self.sweep, SWEEP_S)
+            self._tasks.start_soon(self._repeat, lambda channel=channel: self.deliver_due(channel), TICK_S)
+        self._tasks.start_soon(self._repeat, self.sweep, SWEEP_S)
         return self
 
     async def __aexit__(
@@ -88,21 +88,21 @@ class NotificationSender:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
-    async def turn(self) -> None:
+    async def deliver_all(self) -> None:
         """One look at every channel."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
-                tasks.start_soon(self.deliver, channel)
+                tasks.start_soon(self.deliver_due, channel)
 
-    async def deliver(self, channel: NotificationChannel) -> bool:
+    async def deliver_due(self, channel: NotificationChannel) -> bool:
         """Send what is due on one channel, a few at a time; False when there was nothing."""
         now = self._store.clock.now()
-        if now < self._quiet_until.get(channel.name, now) or not await self._notifications.is_due(channel.name):
+        if now < self._paused_until.get(channel.name, now) or not await self._notifications.is_due(channel.name):
             return False
         claimed = await self._notifications.claim(channel.name, limit=BATCH, lease_s=CLAIM_S)
         async with anyio.create_task_group() as tasks:
             for notification in claimed:
-                tasks.start_soon(self._carry, channel, notification)
+                tasks.start_soon(self._deliver_one, channel, notification)
         return bool(claimed)
 
     async def sweep(self) -> bool:
@@ -113,46 +113,53 @@ class NotificationSender:
             logger.warning("%d notifications were given up: their channels were removed or lack a secret", given_up)
         return False
 
-    async def _carry(self, channel: NotificationChannel, notification: Notification) -> None:
-        if channel.kind == "ntfy" and not await self._still_matters(notification):
+    async def _deliver_one(self, channel: NotificationChannel, notification: Notification) -> None:
+        if channel.kind == "ntfy" and not await self._is_still_relevant(notification):
             await self._notifications.delivered(notification.notification_id)
             return
         sent_at = self._store.clock.now()
-        receipt = await self._post(outgoing(channel, notification, sent_at, self._inbox()), sent_at)
+        receipt = await self._post(build_request(channel, notification, sent_at, self._inbox()), sent_at)
         if receipt.is_delivered:
             await self._notifications.delivered(notification.notification_id)
             return
         now = self._store.clock.now()
-        wait_s = max(self._wait_s(notification), receipt.retry_after_s or 0.0)
+        wait_s = max(self._retry_wait_s(notification), receipt.retry_after_s or 0.0)
         if receipt.retry_after_s:
-            self._quiet_until[channel.name] = now + receipt.retry_after_s
-        if self._is_hopeless(notification, now + wait_s) or receipt.is_final:
-            if await self._notifications.give_up(notification, receipt.said):
+            self._paused_until[channel.name] = now + receipt.retry_after_s
+        if self._is_exhausted(notification, now + wait_s) or receipt.is_final:
+            if await self._notifications.give_up(notification, receipt.description):
                 text = "notification %s for channel %r was given up after %d attempts: %s %s"
                 logger.warning(
-                    text, notification.notification_id, channel.name, notification.attempts, channel.host, receipt.said
+                    text,
+                    notification.notification_id,
+                    channel.name,
+                    notification.attempts,
+                    channel.host,
+                    receipt.description,
                 )
         else:
-            logger.info("channel %r: %s %s; trying again in %.0f s", channel.name, channel.host, receipt.said, wait_s)
+            logger.info(
+                "channel %r: %s %s; trying again in %.0f s", channel.name, channel.host, receipt.description, wait_s
+            )
             await self._notifications.postpone(notification, now + wait_s)
 
-    async def _still_matters(self, notification: Notification) -> bool:
+    async def _is_still_relevant(self, notification: Notification) -> bool:
         """A phone must not ring for a question that is already answered; what became of it is always told."""
         if notification.kind not in ("asked", "reminded", "escalated"):
             return True
         row = await self._store.find_suspension(notification.suspension_id)
         return row is not None and row.status == "pending"
 
-    def _wait_s(self, notification: Notification) -> float:
+    def _retry_wait_s(self, notification: Notification) -> float:
         """Longer from attempt to attempt, and spread at random so that many notifications do not come back together."""
         whole_s = min(FIRST_WAIT_S * GROWTH ** (notification.attempts - 1), LONGEST_WAIT_S)
-        return whole_s * (0.5 + self._dice() / 2)
+        return whole_s * (0.5 + self._random() / 2)
 
-    def _is_hopeless(self, notification: Notification, next_at: float) -> bool:
+    def _is_exhausted(self, notification: Notification, next_at: float) -> bool:
         is_too_old = next_at - notification.created_at > GIVE_UP_AFTER_S and notification.attempts >= MIN_ATTEMPTS
         return is_too_old or notification.attempts >= MAX_ATTEMPTS
 
-    async def _forever(self, work: Callable[[], Awaitable[bool]], pause_s: float) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[bool]], pause_s: float) -> None:
         while True:
             has_more = False
             try:
@@ -167,6 +174,6 @@ class NotificationSender:
 
 
 async def _post(message: OutgoingRequest, now: float) -> "DeliveryReceipt":
-    from planwarden.server.notifications.post import post
+    from planwarden.server.notifications.delivery import post
 
     return await post(message, now=now)

@@ -20,7 +20,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.auth.settings import LOCAL, HttpSettings
-from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, channels
+from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, build_channels
 from planwarden.server.settings.options import invalid
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.reminders import REMINDERS, ReminderSettings, schedules
@@ -219,7 +219,7 @@ def load_settings(
         passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
         servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
         servers_file=servers_file,
-        channels=channels(parsed.notify, env),
+        channels=build_channels(parsed.notify, env),
         observation=telemetry_settings(parsed.otel, parsed.logging, env),
         environment=dict(env),
     )

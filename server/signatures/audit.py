@@ -13,28 +13,28 @@ from planwarden.agent.core.audit import DIGEST_CHARS, AuditRow
 from planwarden.server.signatures.signature import (
     SignatureEvidence,
     SignatureRefused,
-    challenge,
+    build_challenge,
+    derive_key_id,
     from_base64url,
     is_available,
-    key_id_of,
     to_base64url,
-    verify,
+    verify_signature,
 )
 from planwarden.storage.ports.keys import SigningKey
 
 
-class _Facts(BaseModel):
+class _KeyFacts(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
     key: str
     principal: str
 
 
-class _Added(_Facts):
+class _KeyAddedFacts(_KeyFacts):
     rp_id: str = Field(alias="rpId")
     public_key: str = Field(alias="publicKey")
 
 
-class _Signed(_Facts):
+class _SignatureFacts(_KeyFacts):
     digest: str
     nonce: str
     content: str = ""
@@ -52,21 +52,21 @@ class SignatureCheck:
         self.unverified = 0
         """Signatures that could not be verified because the extra is not installed."""
         self._is_available = is_available()
-        self._keys: dict[str, _Added] = {}
+        self._keys: dict[str, _KeyAddedFacts] = {}
         self._removed = set[str]()
         self._signed = set[tuple[str | None, str, str]]()
 
-    def faults(self, row: AuditRow) -> Iterator[str]:
+    def check_row(self, row: AuditRow) -> Iterator[str]:
         """What is wrong with the row as far as signatures go."""
         entry = row.entry
         try:
             if entry.kind == "key_added":
-                added = _Added.model_validate(entry.facts)
+                added = _KeyAddedFacts.model_validate(entry.facts)
                 self._keys[added.key] = added
             elif entry.kind == "key_removed":
-                self._removed.add(_Facts.model_validate(entry.facts).key)
+                self._removed.add(_KeyFacts.model_validate(entry.facts).key)
             elif entry.kind == "signature":
-                self._check(row, _Signed.model_validate(entry.facts))
+                self._check_signature(row, _SignatureFacts.model_validate(entry.facts))
             elif entry.kind in ("decided", "endorsed") and entry.facts.get("assurance") == "signed":
                 said = (entry.suspension_id, str(entry.facts.get("digest")), str(entry.facts.get("principal")))
                 if said not in self._signed:
@@ -76,7 +76,7 @@ class SignatureCheck:
         except SignatureRefused as error:
             yield f"row {row.sequence} is no valid signature: {error.message}"
 
-    def differences(self, stored: Iterable[SigningKey]) -> Iterator[str]:
+    def compare_keys(self, stored: Iterable[SigningKey]) -> Iterator[str]:
         """Where the stored keys are not those of the audit."""
         found = {key.key_id: key for key in stored}
         for key_id, added in self._keys.items():
@@ -93,7 +93,7 @@ class SignatureCheck:
                 yield f"key {key_id!r}: the audit and the stored key do not tell the same end"
         yield from (f"key {key_id!r} is stored, and the audit does not know it" for key_id in found)
 
-    def _check(self, row: AuditRow, signed: _Signed) -> None:
+    def _check_signature(self, row: AuditRow, signed: _SignatureFacts) -> None:
         """Raises `SignatureRefused`."""
         added = self._keys.get(signed.key)
         if added is None or added.principal != signed.principal or signed.key in self._removed:
@@ -108,11 +108,11 @@ class SignatureCheck:
             public_key = from_base64url(added.public_key)
         except ValueError:
             raise SignatureRefused("its bytes are not base64url") from None
-        if key_id_of(evidence.credential_id) != signed.key:
+        if derive_key_id(evidence.credential_id) != signed.key:
             raise SignatureRefused("its key is another one than it names")
         if self._is_available:
-            expected = challenge(signed.digest, signed.nonce, signed.content)
-            verify(evidence, public_key=public_key, challenge=expected, rp_id=added.rp_id, origin=None)
+            expected = build_challenge(signed.digest, signed.nonce, signed.content)
+            verify_signature(evidence, public_key=public_key, challenge=expected, rp_id=added.rp_id, origin=None)
             self.verified += 1
         else:
             self.unverified += 1

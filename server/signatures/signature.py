@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXTRA = "pip install 'planwarden[signed]'"
 CONTEXT = "approval-signature/v1"
-ADDING = "key-registration/v1"
+REGISTRATION_CONTEXT = "key-registration/v1"
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 
@@ -107,7 +107,7 @@ def is_available() -> bool:
     return find_spec("webauthn") is not None
 
 
-def challenge(digest: str, nonce: str, content: str = "") -> bytes:
+def build_challenge(digest: str, nonce: str, content: str = "") -> bytes:
     """The 32 bytes to be signed: over the approval digest, the server's nonce, and the digest of the answer if there is one.
 
     All three are hexadecimal and of one length each, so no two triples have the same text.
@@ -115,16 +115,18 @@ def challenge(digest: str, nonce: str, content: str = "") -> bytes:
     return hashlib.sha256(f"{CONTEXT}\0{digest}{nonce}{content}".encode()).digest()
 
 
-def adding_challenge(nonce: str, step: str) -> bytes:
+def build_registration_challenge(nonce: str, step: str) -> bytes:
     """The 32 bytes to be signed when a key is added; `step` keeps the new key's and the known one's apart."""
-    return hashlib.sha256(f"{ADDING}\0{step}\0{nonce}".encode()).digest()
+    return hashlib.sha256(f"{REGISTRATION_CONTEXT}\0{step}\0{nonce}".encode()).digest()
 
 
-def key_id_of(credential_id: bytes) -> str:
+def derive_key_id(credential_id: bytes) -> str:
     return hashlib.sha256(credential_id).hexdigest()[:16]
 
 
-def verify(evidence: SignatureEvidence, *, public_key: bytes, challenge: bytes, rp_id: str, origin: str | None) -> int:
+def verify_signature(
+    evidence: SignatureEvidence, *, public_key: bytes, challenge: bytes, rp_id: str, origin: str | None
+) -> int:
     """The sign count of a valid signature by the person at that place; whether it has grown is for the caller to judge.
 
     With `origin` None any origin of the host `rp_id` will do: where the inbox listened is not known afterwards.
@@ -143,11 +145,11 @@ def verify(evidence: SignatureEvidence, *, public_key: bytes, challenge: bytes, 
         raise SignatureRefused("the signature does not say where it was made") from None
     if client.cross_origin:
         raise SignatureRefused("the signature was made inside a page of another site")
-    if origin is None and is_of_host(client.origin, rp_id):
+    if origin is None and can_use_keys_of(client.origin, rp_id):
         origin = client.origin
     try:
         verified = verify_authentication_response(
-            credential=_credential(evidence),
+            credential=_build_credential(evidence),
             expected_challenge=challenge,
             expected_rp_id=rp_id,
             expected_origin=origin or "",
@@ -193,7 +195,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
     )
 
 
-def is_of_host(origin: str, host: str) -> bool:
+def can_use_keys_of(origin: str, host: str) -> bool:
     """Whether a page of that origin may use keys of `host`: the same name, over https or on this machine."""
     parts = urlsplit(origin)
     return parts.hostname == host and (parts.scheme == "https" or host == "localhost")
@@ -216,7 +218,7 @@ def check_available() -> None:
         raise UsageError(f"signing needs an extra that is not installed where planwarden runs: {EXTRA}")
 
 
-def _credential(evidence: SignatureEvidence) -> "AuthenticationCredential":
+def _build_credential(evidence: SignatureEvidence) -> "AuthenticationCredential":
     from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
 
     return AuthenticationCredential(

@@ -28,11 +28,12 @@ from planwarden.server.auth.failures import FailedTokens
 from planwarden.server.auth.network import AllowedNames, AllowedNamesMiddleware, check_access, check_network, in_url
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
-from planwarden.server.inbox.address import BASE, joined
-from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.launcher import announce_inbox
-from planwarden.server.inbox.serving import until_cancelled
+from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.sockets import pair_socket
+from planwarden.server.inbox.web_server import until_cancelled
 from planwarden.server.mcp.lazy_service import ServiceOpener
 from planwarden.server.mcp.server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.settings.configuration import Settings
@@ -66,13 +67,13 @@ async def serve_http(
         _needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
     warden = Warden(settings=settings, whole_process=True)
-    with closing(joined(_listening(host, port))) as listening:
+    with closing(pair_socket(_listening(host, port))) as listening:
         taken = listening.port
         origin = settings.http.public_url or listening.origin
         async with (
             warden,
             _authentication(warden, host, taken) as auth,
-            announce_inbox(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{BASE}"),
+            announce_inbox(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{INBOX_PATH}"),
         ):
             names = AllowedNames.of(settings.http, host, taken)
             server = build_server(_opened(warden), settings.home, auth=auth, observer=warden.observer)
@@ -85,7 +86,9 @@ async def serve_http(
             )
             if started is not None:
                 started(f"http://{in_url(host)}:{taken}{PATH}")
-            await _serve(_beside(app, inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams)
+            await _serve(
+                _beside(app, build_inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams
+            )
 
 
 def http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
@@ -173,7 +176,7 @@ def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        is_inbox = scope["type"] == "http" and (path == BASE or path.startswith(f"{BASE}/"))
+        is_inbox = scope["type"] == "http" and (path == INBOX_PATH or path.startswith(f"{INBOX_PATH}/"))
         await (inbox if is_inbox else app)(scope, receive, send)
 
     return dispatch

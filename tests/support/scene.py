@@ -13,9 +13,10 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.launcher import pairing_url, serve_app
+from planwarden.server.inbox.app import build_inbox_app
+from planwarden.server.inbox.links import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
 from tests.support.wardens import Ledger, plan, tool_step, warden
@@ -134,7 +135,7 @@ class InboxScene:
 
     async def make_link(self, name: str = "ann", target: str = "/inbox") -> str:
         codes = await self.site.access().make_codes(name, "terminal")
-        return pairing_url(self.url, codes.link, target)
+        return build_pairing_url(self.url, codes.link, target)
 
     async def run_to_question(self, *steps: dict[str, JsonValue], goal: str | None = None) -> str:
         """Runs a plan until it asks, and returns the id of the suspension."""
@@ -165,7 +166,7 @@ async def open_scene(tools: Sequence[object] = ()) -> AsyncGenerator[InboxScene]
     async with warden(tools=[*build_office_tools(ledger), *tools], settings=settings) as made:
         site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve_app, inbox_app(site, lambda: {host}), listener)
+            tasks.start_soon(serve_app, build_inbox_app(site, lambda: {host}), listener)
             yield InboxScene(made, site, f"http://{host}/inbox", ledger)
             tasks.cancel_scope.cancel()
 

@@ -42,7 +42,7 @@ def approve_with_code(session: CliSession, suspension_id: str, code: str, digest
         access = InboxAccess(service.engine.store)
         opened = await access.redeem(code)
         principal = opened.session.principal
-        await access.end(opened.token, principal)
+        await access.end_session(opened.token, principal)
         authority = Authority(
             assurance="human",
             channel=CHANNEL,

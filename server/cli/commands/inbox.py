@@ -19,13 +19,15 @@ from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.inbox.address import BASE, listen
-from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.launcher import announce_inbox, pairing_url, serve_app
+from planwarden.server.inbox.launcher import announce_inbox
+from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
 from planwarden.server.inbox.passphrase import Passphrase, write_passphrase
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.sockets import open_sockets
+from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import operator
 from planwarden.storage.ports.sessions import sessions_of
 
@@ -80,7 +82,7 @@ def end_sessions(context: CliContext) -> int:
 
     async def work() -> int:
         async with context.open_for_writing(follows=False) as service:
-            return await InboxAccess(service.engine.store).end_all(operator())
+            return await InboxAccess(service.engine.store).end_all_sessions(operator())
 
     return anyio.run(work)
 
@@ -106,8 +108,8 @@ def set_passphrase(context: CliContext, terminal: Terminal) -> Path:
 async def _serve_inbox(
     context: CliContext, terminal: Terminal, service: Service, codes: PairingCodes, *, opens_browser: bool
 ) -> None:
-    listening = listen()
-    url = f"{listening.base_url}{BASE}"
+    listening = open_sockets()
+    url = f"{listening.base_url}{INBOX_PATH}"
     site = InboxSite(
         service=lambda: service,
         home=context.settings.home,
@@ -115,13 +117,13 @@ async def _serve_inbox(
         origin=listening.origin,
     )
     async with announce_inbox(service, url), anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_app, inbox_app(site, lambda: listening.hosts), *listening.sockets)
+        tasks.start_soon(serve_app, build_inbox_app(site, lambda: listening.hosts), *listening.sockets)
         await _show_codes(terminal, url, codes, opens_browser=opens_browser)
         terminal.say(TerminalLine((("The inbox runs here until Ctrl-C.", "dim"),)))
 
 
 async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, opens_browser: bool) -> None:
-    link = pairing_url(url, codes.link)
+    link = build_pairing_url(url, codes.link)
     is_open = opens_browser and await anyio.to_thread.run_sync(open_page, link)
     terminal.say("Opened in the browser. If it did not appear:" if is_open else "Open this in a browser:")
     # Not drawn as a line: wrapped at the width of the terminal, the link could not be copied.

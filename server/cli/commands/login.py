@@ -27,7 +27,7 @@ from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.browser import has_display, open_page
-from planwarden.server.inbox.serving import until_cancelled
+from planwarden.server.inbox.web_server import until_cancelled
 from planwarden.server.views.facts import escape_text
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.authorization import log_in

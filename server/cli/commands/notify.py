@@ -16,8 +16,8 @@ from planwarden.server.cli.output import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.notifications.channels import NotificationChannel
-from planwarden.server.notifications.messages import outgoing
-from planwarden.server.notifications.post import post
+from planwarden.server.notifications.delivery import post
+from planwarden.server.notifications.messages import build_request
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.storage.clock import SystemClock
 
@@ -88,5 +88,5 @@ async def _send_test(channel: NotificationChannel) -> ChannelTest:
         facts={},
         created_at=now,
     )
-    receipt = await post(outgoing(channel, notification, now, None), now=now)
+    receipt = await post(build_request(channel, notification, now, None), now=now)
     return ChannelTest(channel=channel, is_delivered=receipt.is_delivered, reply=receipt.said)

@@ -8,19 +8,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.keys.place import obstacle, place_of
-from planwarden.server.inbox.request import InboxRequest, change, page
+from planwarden.server.inbox.keys.relying_party import find_obstacle, find_relying_party
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.request import InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring
 from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.keys import SigningKey
 
-PATH = f"{BASE}/keys"
+KEYS_PATH = f"{INBOX_PATH}/keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownKey:
+class ListedKey:
     key_id: str
     label: str
     rp_id: str
@@ -29,78 +29,78 @@ class ShownKey:
     revoked_at: datetime | None
 
 
-def key_routes(site: InboxSite) -> Sequence[BaseRoute]:
+def build_key_routes(site: InboxSite) -> Sequence[BaseRoute]:
     return (
-        page(site, PATH, show_keys),
-        change(site, f"{PATH}/add", add),
-        change(site, f"{PATH}/{{key_id}}/remove", remove),
+        page_route(site, KEYS_PATH, show_keys),
+        form_route(site, f"{KEYS_PATH}/add", add_key),
+        form_route(site, f"{KEYS_PATH}/{{key_id}}/remove", remove_key),
     )
 
 
-async def show_keys(visit: InboxRequest) -> Response:
-    return await _page(visit)
+async def show_keys(request: InboxRequest) -> Response:
+    return await _render_keys(request)
 
 
-async def add(visit: InboxRequest) -> Response:
+async def add_key(request: InboxRequest) -> Response:
     """A challenge while there is no new key; then the key is added."""
-    keyring, place = _keyring(visit), place_of(visit)
+    keyring, place = _open_keyring(request), find_relying_party(request)
     try:
         if place is None:
             raise UsageError("keys cannot be used at this address")
-        if visit.wants_json:
-            return JSONResponse(await keyring.ask_to_add(visit.session, place))
-        if not visit.given("credential"):
+        if request.wants_json:
+            return JSONResponse(await keyring.request_key(request.session, place))
+        if not request.form_value("credential"):
             raise UsageError("adding a key needs script, which did not run")
-        await keyring.add(
-            visit.session,
+        await keyring.add_key(
+            request.session,
             place,
-            nonce=visit.given("nonce"),
-            label=visit.given("label"),
-            credential=visit.given("credential"),
-            text=visit.given("signature"),
+            nonce=request.form_value("nonce"),
+            label=request.form_value("label"),
+            credential=request.form_value("credential"),
+            text=request.form_value("signature"),
         )
     except UsageError as error:
-        if visit.wants_json:
+        if request.wants_json:
             return JSONResponse({"message": error.message}, status_code=422)
-        return await _page(visit, fault=error.message)
-    return visit.to("/keys")
+        return await _render_keys(request, fault=error.message)
+    return request.redirect("/keys")
 
 
-async def remove(visit: InboxRequest) -> Response:
+async def remove_key(request: InboxRequest) -> Response:
     try:
-        await _keyring(visit).remove(visit.session, visit.request.path_params["key_id"])
+        await _open_keyring(request).remove_own_key(request.session, request.http.path_params["key_id"])
     except UsageError as error:
-        return await _page(visit, fault=error.message)
-    return visit.to("/keys")
+        return await _render_keys(request, fault=error.message)
+    return request.redirect("/keys")
 
 
-async def _page(visit: InboxRequest, fault: str = "") -> Response:
-    keys = [key for key in await _keyring(visit).all() if key.principal == visit.session.principal]
-    return visit.page(
+async def _render_keys(request: InboxRequest, fault: str = "") -> Response:
+    keys = [key for key in await _open_keyring(request).list_keys() if key.principal == request.session.principal]
+    return request.render_page(
         "keys.html",
         status=422 if fault else 200,
         fault=escape_text(fault),
-        usable=[_shown(key) for key in keys if key.revoked_at is None],
-        over=[_shown(key) for key in keys if key.revoked_at is not None],
-        obstacle=obstacle(visit, PATH),
+        usable=[_build_listed_key(key) for key in keys if key.revoked_at is None],
+        over=[_build_listed_key(key) for key in keys if key.revoked_at is not None],
+        obstacle=find_obstacle(request, KEYS_PATH),
         max_label=MAX_LABEL_CHARS,
     )
 
 
-def _keyring(visit: InboxRequest) -> Keyring:
-    return Keyring(visit.service.engine.store)
+def _open_keyring(request: InboxRequest) -> Keyring:
+    return Keyring(request.service.engine.store)
 
 
-def _shown(key: SigningKey) -> ShownKey:
-    return ShownKey(
+def _build_listed_key(key: SigningKey) -> ListedKey:
+    return ListedKey(
         key_id=key.key_id,
         label=escape_text(key.label),
         rp_id=key.rp_id,
         created_at=datetime.fromtimestamp(key.created_at, UTC),
-        used_at=_at(key.used_at),
-        revoked_at=_at(key.revoked_at),
+        used_at=_to_datetime(key.used_at),
+        revoked_at=_to_datetime(key.revoked_at),
     )
 
 
-def _at(time: float | None) -> datetime | None:
+def _to_datetime(time: float | None) -> datetime | None:
     return None if time is None else datetime.fromtimestamp(time, UTC)

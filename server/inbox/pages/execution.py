@@ -8,14 +8,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.facts import GOAL_CHARS
-from planwarden.server.inbox.request import InboxRequest, NotFound, page
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.question_view import GOAL_CHARS
+from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import AGENT_CHARS, escape_text, value_text
 from planwarden.server.views.observations import Observation, observations
 
-MAX_MOMENTS = 500
+MAX_ENTRIES = 500
 DETAIL_CHARS = 200
 
 
@@ -34,7 +34,7 @@ class TimelineEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownStep:
+class StepSummary:
     step_id: str
     description: str
     status: str
@@ -42,7 +42,7 @@ class ShownStep:
     error: str
 
 
-_QUIET = frozenset({"suspensionId", "callId", "addressee"})
+_HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
 """What a person has no use for, or finds behind the link."""
 
 _TONES = {
@@ -58,49 +58,49 @@ _TONES = {
 }
 
 
-def execution_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{BASE}/executions/{{execution_id}}"
-    return (page(site, where, show_execution), page(site, f"{where}/timeline", show_timeline))
+def build_execution_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    where = f"{INBOX_PATH}/executions/{{execution_id}}"
+    return (page_route(site, where, show_execution), page_route(site, f"{where}/timeline", show_timeline))
 
 
-async def show_execution(visit: InboxRequest) -> Response:
-    return await _shown(visit, "execution.html")
+async def show_execution(request: InboxRequest) -> Response:
+    return await _render_execution(request, "execution.html")
 
 
-async def show_timeline(visit: InboxRequest) -> Response:
+async def show_timeline(request: InboxRequest) -> Response:
     """The changing part alone; nothing while the execution is as the page shows it."""
-    return await _shown(visit, "_execution.html", seen=visit.request.query_params.get("seen"))
+    return await _render_execution(request, "_execution.html", seen=request.http.query_params.get("seen"))
 
 
-async def _shown(visit: InboxRequest, template: str, seen: str | None = None) -> Response:
-    execution_id = visit.request.path_params["execution_id"]
-    header = await visit.service.engine.store.header(execution_id)
+async def _render_execution(request: InboxRequest, template: str, seen: str | None = None) -> Response:
+    execution_id = request.http.path_params["execution_id"]
+    header = await request.service.engine.store.header(execution_id)
     if header is None:
         raise NotFound("there is no execution with that id")
-    execution = await visit.service.engine.find(execution_id)
+    execution = await request.service.engine.find(execution_id)
     if seen == str(execution.version):
         return Response(status_code=204)
-    recorded = await visit.service.engine.store.read(execution_id)
+    recorded = await request.service.engine.store.read(execution_id)
     people = {s for s, found in execution.suspensions.items() if found.question.addressee == "human"}
-    moments = [_moment(found, people) for found in observations(recorded, execution)]
-    return visit.page(
+    moments = [_build_timeline_entry(found, people) for found in observations(recorded, execution)]
+    return request.render_page(
         template,
         execution=execution,
         owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
-        steps=_steps(execution),
-        moments=moments[-MAX_MOMENTS:],
-        left_out=max(0, len(moments) - MAX_MOMENTS),
+        steps=_summarize_steps(execution),
+        moments=moments[-MAX_ENTRIES:],
+        left_out=max(0, len(moments) - MAX_ENTRIES),
         waiting=[s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
         seen=str(execution.version),
     )
 
 
-def _moment(found: Observation, people: Collection[str]) -> TimelineEntry:
+def _build_timeline_entry(found: Observation, people: Collection[str]) -> TimelineEntry:
     """`people` are the ids of questions to people, which have a page."""
     details = [
-        (name, value) for name, value in found.data.items() if name not in _QUIET and value not in (None, [], "")
+        (name, value) for name, value in found.data.items() if name not in _HIDDEN_DATA and value not in (None, [], "")
     ]
     question = found.data.get("suspensionId")
     tone = _TONES.get(found.type, "plain")
@@ -111,20 +111,20 @@ def _moment(found: Observation, people: Collection[str]) -> TimelineEntry:
         at=found.at,
         kind=found.type.replace("_", " ").lower(),
         step=escape_text(found.step_id or ""),
-        details=tuple((escape_text(name), _detail(value)) for name, value in details),
+        details=tuple((escape_text(name), _format_detail(value)) for name, value in details),
         tone=tone,
         question=question if isinstance(question, str) and question in people else None,
     )
 
 
-def _detail(value: object) -> str:
+def _format_detail(value: object) -> str:
     text = escape_text(value) if isinstance(value, str) else value_text(value)  # pyright: ignore[reportArgumentType]
     return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
 
 
-def _steps(execution: ExecutionState) -> list[ShownStep]:
+def _summarize_steps(execution: ExecutionState) -> list[StepSummary]:
     return [
-        ShownStep(
+        StepSummary(
             step_id=escape_text(state.step.step_id),
             description=escape_text(state.step.description[:GOAL_CHARS]),
             status=state.status.replace("_", " "),

@@ -11,120 +11,122 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES
 from planwarden.agent.common.errors import AlreadyDecided, StaleRevision, UsageError
 from planwarden.server.api.grants import GrantRequest, GrantView
-from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.answer import CHANNEL
-from planwarden.server.inbox.facts import ShownValue, shown_value
-from planwarden.server.inbox.fields import key_of
-from planwarden.server.inbox.lookup import FoundQuestion, find_question
-from planwarden.server.inbox.request import BadForm, InboxRequest, change, page
+from planwarden.server.inbox.decision import CHANNEL
+from planwarden.server.inbox.forms import derive_key
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.questions import QuestionRecord, find_question
+from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.value_view import ValueView, build_value_view
 from planwarden.server.views.facts import escape_text
 
-MINUTES: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
-USES = 10
+DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
+DEFAULT_USES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownGrant:
+class ListedGrant:
     grant: GrantView
     tool: str
     owner: str
     made_by: str
-    arguments: tuple[tuple[str, ShownValue], ...]
+    arguments: tuple[tuple[str, ValueView], ...]
 
 
-def grant_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    question = f"{BASE}/suspensions/{{suspension_id}}/grant"
+def build_grant_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    question = f"{INBOX_PATH}/suspensions/{{suspension_id}}/grant"
     return (
-        page(site, f"{BASE}/grants", show_grants),
-        change(site, f"{BASE}/grants/{{grant_id}}/revoke", revoke),
-        page(site, question, show_form),
-        change(site, f"{question}/make", make),
+        page_route(site, f"{INBOX_PATH}/grants", show_grants),
+        form_route(site, f"{INBOX_PATH}/grants/{{grant_id}}/revoke", revoke_grant),
+        page_route(site, question, show_grant_form),
+        form_route(site, f"{question}/make", make_grant),
     )
 
 
-async def show_grants(visit: InboxRequest) -> Response:
-    found = [_shown(grant) for grant in await visit.service.grants.list()]
-    return visit.page(
+async def show_grants(request: InboxRequest) -> Response:
+    found = [_build_listed_grant(grant) for grant in await request.service.grants.list()]
+    return request.render_page(
         "grants.html",
         usable=[g for g in found if g.grant.is_open and not g.grant.is_stale],
         over=[g for g in found if not g.grant.is_open or g.grant.is_stale],
     )
 
 
-async def revoke(visit: InboxRequest) -> Response:
-    await visit.service.grants.revoke(visit.request.path_params["grant_id"], _authority(visit))
-    return visit.to("/grants")
+async def revoke_grant(request: InboxRequest) -> Response:
+    await request.service.grants.revoke(request.http.path_params["grant_id"], _build_authority(request))
+    return request.redirect("/grants")
 
 
-async def show_form(visit: InboxRequest) -> Response:
-    return _form(visit, await _asked(visit))
+async def show_grant_form(request: InboxRequest) -> Response:
+    return _render_grant_form(request, await _find_grantable_question(request))
 
 
-async def make(visit: InboxRequest) -> Response:
+async def make_grant(request: InboxRequest) -> Response:
     """Allow calls like the one of the question; the question itself stays open."""
-    asked = await _asked(visit)
-    if not asked.shown.is_open:
+    record = await _find_grantable_question(request)
+    if not record.view.is_open:
         raise AlreadyDecided("this question was decided meanwhile; nothing was allowed")
-    if visit.given("digest") != asked.shown.digest:
+    if request.form_value("digest") != record.view.digest:
         raise StaleRevision("this question was revised since you looked at it; nothing was allowed")
-    uses, minutes = visit.given("uses"), visit.given("minutes")
-    if not (uses.isascii() and uses.isdigit() and len(uses) <= 6) or minutes not in MINUTES:
-        return _form(visit, asked, fault=f"Write how many calls, from 1 to {MAX_USES}, and choose how long.")
-    given = visit.fields()
+    uses, minutes = request.form_value("uses"), request.form_value("minutes")
+    if not (uses.isascii() and uses.isdigit() and len(uses) <= 6) or minutes not in DURATIONS:
+        return _render_grant_form(
+            request, record, fault=f"Write how many calls, from 1 to {MAX_USES}, and choose how long."
+        )
+    given = request.form_values()
     arguments: dict[str, JsonValue] = {
         name: value
-        for name, value in (asked.found.question.arguments or {}).items()
-        if given.get(f"fix.{key_of(name)}") == "yes"
+        for name, value in (record.suspension.question.arguments or {}).items()
+        if given.get(f"fix.{derive_key(name)}") == "yes"
     }
-    request = GrantRequest(
-        tool_name=asked.found.question.tool_name or "",
+    grant = GrantRequest(
+        tool_name=record.suspension.question.tool_name or "",
         arguments=arguments,
         uses=int(uses),
         expires_in_s=int(minutes) * 60.0,
-        owner=asked.row.principal,
+        owner=record.row.principal,
     )
     try:
-        await visit.service.grants.make(request, _authority(visit))
+        await request.service.grants.make(grant, _build_authority(request))
     except UsageError as error:
-        return _form(visit, asked, fault=error.message)
-    return visit.to("/grants")
+        return _render_grant_form(request, record, fault=error.message)
+    return request.redirect("/grants")
 
 
-async def _asked(visit: InboxRequest) -> FoundQuestion:
-    asked = await find_question(visit.service, visit.request.path_params["suspension_id"])
-    if not asked.shown.may_be_granted:
+async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
+    record = await find_question(request.service, request.http.path_params["suspension_id"])
+    if not record.view.can_be_granted:
         raise BadForm("calls like this one cannot be allowed beforehand")
-    return asked
+    return record
 
 
-def _form(visit: InboxRequest, asked: FoundQuestion, fault: str = "") -> Response:
-    names = [(name, key_of(name)) for name in (asked.found.question.arguments or {})]
+def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
+    names = [(name, derive_key(name)) for name in (record.suspension.question.arguments or {})]
     rows = [
         (f"fix.{key}", argument)
-        for (_, key), argument in zip(names, asked.shown.call.arguments if asked.shown.call else (), strict=True)
+        for (_, key), argument in zip(names, record.view.call.arguments if record.view.call else (), strict=True)
     ]
-    return visit.page(
+    return request.render_page(
         "grant.html",
         status=422 if fault else 200,
-        question=asked.shown,
+        question=record.view,
         rows=rows,
-        minutes=MINUTES,
-        uses=visit.given("uses") or str(USES),
+        minutes=DURATIONS,
+        uses=request.form_value("uses") or str(DEFAULT_USES),
         max_uses=MAX_USES,
         fault=fault,
     )
 
 
-def _authority(visit: InboxRequest) -> Authority:
-    return Authority(assurance="human", channel=CHANNEL, principal=visit.session.principal)
+def _build_authority(request: InboxRequest) -> Authority:
+    return Authority(assurance="human", channel=CHANNEL, principal=request.session.principal)
 
 
-def _shown(grant: GrantView) -> ShownGrant:
-    return ShownGrant(
+def _build_listed_grant(grant: GrantView) -> ListedGrant:
+    return ListedGrant(
         grant=grant,
         tool=escape_text(grant.tool_name),
         owner=escape_text(grant.owner or ""),
         made_by=escape_text(grant.created_by),
-        arguments=tuple((escape_text(name), shown_value(value)) for name, value in grant.arguments.items()),
+        arguments=tuple((escape_text(name), build_value_view(value)) for name, value in grant.arguments.items()),
     )

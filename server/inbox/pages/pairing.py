@@ -12,52 +12,52 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.request import InboxRequest, answered, change, read_form, status_of
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.request import InboxRequest, form_route, http_status, read_form, run_with_error_page
 from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
 from planwarden.server.inbox.site import InboxSite, render
 
-_INSIDE = re.compile(rf"{BASE}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
+_OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
 """Where a person may be sent after coming in: our own pages, nothing else."""
 
 
-def pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
+def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
     async def pair(request: Request) -> Response:
         async def run() -> Response:
-            return await (_used(site, request) if request.method == "POST" else _asked(site, request))
+            return await (_redeem_code(site, request) if request.method == "POST" else _show_form(site, request))
 
-        return await answered(request, run)
+        return await run_with_error_page(request, run)
 
     return (
-        Route(f"{BASE}/pair", pair, methods=["GET", "POST"]),
-        change(site, f"{BASE}/end", _end),
+        Route(f"{INBOX_PATH}/pair", pair, methods=["GET", "POST"]),
+        form_route(site, f"{INBOX_PATH}/end", _end_session),
     )
 
 
-async def _asked(site: InboxSite, request: Request) -> Response:
+async def _show_form(site: InboxSite, request: Request) -> Response:
     """The form for the code. Whoever is in already goes on."""
-    target = _inside(request.query_params.get("next", ""))
-    if await site.access().session(request.cookies.get(site.cookie)) is not None:
+    target = _check_target(request.query_params.get("next", ""))
+    if await site.access().find_session(request.cookies.get(site.cookie_name)) is not None:
         return RedirectResponse(target, status_code=303)
     code = request.query_params.get("code", "")[:256]
-    return _form(site, code=code, target=target)
+    return _render_form(site, code=code, target=target)
 
 
-async def _used(site: InboxSite, request: Request) -> Response:
+async def _redeem_code(site: InboxSite, request: Request) -> Response:
     given = {name: values[0] for name, values in (await read_form(request)).items()}
-    code, target = given.get("code", ""), _inside(given.get("next", ""))
+    code, target = given.get("code", ""), _check_target(given.get("next", ""))
     try:
         opened = await site.access(pairing=True).redeem(code, given.get("passphrase", "")[:1_000])
     except PlanwardenError as error:
         # A code that was refused for another reason than the passphrase is of no further use.
         kept = code[:256] if isinstance(error, PassphraseRefused) else ""
-        return _form(site, code=kept, target=target, fault=error.message, status=status_of(error))
+        return _render_form(site, code=kept, target=target, fault=error.message, status=http_status(error))
     response = RedirectResponse(target, status_code=303)
     response.set_cookie(
-        site.cookie,
+        site.cookie_name,
         opened.token,
         max_age=int(SESSION_S),
-        path=BASE,
+        path=INBOX_PATH,
         # Behind a proxy that has TLS the request itself does not say so.
         secure=f"https://{request.headers.get('host')}"
         in (site.origin, f"{request.url.scheme}://{request.url.netloc}"),
@@ -67,19 +67,19 @@ async def _used(site: InboxSite, request: Request) -> Response:
     return response
 
 
-async def _end(visit: InboxRequest) -> Response:
-    everywhere = visit.given("everywhere") == "yes"
-    access = visit.site.access()
+async def _end_session(request: InboxRequest) -> Response:
+    everywhere = request.form_value("everywhere") == "yes"
+    access = request.site.access()
     if everywhere:
-        await access.end_all(visit.session.principal)
+        await access.end_all_sessions(request.session.principal)
     else:
-        await access.end(visit.token, visit.session.principal)
-    response = visit.to("/pair")
-    response.delete_cookie(visit.site.cookie, path=BASE, httponly=True, samesite="strict")
+        await access.end_session(request.token, request.session.principal)
+    response = request.redirect("/pair")
+    response.delete_cookie(request.site.cookie_name, path=INBOX_PATH, httponly=True, samesite="strict")
     return response
 
 
-def _form(site: InboxSite, *, code: str, target: str, fault: str = "", status: int = 200) -> Response:
+def _render_form(site: InboxSite, *, code: str, target: str, fault: str = "", status: int = 200) -> Response:
     text = render(
         "pair.html",
         code=code,
@@ -90,5 +90,5 @@ def _form(site: InboxSite, *, code: str, target: str, fault: str = "", status: i
     return HTMLResponse(text, status_code=status)
 
 
-def _inside(path: str) -> str:
-    return path if _INSIDE.fullmatch(path) else BASE
+def _check_target(path: str) -> str:
+    return path if _OWN_PAGE.fullmatch(path) else INBOX_PATH

@@ -1,7 +1,7 @@
-"""The page of one question, and the decision that is sent from it.
+"""The page of one question, and the decision that a person sends from it.
 
-What is decided is the revision that was shown: its digest comes with the form, and the engine compares it again in the
-transaction that records the answer. Edited arguments are decided in a second step, after a page that shows the difference.
+The form carries the digest of the revision that the page showed. The engine compares that digest again in the transaction
+that records the decision. A person who edits arguments approves them in a second step, on a page that shows the difference.
 """
 
 import hashlib
@@ -24,30 +24,29 @@ from planwarden.agent.common.errors import (
     StaleRevision,
 )
 from planwarden.agent.core import events as ev
-from planwarden.server.inbox.address import BASE
-from planwarden.server.inbox.answer import answer, missing_tools
-from planwarden.server.inbox.facts import argument_changes
-from planwarden.server.inbox.fields import (
+from planwarden.server.inbox.decision import find_missing_tools, record_decision
+from planwarden.server.inbox.forms import (
     FilledForm,
     InputField,
-    answer_of,
-    argument_fields,
-    fill,
-    form_fields,
+    build_argument_fields,
+    build_form_fields,
+    fill_form,
+    format_texts,
     is_changed,
-    texts_of,
+    read_answer,
 )
-from planwarden.server.inbox.keys.signing import hindrance, may_sign, signature
-from planwarden.server.inbox.lookup import FoundQuestion, find_question, next_waiting, standing_token
-from planwarden.server.inbox.request import BadForm, InboxRequest, change, page, status_of
+from planwarden.server.inbox.keys.signing import can_sign, find_signing_obstacle, take_signature
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.questions import QuestionRecord, build_question_token, find_next_waiting, find_question
+from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, http_status, page_route
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.value_view import find_changes
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.facts import escape_text
 
 WAIT_S = 1.0
-"""How long a decision waits to show what came of it."""
+"""How long a decision waits for the execution, so that the next page can show the result."""
 
-_NOTHING_CHANGED = "No argument was changed."
 _APPROVING = ("approve", "sign")
 _TOO_LATE = (AlreadyDecided, Expired, StaleDefinition, StaleRevision)
 
@@ -60,221 +59,228 @@ class Remark:
     tone: str = "warn"
 
 
-def question_routes(site: InboxSite) -> Sequence[BaseRoute]:
-    where = f"{BASE}/suspensions/{{suspension_id}}"
+def build_question_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    path = f"{INBOX_PATH}/suspensions/{{suspension_id}}"
     return (
-        page(site, where, show_question),
-        page(site, f"{where}/standing", show_standing),
-        change(site, f"{where}/decision", decide),
+        page_route(site, path, show_question),
+        page_route(site, f"{path}/standing", show_status),
+        form_route(site, f"{path}/decision", decide),
     )
 
 
-async def show_question(visit: InboxRequest) -> Response:
-    return await _page(visit, await _asked(visit))
+async def show_question(request: InboxRequest) -> Response:
+    return await _render_question(request, await _find_question(request))
 
 
-async def show_standing(visit: InboxRequest) -> Response:
-    """The part of the page that says how things stand; nothing while that is what the page shows already."""
-    asked = await _asked(visit)
-    if visit.request.query_params.get("seen") == standing_token(asked):
+async def show_status(request: InboxRequest) -> Response:
+    """The part of the page that shows the status; 204 if the page already shows the current one."""
+    record = await _find_question(request)
+    if request.http.query_params.get("seen") == build_question_token(record):
         return Response(status_code=204)
-    was_open = visit.request.query_params.get("open") == "yes"
-    return visit.page("_standing.html", **_standing(asked), is_news=was_open, **await _following(visit, asked))
+    was_open = request.http.query_params.get("open") == "yes"
+    return request.render_page("_status.html", **await _build_status_values(request, record), is_news=was_open)
 
 
-async def decide(visit: InboxRequest) -> Response:
-    """Approve, reject, or look at the difference first."""
-    asked = await _asked(visit)
-    verdict, digest = visit.given("decision"), visit.given("digest")
+async def decide(request: InboxRequest) -> Response:
+    """Approve, reject, or show the difference first."""
+    record = await _find_question(request)
+    verdict, digest = request.form_value("decision"), request.form_value("digest")
     if verdict not in ("approve", "reject", "review", "edit", "sign") or len(digest) != 64:
         raise BadForm
-    if not asked.shown.is_open and verdict in ("review", "edit"):
-        raise AlreadyDecided("this question was decided meanwhile")
-    if asked.shown.is_open and digest != asked.shown.digest:
-        text = "This question was revised since you looked at it. This is how it stands now; nothing was decided."
-        return await _page(visit, asked, Remark(text=text), status=409)
+    if not record.view.is_open and verdict in ("review", "edit"):
+        raise AlreadyDecided("this question has been decided in the meantime")
+    if record.view.is_open and digest != record.view.digest:
+        text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
+        return await _render_question(request, record, Remark(text=text), status=409)
     if verdict == "reject":
-        return await _decided(visit, asked, Decision(approved=False, reason=visit.given("reason").strip() or None))
-    if asked.shown.kind == "reconcile":
-        return await _reconciled(visit, asked)
-    if asked.found.question.form is not None:
-        return await _answered(visit, asked, verdict)
-    return await _approved(visit, asked, verdict)
+        return await _record(request, record, Decision(approved=False, reason=_read_reason(request)))
+    if record.view.kind == "reconcile":
+        return await _reconcile(request, record)
+    if record.suspension.question.form is not None:
+        return await _submit_form(request, record, verdict)
+    return await _approve(request, record, verdict)
 
 
-async def _approved(visit: InboxRequest, asked: FoundQuestion, verdict: str) -> Response:
-    """Approve as shown, or with edits that were shown as a difference."""
-    fields = _fields(visit, asked)
-    before = asked.found.question.arguments or {}
-    filled = _edits(visit, fields, before)
+async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
+    """Approve the call as shown, or with edits whose difference the person has seen."""
+    fields = _build_fields(request, record)
+    before = record.suspension.question.arguments or {}
+    filled = _read_edits(request, fields, before)
     if filled.faults:
-        return await _page(visit, asked, _faulty(), filled=filled, status=422)
-    reason = visit.given("reason").strip() or None
+        return await _render_question(request, record, _build_fault_remark(), filled=filled, status=422)
     if not is_changed(before, filled.values):
-        if verdict not in _APPROVING:
-            remark = Remark(text=_NOTHING_CHANGED, tone="plain") if verdict == "review" else None
-            return await _page(visit, asked, remark, filled=filled)
-        return await _decided(visit, asked, Decision(approved=True, reason=reason))
+        if verdict in _APPROVING:
+            return await _record(request, record, Decision(approved=True, reason=_read_reason(request)))
+        remark = Remark(text="You changed no argument.", tone="plain") if verdict == "review" else None
+        return await _render_question(request, record, remark, filled=filled)
     if verdict == "edit":
-        return await _page(visit, asked, filled=filled)
-    tool_name = asked.found.question.tool_name or ""
-    completed, faults = visit.service.engine.tools.complete(tool_name, filled.values)
+        return await _render_question(request, record, filled=filled)
+    tool_name = record.suspension.question.tool_name or ""
+    completed, faults = request.service.engine.tools.complete(tool_name, filled.values)
     if faults:
         text = f"These arguments do not fit the tool: {escape_text('; '.join(faults[:5]))}"
-        return await _page(visit, asked, Remark(text=text, tone="bad"), filled=filled, status=422)
-    seen = _seen(asked.shown.digest, completed)
-    if verdict == "approve" and visit.given("seen") == seen:
-        return await _decided(visit, asked, Decision(approved=True, reason=reason, modified_args=completed))
-    return visit.page(
+        return await _render_question(request, record, Remark(text=text, tone="bad"), filled=filled, status=422)
+    seen = _hash_edits(record.view.digest, completed)
+    if verdict == "approve" and request.form_value("seen") == seen:
+        decision = Decision(approved=True, reason=_read_reason(request), modified_args=completed)
+        return await _record(request, record, decision)
+    return request.render_page(
         "changes.html",
-        question=asked.shown,
-        changes=argument_changes(before, completed),
+        question=record.view,
+        changes=find_changes(before, completed),
         edited=canonical_json(completed),
         seen=seen,
-        reason=visit.given("reason"),
-        may_sign=may_sign(visit, asked),
+        reason=request.form_value("reason"),
+        can_sign=can_sign(request, record),
     )
 
 
-async def _answered(visit: InboxRequest, asked: FoundQuestion, verdict: str) -> Response:
-    """Send the filled-in form of a question that has one."""
-    fields = _fields(visit, asked)
-    filled = fill(fields, visit.fields())
+async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
+    """Answer a question that asks for a form."""
+    fields = _build_fields(request, record)
+    filled = fill_form(fields, request.form_values())
     if filled.faults or verdict not in _APPROVING:
-        return await _page(visit, asked, _faulty() if filled.faults else None, filled=filled, status=422)
+        remark = _build_fault_remark() if filled.faults else None
+        return await _render_question(request, record, remark, filled=filled, status=422)
     try:
-        content = answer_of(fields, filled)
-        return await _decided(visit, asked, Decision(approved=True, content=content))
+        return await _record(request, record, Decision(approved=True, content=read_answer(fields, filled)))
     except InvalidArguments as error:
-        return await _page(visit, asked, Remark(text=error.message, tone="bad"), filled=filled, status=422)
+        remark = Remark(text=error.message, tone="bad")
+        return await _render_question(request, record, remark, filled=filled, status=422)
 
 
-async def _reconciled(visit: InboxRequest, asked: FoundQuestion) -> Response:
-    """Say whether a call without a result took effect."""
-    happened, text = visit.given("happened"), visit.given("result").strip()
+async def _reconcile(request: InboxRequest, record: QuestionRecord) -> Response:
+    """Record whether a call without a result took effect."""
+    happened, text = request.form_value("happened"), request.form_value("result").strip()
     if happened not in ("yes", "no"):
-        return await _page(visit, asked, Remark(text="Choose whether it happened."), status=422)
+        return await _render_question(request, record, Remark(text="Choose whether it happened."), status=422)
     content: dict[str, JsonValue] = {"happened": happened == "yes"}
     if happened == "yes" and text:
         try:
             content["result"] = read_json(text)
         except (InvalidArguments, LimitExceeded) as error:
             remark = Remark(text=f"The result is {escape_text(error.message)}", tone="bad")
-            return await _page(visit, asked, remark, status=422)
-    return await _decided(visit, asked, Decision(approved=True, content=content))
+            return await _render_question(request, record, remark, status=422)
+    return await _record(request, record, Decision(approved=True, content=content))
 
 
-async def _decided(visit: InboxRequest, asked: FoundQuestion, decision: Decision) -> Response:
-    """Record the decision; whoever was first has decided."""
+async def _record(request: InboxRequest, record: QuestionRecord, decision: Decision) -> Response:
+    """Record the decision. If another decision came first, the page shows that one."""
     assurance: ev.Assurance = "human"
-    # A question that is over takes no signature: the same answer again is told what was recorded.
-    if visit.given("decision") == "sign" and asked.shown.is_open:
+    # A decided question takes no signature: the same decision again returns the recorded outcome.
+    if request.form_value("decision") == "sign" and record.view.is_open:
         try:
-            challenge = await signature(visit, asked, decision)
+            challenge = await take_signature(request, record, decision)
         except SignatureRefused as error:
-            text = _sentence(escape_text(error.message))
-            return await _page(visit, await _asked(visit), Remark(text=text, tone="bad"), status=status_of(error))
+            remark = Remark(text=_capitalize(escape_text(error.message)), tone="bad")
+            return await _render_question(request, await _find_question(request), remark, status=http_status(error))
         if challenge is not None:
             return challenge
         assurance = "signed"
+    digest = request.form_value("digest")
     try:
-        view = await answer(visit, asked, decision, visit.given("digest"), wait_s=WAIT_S, assurance=assurance)
+        execution = await record_decision(request, record, decision, digest, wait_s=WAIT_S, assurance=assurance)
     except _TOO_LATE as error:
-        fresh = await _asked(visit)
-        return await _page(visit, fresh, Remark(text=_sentence(error.message)), status=status_of(error))
-    still_open = next((found for found in view.suspensions if found.suspension_id == asked.row.suspension_id), None)
-    if still_open is not None and all(v.principal != visit.session.principal for v in still_open.endorsements):
-        fresh = await _asked(visit)
-        if decision.modified_args is not None and may_sign(visit, fresh):
-            text = f"This is revision {fresh.shown.revision}, with your changes; it waits for your signature."
-            return await _page(visit, fresh, Remark(text=text, tone="plain"))
+        remark = Remark(text=_capitalize(error.message))
+        return await _render_question(request, await _find_question(request), remark, status=http_status(error))
+    still_open = next((s for s in execution.suspensions if s.suspension_id == record.row.suspension_id), None)
+    if still_open is not None and all(v.principal != request.session.principal for v in still_open.endorsements):
+        current = await _find_question(request)
+        if decision.modified_args is not None and can_sign(request, current):
+            text = f"This is revision {current.view.revision}, with your changes. It waits for your signature."
+            return await _render_question(request, current, Remark(text=text, tone="plain"))
         text = "Your approval does not suffice for this call; the question stays open."
-        return await _page(visit, fresh, Remark(text=text), status=409)
-    return visit.to(f"/suspensions/{asked.row.suspension_id}")
+        return await _render_question(request, current, Remark(text=text), status=409)
+    return request.redirect(f"/suspensions/{record.row.suspension_id}")
 
 
-async def _asked(visit: InboxRequest) -> FoundQuestion:
-    return await find_question(visit.service, visit.request.path_params["suspension_id"])
+async def _find_question(request: InboxRequest) -> QuestionRecord:
+    return await find_question(request.service, request.http.path_params["suspension_id"])
 
 
-async def _page(
-    visit: InboxRequest,
-    asked: FoundQuestion,
+async def _render_question(
+    request: InboxRequest,
+    record: QuestionRecord,
     remark: Remark | None = None,
     *,
     filled: FilledForm | None = None,
     status: int = 200,
 ) -> Response:
-    fields = _fields(visit, asked) if asked.shown.is_open else ()
-    return visit.page(
+    is_open, may_sign = record.view.is_open, can_sign(request, record)
+    return request.render_page(
         "question.html",
         status=status,
-        question=asked.shown,
         remark=remark,
-        fields=fields,
+        fields=_build_fields(request, record) if is_open else (),
         filled=filled,
         is_editing=filled is not None,
-        is_form=asked.found.question.form is not None,
-        suffices=_suffices(visit, asked),
-        may_sign=may_sign(visit, asked),
-        hindrance=await hindrance(visit, asked) if may_sign(visit, asked) else None,
-        missing=tuple(map(escape_text, missing_tools(visit.service, asked.execution))) if asked.shown.is_open else (),
+        is_form=record.suspension.question.form is not None,
+        can_approve=_can_approve(request, record),
+        can_sign=may_sign,
+        obstacle=await find_signing_obstacle(request, record) if may_sign else None,
+        missing=tuple(map(escape_text, find_missing_tools(request.service, record.execution))) if is_open else (),
         is_news=False,
-        **_standing(asked),
-        **await _following(visit, asked),
+        **await _build_status_values(request, record),
     )
 
 
-def _standing(asked: FoundQuestion) -> dict[str, Any]:
-    return {"shown": asked.shown, "execution": asked.execution, "seen": standing_token(asked)}
+async def _build_status_values(request: InboxRequest, record: QuestionRecord) -> dict[str, Any]:
+    """What `_status.html` needs."""
+    next_id, others = await find_next_waiting(request.service, record.row.suspension_id)
+    return {
+        "question": record.view,
+        "execution": record.execution,
+        "seen": build_question_token(record),
+        "next_id": next_id,
+        "others": others,
+    }
 
 
-async def _following(visit: InboxRequest, asked: FoundQuestion) -> dict[str, Any]:
-    following, total = await next_waiting(visit.service, asked.row.suspension_id)
-    return {"following": following, "others": total}
-
-
-def _suffices(visit: InboxRequest, asked: FoundQuestion) -> bool:
-    """Whether this person's approval counts, so that nobody presses a button in vain."""
-    gate, question = visit.service.engine.grants.gate, asked.found.question
-    name, owner = visit.session.principal, asked.row.principal
-    has_voted = any(gate.person(vote.principal) == gate.person(name) for vote in asked.found.endorsements)
+def _can_approve(request: InboxRequest, record: QuestionRecord) -> bool:
+    """Whether this person's approval counts; if not, the page disables the button."""
+    gate, question = request.service.engine.grants.gate, record.suspension.question
+    name, owner = request.session.principal, record.row.principal
+    has_voted = any(gate.person(vote.principal) == gate.person(name) for vote in record.suspension.endorsements)
     return not has_voted and gate.worth("human", name, owner, question.needs) is not None
 
 
-def _fields(visit: InboxRequest, asked: FoundQuestion) -> tuple[InputField, ...]:
-    question = asked.found.question
+def _build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputField, ...]:
+    question = record.suspension.question
     if question.kind == "reconcile":
         return ()
     if question.form is not None:
-        return form_fields(question.form)
-    definition = visit.service.engine.tools.get(question.tool_name or "")
+        return build_form_fields(question.form)
+    definition = request.service.engine.tools.get(question.tool_name or "")
     if definition is None or question.arguments is None or question.asker:
         return ()
-    return argument_fields(definition.input_schema, question.arguments)
+    return build_argument_fields(definition.input_schema, question.arguments)
 
 
-def _edits(visit: InboxRequest, fields: Sequence[InputField], before: Mapping[str, JsonValue]) -> FilledForm:
-    """What stands in the inputs, or what the page with the difference carried on; what has no input stays as it was."""
-    carried = visit.given("edited")
-    if not carried:
-        filled, names = fill(fields, visit.fields()), {found.name for found in fields}
-        kept = {name: value for name, value in before.items() if name not in names}
-        return replace(filled, values={**kept, **filled.values})
-    values = read_json(carried)
+def _read_edits(request: InboxRequest, fields: Sequence[InputField], before: Mapping[str, JsonValue]) -> FilledForm:
+    """The values of the inputs, or those that the page with the difference sends; arguments without an input stay."""
+    edited = request.form_value("edited")
+    if not edited:
+        filled, names = fill_form(fields, request.form_values()), {field.name for field in fields}
+        unchanged = {name: value for name, value in before.items() if name not in names}
+        return replace(filled, values={**unchanged, **filled.values})
+    values = read_json(edited)
     if not isinstance(values, dict):
         raise BadForm
-    return FilledForm(values=values, texts=texts_of(fields, values))
+    return FilledForm(values=values, texts=format_texts(fields, values))
 
 
-def _seen(digest: str, arguments: dict[str, JsonValue]) -> str:
-    """Stands in the page with the difference, so that approving comes after it."""
+def _read_reason(request: InboxRequest) -> str | None:
+    return request.form_value("reason").strip() or None
+
+
+def _hash_edits(digest: str, arguments: dict[str, JsonValue]) -> str:
+    """Only the page with the difference holds this hash, so a person cannot approve edits before that page."""
     return hashlib.sha256(f"{digest}\0{canonical_json(arguments)}".encode()).hexdigest()
 
 
-def _faulty() -> Remark:
+def _build_fault_remark() -> Remark:
     return Remark(text="Some fields need another look; nothing was decided.", tone="bad")
 
 
-def _sentence(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 import planwarden
 from planwarden.agent.ports.store import Store
-from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.suspension import Suspension
@@ -132,7 +132,7 @@ async def inbox(
 ) -> AsyncGenerator[Inbox]:
     async with warden(ledger or Ledger(), tools=tools, store=store, settings=settings) as made:
         site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), passphrase_file=passphrase_file)
-        yield Inbox(made, site, inbox_app(site, lambda: {HOST}))
+        yield Inbox(made, site, build_inbox_app(site, lambda: {HOST}))
 
 
 def read(response: httpx2.Response) -> Page:

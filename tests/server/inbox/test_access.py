@@ -48,7 +48,7 @@ async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: S
     codes = await access.make_codes("ann", "terminal")
     opened = await access.redeem(codes.link)
     assert opened.session.principal == "ann"
-    assert await access.session(opened.token) == opened.session
+    assert await access.find_session(opened.token) == opened.session
     assert await _refused(access, codes.link) is CodeRefused
     assert await _refused(access, codes.typed) is CodeRefused
 
@@ -134,22 +134,22 @@ async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClo
         return await access.redeem((await access.make_codes("ann", "terminal")).link)
 
     first, second, third = await opened(), await opened(), await opened()
-    assert await access.end(first.token, "ann") and not await access.end(first.token, "ann")
-    assert await access.session(first.token) is None and await access.session(second.token) is not None
+    assert await access.end_session(first.token, "ann") and not await access.end_session(first.token, "ann")
+    assert await access.find_session(first.token) is None and await access.find_session(second.token) is not None
     unused = await access.make_codes("ann", "terminal")
-    assert await access.end_all("ann") == 2
-    assert await access.session(third.token) is None
+    assert await access.end_all_sessions("ann") == 2
+    assert await access.find_session(third.token) is None
     assert await _refused(access, unused.link) is CodeRefused
     last = await opened()
     clock.advance(SESSION_S)
-    assert await access.session(last.token) is None
+    assert await access.find_session(last.token) is None
 
 
 async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
     """ours"""
     access = InboxAccess(store)
     for token in (None, "", "x", "y" * 5_000, "\udcff"):
-        assert await access.session(token) is None
+        assert await access.find_session(token) is None
 
 
 @requirement("inbox:audited")
@@ -159,7 +159,7 @@ async def test_coming_in_and_being_kept_out_stand_in_the_audit(store: Store) -> 
     codes = await access.make_codes("ann", "terminal")
     await _refused(access, "wrong")
     opened = await access.redeem(codes.link)
-    await access.end(opened.token, "ann")
+    await access.end_session(opened.token, "ann")
     page = await AuditReader(store).page()
     assert [row.kind for row in page.rows] == ["code_made", "code_refused", "session_opened", "session_ended"]
     assert page.rows[0].facts == {"principal": "ann", "channel": "terminal"}
@@ -249,7 +249,7 @@ async def test_processes_of_one_home_share_sessions_and_know_each_others_inboxes
     """spec: shared by all processes of that home"""
     one, other = SqliteStore.open(tmp_path / "planwarden.db"), SqliteStore.open(tmp_path / "planwarden.db")
     opened = await InboxAccess(one).redeem((await InboxAccess(other).make_codes("ann", "terminal")).link)
-    assert await InboxAccess(other).session(opened.token) is not None
+    assert await InboxAccess(other).find_session(opened.token) is not None
     await sessions_of(one).open_inbox("first", "http://127.0.0.1:1/inbox", 1.0)
     await sessions_of(one).open_inbox("second", "http://127.0.0.1:2/inbox", 2.0)
     assert await sessions_of(other).inboxes() == ("http://127.0.0.1:2/inbox", "http://127.0.0.1:1/inbox")

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core import events as ev
-from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
@@ -424,7 +424,7 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
         asked = (await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))).suspensions[0]
         async with warden(store=store) as elsewhere:
             site = InboxSite(service=lambda: elsewhere.service, home=HOME)
-            found = Inbox(elsewhere, site, inbox_app(site, lambda: {HOST}))
+            found = Inbox(elsewhere, site, build_inbox_app(site, lambda: {HOST}))
             browser = await _in(found)
             page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
             assert "does not have erase" in page.words and "not registered" in page.words

@@ -9,8 +9,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.lookup import PAGE
+from planwarden.server.inbox.app import build_inbox_app
+from planwarden.server.inbox.questions import PAGE_SIZE
 from planwarden.server.inbox.site import InboxSite
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
@@ -143,10 +143,10 @@ async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_
 
     store = WatchedStore(MemoryStore(), count)
     async with warden(Ledger(), store=store) as made:
-        for number in range(PAGE * 3 + 1):
+        for number in range(PAGE_SIZE * 3 + 1):
             await made.execute_plan(plan(tool_step("s", "erase", {"ids": [number]})))
         browser = await _served(made)
-        for path, most in (("/inbox", PAGE), ("/inbox/history", 0)):
+        for path, most in (("/inbox", PAGE_SIZE), ("/inbox/history", 0)):
             calls.clear()
             page = await browser.open(path)
             assert page.status == 200 and calls.count("header") <= most and calls.count("read") <= most
@@ -158,7 +158,7 @@ async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_
             seen += re.findall(r'id="q-(\w+)"', page.text)
             onward = re.search(r'rel="next" href="([^"]+)"', page.text)
             where = onward[1] if onward else None
-        assert len(seen) == len(set(seen)) == PAGE * 3 + 1
+        assert len(seen) == len(set(seen)) == PAGE_SIZE * 3 + 1
 
 
 async def _served(made: planwarden.Warden) -> Browser:
@@ -179,7 +179,7 @@ async def _served(made: planwarden.Warden) -> Browser:
     assert isinstance(store, WatchedStore)
     made.service.engine.store = Both(store)  # pyright: ignore[reportAttributeAccessIssue]
     site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
-    app = inbox_app(site, lambda: {HOST})
+    app = build_inbox_app(site, lambda: {HOST})
     browser = Browser(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}"), site)
     await browser.come_in()
     return browser

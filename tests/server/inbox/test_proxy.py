@@ -9,9 +9,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.launcher import serve_app
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.web_server import serve_app
 from tests.requirements import requirement
 from tests.support.wardens import warden
 
@@ -28,7 +28,7 @@ async def test_forms_come_from_the_public_address_and_the_cookie_is_for_https(or
     """ours: `X-Forwarded-Proto` is not read, `[http] public_url` says it"""
     async with warden() as w:
         site = InboxSite(service=lambda: w.service, home=Path("/nonexistent"), origin=PUBLIC)
-        transport = httpx2.ASGITransport(app=inbox_app(site, lambda: ["plans.example"]))
+        transport = httpx2.ASGITransport(app=build_inbox_app(site, lambda: ["plans.example"]))
         async with httpx2.AsyncClient(transport=transport, base_url="http://plans.example") as browser:
             codes = await site.access().make_codes("ann", "terminal")
             form = {"code": codes.link, "next": "/inbox"}

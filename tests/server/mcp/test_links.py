@@ -190,7 +190,7 @@ async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_ca
         Client(found.server, mode=era, elicitation_callback=approving()) as shown,
         Client(found.server, mode=era) as plain,
     ):
-        found.warden.service.door = door
+        found.warden.service.inbox_opener = door
         easy = await ok(shown, "execute_plan", plan=plan(confirm("b")))
         assert (await ok(shown, "resume_execution", **ids_of(easy), **NOW))["status"] == "completed"
         assert door.called == []
@@ -214,7 +214,7 @@ async def test_without_an_inbox_the_command_line_is_named_and_nobody_is_asked(tm
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=nobody) as client,
     ):
-        found.warden.service.door = OneDoor(None)
+        found.warden.service.inbox_opener = OneDoor(None)
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
         assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])

@@ -24,8 +24,8 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.alarms import Schedule
 from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, channels
+from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest, signature
-from planwarden.server.notifications.post import DeliveryReceipt, post
 from planwarden.server.notifications.sender import CLAIM_S, GIVE_UP_AFTER_S, MAX_ATTEMPTS, NotificationSender, Post
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy

@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, channels
+from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, build_channels
+from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest
-from planwarden.server.notifications.post import DeliveryReceipt, post
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.crash.worker import say
@@ -24,7 +24,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 def hook(port: int) -> NotificationChannel:
     url = f"http://127.0.0.1:{port}/hook"
     settings = NotifySettings(kind="webhook", name="hook", url=url, secret_env="HOOK_SECRET")
-    return channels([settings], {"HOOK_SECRET": SECRET})[0]
+    return build_channels([settings], {"HOOK_SECRET": SECRET})[0]
 
 
 async def _send(message: OutgoingRequest, now: float) -> DeliveryReceipt:
@@ -47,7 +47,7 @@ async def serve(folder: Path, port: int) -> None:
         courier = NotificationSender(
             store, store.notifications, [channel], post=_send_and_hang if command == ["send and hang"] else _send
         )
-        while await courier.deliver(channel):
+        while await courier.deliver_due(channel):
             pass
         say(["delivered"])
     await store.close()

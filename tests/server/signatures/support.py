@@ -17,18 +17,18 @@ from webauthn.helpers import encode_cbor
 
 import planwarden
 from planwarden.agent.ports.store import Store
-from planwarden.server.inbox.app import inbox_app
+from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.signatures.options import KeyPlace
+from planwarden.server.signatures.browser_options import RelyingParty
 from planwarden.server.signatures.signature import from_base64url, to_base64url
 from tests.server.inbox.support import Browser, Inbox, Page
 from tests.support.wardens import Ledger, tool_step, warden
 
 HOST = "localhost:8765"
 ORIGIN = f"http://{HOST}"
-HERE = KeyPlace(rp_id="localhost", origin=ORIGIN)
+HERE = RelyingParty(rp_id="localhost", origin=ORIGIN)
 WIPE = tool_step("wipe", "wipe", {"what": "old"})
 
 PRESENT, VERIFIED, ATTESTED = 0x01, 0x04, 0x40
@@ -164,7 +164,7 @@ async def signing_inbox(
     settings = Settings(home=Path("/nonexistent"), policy=rules)
     async with warden(tools=[wipe(ledger), *tools], store=store, settings=settings) as made:
         site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), origin=origin)
-        yield SigningInbox(made, site, inbox_app(site, lambda: {urlsplit(origin).netloc, "127.0.0.1:8765"}))
+        yield SigningInbox(made, site, build_inbox_app(site, lambda: {urlsplit(origin).netloc, "127.0.0.1:8765"}))
 
 
 def _behind_tls(app: ASGIApp) -> ASGIApp:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from planwarden.server.inbox.address import InboxSockets, listen
-from planwarden.server.inbox.app import inbox_app
-from planwarden.server.inbox.launcher import pairing_url, serve_app
+from planwarden.server.inbox.app import build_inbox_app
+from planwarden.server.inbox.links import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
+from planwarden.server.inbox.sockets import InboxSockets, open_sockets
+from planwarden.server.inbox.web_server import serve_app
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.server.signatures.browser_options import RelyingParty
 from planwarden.server.signatures.keyring import Keyring
-from planwarden.server.signatures.options import KeyPlace
 from planwarden.storage.ports.sessions import InboxSession
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
@@ -47,7 +48,7 @@ class Desk:
     async def come_in(self, target: str = "/inbox", *, origin: str | None = None, name: str = "ann") -> None:
         codes = await self.inbox.site.access().make_codes(name, "terminal")
         url = f"{origin or self.listening.origin}/inbox"
-        await self.page.goto(pairing_url(url, codes.link, target))
+        await self.page.goto(build_pairing_url(url, codes.link, target))
         await self.page.click("main button[type=submit]")
         await self.page.wait_for_selector("nav")
 
@@ -88,7 +89,7 @@ class Desk:
 async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
     """A fresh browser; leaving checks that nothing was refused or broken in it, and that the audit is whole."""
     assert CHROMIUM is not None
-    ledger, listening = Ledger(), listen()
+    ledger, listening = Ledger(), open_sockets()
     store = SqliteStore.open(folder / "planwarden.db")
     settings = Settings(home=folder, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
     with anyio.fail_after(120):
@@ -97,7 +98,7 @@ async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
             launch_browser(CHROMIUM) as browser,
         ):
             site = InboxSite(service=lambda: made.service, home=folder, origin=listening.origin)
-            app = inbox_app(site, lambda: listening.hosts)
+            app = build_inbox_app(site, lambda: listening.host_headers)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serve_app, app, *listening.sockets)
                 context = await browser.new_context(**options)
@@ -197,11 +198,11 @@ async def test_who_came_by_number_is_led_to_the_name_and_pairs_once_more(tmp_pat
 async def _add_a_key_elsewhere(d: Desk) -> None:
     """Ann has a key, made in another browser of hers."""
     key, ring = Authenticator(origin=str(d.listening.origin)), Keyring(d.inbox.warden.service.engine.store)
-    place = KeyPlace(rp_id="localhost", origin=key.origin)
+    place = RelyingParty(rp_id="localhost", origin=key.origin)
     session = InboxSession(hash="s" * 64, principal="ann", created_at=0.0, expires_at=1e12)
-    asked = await ring.ask_to_add(session, place)
+    asked = await ring.request_key(session, place)
     created = key.create(asked["create"])
-    await ring.add(session, place, nonce=asked["nonce"], label="phone", credential=created, text="")
+    await ring.add_key(session, place, nonce=asked["nonce"], label="phone", credential=created, text="")
 
 
 @requirement("signed:page")

@@ -11,9 +11,9 @@ import pytest
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.ports.store import Store
+from planwarden.server.signatures.browser_options import NONCE_S, BrowserOptions, RelyingParty
 from planwarden.server.signatures.keyring import MAX_KEYS, Keyring, SignedStatement
-from planwarden.server.signatures.options import NONCE_S, KeyPlace, Options
-from planwarden.server.signatures.signature import SignatureRefused, challenge, from_base64url, to_base64url
+from planwarden.server.signatures.signature import SignatureRefused, build_challenge, from_base64url, to_base64url
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.keys import SigningKey
 from planwarden.storage.ports.sessions import InboxSession
@@ -45,11 +45,11 @@ class Scene:
         return Keyring(self.store)
 
     async def add(
-        self, principal: str = "ann", device: Authenticator | None = None, place: KeyPlace = HERE
+        self, principal: str = "ann", device: Authenticator | None = None, place: RelyingParty = HERE
     ) -> SigningKey:
         device = device or self.device
-        asked = await self.ring.ask_to_add(session(principal), place)
-        return await self.ring.add(
+        asked = await self.ring.request_key(session(principal), place)
+        return await self.ring.add_key(
             session(principal),
             place,
             nonce=asked["nonce"],
@@ -59,8 +59,10 @@ class Scene:
         )
 
     async def sign(self, statement: SignedStatement = ASKED, principal: str = "ann") -> None:
-        asked = await self.ring.ask(session(principal), HERE, statement)
-        await self.ring.sign(session(principal), HERE, statement, asked["nonce"], self.device.get(asked["get"]))
+        asked = await self.ring.request_signature(session(principal), HERE, statement)
+        await self.ring.record_signature(
+            session(principal), HERE, statement, asked["nonce"], self.device.get(asked["get"])
+        )
 
     async def told(self) -> list[tuple[str, Any]]:
         rows = await self.store.audit_rows()
@@ -84,7 +86,7 @@ async def test_the_right_signature_counts_and_is_kept_whole(scene: Scene) -> Non
     await scene.sign()
     await scene.sign()
     rows = [row for row in await scene.store.audit_rows() if row.entry.kind == "signature"]
-    [key] = await scene.ring.usable("ann")
+    [key] = await scene.ring.list_usable_keys("ann")
     assert len(rows) == 2 and key.sign_count == scene.device.count == 2 and key.used_at == scene.clock.now()
     facts = rows[0].entry.facts
     assert (rows[0].entry.execution_id, rows[0].entry.suspension_id) == ("e", "q")
@@ -97,12 +99,15 @@ async def test_the_challenge_rests_on_the_digest_the_nonce_and_the_answer() -> N
     """spec: sha256 of "approval-signature/v1", zero byte, digest, nonce, digest of the answer"""
     digest, nonce, content = "a" * 64, "b" * 64, "c" * 64
     plain = hashlib.sha256(b"approval-signature/v1\0" + b"a" * 64 + b"b" * 64).digest()
-    assert challenge(digest, nonce) == plain
-    assert len({challenge(digest, nonce), challenge(nonce, digest), challenge(digest, nonce, content)}) == 3
+    assert build_challenge(digest, nonce) == plain
+    assert (
+        len({build_challenge(digest, nonce), build_challenge(nonce, digest), build_challenge(digest, nonce, content)})
+        == 3
+    )
 
 
-def _other_digest(options: Options) -> Options:
-    return {**options, "challenge": to_base64url(challenge("f" * 64, "b" * 64))}
+def _other_digest(options: BrowserOptions) -> BrowserOptions:
+    return {**options, "challenge": to_base64url(build_challenge("f" * 64, "b" * 64))}
 
 
 @requirement("signed:bound")
@@ -132,15 +137,17 @@ def _other_digest(options: Options) -> Options:
     ],
 )
 async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
-    scene: Scene, lie: dict[str, Any], options: Callable[[Options], Options], reason: str
+    scene: Scene, lie: dict[str, Any], options: Callable[[BrowserOptions], BrowserOptions], reason: str
 ) -> None:
     """spec: RP ID, origin, user verification, sign count; each refusal stands in the audit"""
     await scene.sign()
     for name, value in lie.items():
         setattr(scene.device, name, value)
-    asked = await scene.ring.ask(session(), HERE, ASKED)
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
     with pytest.raises(SignatureRefused, match=reason):
-        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(options(asked["get"])))
+        await scene.ring.record_signature(
+            session(), HERE, ASKED, asked["nonce"], scene.device.get(options(asked["get"]))
+        )
     told = await scene.told()
     assert [kind for kind, _ in told] == ["signature", "refused"] and reason in told[-1][1]
 
@@ -157,31 +164,33 @@ async def test_what_is_not_about_this_question_here_by_a_person_is_refused(
 )
 async def test_a_signature_for_one_statement_does_not_count_for_another(scene: Scene, other: SignedStatement) -> None:
     """spec: bound to suspension and digest"""
-    asked = await scene.ring.ask(session(), HERE, ASKED)
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
     text = scene.device.get(asked["get"])
     with pytest.raises(SignatureRefused, match="another question"):
-        await scene.ring.sign(session(), HERE, other, asked["nonce"], text)
+        await scene.ring.record_signature(session(), HERE, other, asked["nonce"], text)
     with pytest.raises(SignatureRefused, match="used before"):
-        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], text)
+        await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], text)
 
 
 @requirement("signed:nonce")
 async def test_a_challenge_is_used_once_by_its_session_within_its_time(scene: Scene) -> None:
     """spec: single use, five minutes, bound to the session"""
-    asked = await scene.ring.ask(session(), HERE, ASKED)
-    await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
+    await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
     with pytest.raises(SignatureRefused, match="used before"):
-        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
-    asked = await scene.ring.ask(session(), HERE, ASKED)
+        await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
     with pytest.raises(SignatureRefused, match="used before"):
-        await scene.ring.sign(session(name="t"), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
-    asked = await scene.ring.ask(session(), HERE, ASKED)
+        await scene.ring.record_signature(
+            session(name="t"), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"])
+        )
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
     scene.clock.advance(NONCE_S)
     with pytest.raises(SignatureRefused, match="has expired"):
-        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
-    adding = await scene.ring.ask_to_add(session(), HERE)
+        await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+    adding = await scene.ring.request_key(session(), HERE)
     with pytest.raises(SignatureRefused, match="used before"):
-        await scene.ring.sign(session(), HERE, ASKED, adding["nonce"], scene.device.get(adding["get"]))
+        await scene.ring.record_signature(session(), HERE, ASKED, adding["nonce"], scene.device.get(adding["get"]))
 
 
 @requirement("signed:keys")
@@ -190,16 +199,16 @@ async def test_only_a_living_key_of_the_person_signs(scene: Scene) -> None:
     foreign = Authenticator()
     await scene.add("bob", foreign)
     [theirs] = foreign.keys
-    asked = await scene.ring.ask(session(), HERE, ASKED)
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
     with pytest.raises(SignatureRefused, match="not one of yours"):
-        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], foreign.get(asked["get"], theirs))
-    asked = await scene.ring.ask(session(), HERE, ASKED)
-    [key] = await scene.ring.usable("ann")
-    await scene.ring.revoke(key.key_id[:6], "operator")
+        await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], foreign.get(asked["get"], theirs))
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
+    [key] = await scene.ring.list_usable_keys("ann")
+    await scene.ring.revoke_key(key.key_id[:6], "operator")
     with pytest.raises(SignatureRefused, match="removed"):
-        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
+        await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], scene.device.get(asked["get"]))
     with pytest.raises(UsageError, match="no key for localhost"):
-        await scene.ring.ask(session(), HERE, ASKED)
+        await scene.ring.request_signature(session(), HERE, ASKED)
 
 
 @requirement("signed:keys")
@@ -218,26 +227,26 @@ async def test_a_further_key_needs_a_signature_by_a_known_one_and_the_last_is_no
     scene: Scene,
 ) -> None:
     """spec: the first key within the session, further ones by an existing one"""
-    asked = await scene.ring.ask_to_add(session(), HERE)
+    asked = await scene.ring.request_key(session(), HERE)
     new = Authenticator()
     credential = new.create(asked["create"])
     with pytest.raises(SignatureRefused, match="form"):
-        await scene.ring.add(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text="")
-    asked = await scene.ring.ask_to_add(session(), HERE)
+        await scene.ring.add_key(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text="")
+    asked = await scene.ring.request_key(session(), HERE)
     credential = new.create(asked["create"])
     # The new key cannot speak for itself.
     [made] = list(new.keys)[1:]
     own = new.get(asked["get"], made)
     with pytest.raises(SignatureRefused, match="not one of yours"):
-        await scene.ring.add(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text=own)
-    first, second = (await scene.ring.usable("ann"))[0], await scene.add()
-    assert [key.key_id for key in await scene.ring.usable("ann")] == [first.key_id, second.key_id]
-    await scene.ring.remove(session(), first.key_id)
+        await scene.ring.add_key(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text=own)
+    first, second = (await scene.ring.list_usable_keys("ann"))[0], await scene.add()
+    assert [key.key_id for key in await scene.ring.list_usable_keys("ann")] == [first.key_id, second.key_id]
+    await scene.ring.remove_own_key(session(), first.key_id)
     for key_id in (first.key_id, second.key_id, "f" * 16):
         with pytest.raises(UsageError, match="not your last"):
-            await scene.ring.remove(session(), key_id)
+            await scene.ring.remove_own_key(session(), key_id)
     with pytest.raises(UsageError, match="not your last"):
-        await scene.ring.remove(session("bob"), second.key_id)
+        await scene.ring.remove_own_key(session("bob"), second.key_id)
 
 
 @requirement("signed:keys")
@@ -253,17 +262,17 @@ async def test_a_new_key_is_made_here_by_a_verified_person(scene: Scene, lie: di
     """spec: userVerification required"""
     with pytest.raises(SignatureRefused, match=reason):
         await scene.add("bob", Authenticator(**lie))
-    assert await scene.ring.usable("bob") == ()
+    assert await scene.ring.list_usable_keys("bob") == ()
 
 
 @requirement("signed:keys")
 async def test_keys_are_bound_to_their_place_and_few(scene: Scene) -> None:
     """ours: a key of one address does not let another be added elsewhere"""
-    elsewhere = KeyPlace(rp_id="plan.example.com", origin="https://plan.example.com")
+    elsewhere = RelyingParty(rp_id="plan.example.com", origin="https://plan.example.com")
     with pytest.raises(UsageError, match="at localhost only"):
-        await scene.ring.ask_to_add(session(), elsewhere)
+        await scene.ring.request_key(session(), elsewhere)
     with pytest.raises(UsageError, match=r"no key for plan\.example\.com"):
-        await scene.ring.ask(session(), elsewhere, ASKED)
+        await scene.ring.request_signature(session(), elsewhere, ASKED)
     for _ in range(MAX_KEYS - 1):
         await scene.add()
     with pytest.raises(LimitExceeded, match="the limit is 20"):
@@ -275,7 +284,7 @@ async def test_keys_are_bound_to_their_place_and_few(scene: Scene) -> None:
 async def test_a_key_has_a_name_that_can_be_read(scene: Scene, label: str) -> None:
     """ours"""
     with pytest.raises(UsageError, match="name the key"):
-        await scene.ring.add(session(), HERE, nonce="0" * 64, label=label, credential="", text="")
+        await scene.ring.add_key(session(), HERE, nonce="0" * 64, label=label, credential="", text="")
 
 
 @requirement("signed:bound")
@@ -295,12 +304,12 @@ async def test_a_key_has_a_name_that_can_be_read(scene: Scene, label: str) -> No
 )
 async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene, text: str) -> None:
     """ours: hostile input"""
-    asked = await scene.ring.ask(session(), HERE, ASKED)
+    asked = await scene.ring.request_signature(session(), HERE, ASKED)
     with pytest.raises(SignatureRefused, match="not in the form"):
-        await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], text)
-    asked = await scene.ring.ask_to_add(session("bob"), HERE)
+        await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], text)
+    asked = await scene.ring.request_key(session("bob"), HERE)
     with pytest.raises(SignatureRefused, match=r"not valid|larger than any"):
-        await scene.ring.add(session("bob"), HERE, nonce=asked["nonce"], label="x", credential=text, text="")
+        await scene.ring.add_key(session("bob"), HERE, nonce=asked["nonce"], label="x", credential=text, text="")
 
 
 @requirement("signed:bound")
@@ -308,11 +317,11 @@ async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene
 async def test_a_signature_with_one_bit_flipped_is_refused(scene: Scene, part: str) -> None:
     """ours"""
     for position in (0, 40, -1):
-        asked = await scene.ring.ask(session(), HERE, ASKED)
+        asked = await scene.ring.request_signature(session(), HERE, ASKED)
         sent = json.loads(scene.device.get(asked["get"]))
         data = bytearray(from_base64url(sent["response"][part]))
         data[position % len(data)] ^= 1
         sent["response"][part] = to_base64url(bytes(data))
         with pytest.raises(SignatureRefused):
-            await scene.ring.sign(session(), HERE, ASKED, asked["nonce"], json.dumps(sent))
+            await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], json.dumps(sent))
     assert {kind for kind, _ in await scene.told()} == {"refused"}

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from planwarden.server.inbox.serving import until_cancelled
+from planwarden.server.inbox.web_server import until_cancelled
 
 INFO = {"name": "double", "version": "1"}
 

@@ -12,10 +12,10 @@ import pytest
 from mcp import Client
 
 import planwarden
-from planwarden.server.inbox.address import joined, listen
 from planwarden.server.inbox.launcher import with_launcher
+from planwarden.server.inbox.sockets import open_sockets, pair_socket
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.signatures.signature import is_of_host
+from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
@@ -46,14 +46,14 @@ def stack() -> Iterator[ExitStack]:
 @needs_ipv6
 def test_a_free_port_is_taken_at_both_addresses_of_localhost(stack: ExitStack) -> None:
     """ours: whoever listened on the other one would be given the codes of our links"""
-    found = listen()
+    found = open_sockets()
     stack.callback(found.close)
     assert [listener.getsockname()[0] for listener in found.sockets] == ["127.0.0.1", "::1"]
     assert found.origin == found.base_url == f"http://localhost:{found.port}"
     for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
         with pytest.raises(OSError, match="in use"):
             socket.create_server((host, found.port), family=family)
-    assert found.hosts == tuple(f"{name}:{found.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+    assert found.host_headers == tuple(f"{name}:{found.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
 
 
 @requirement("signed:place")
@@ -65,9 +65,9 @@ def test_where_somebody_else_has_the_other_address_the_name_is_not_used(
     """ours"""
     families = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
     other = stack.enter_context(socket.create_server((theirs, 0), family=families[theirs]))
-    found = joined(socket.create_server((ours, other.getsockname()[1]), family=families[ours]))
+    found = pair_socket(socket.create_server((ours, other.getsockname()[1]), family=families[ours]))
     stack.callback(found.close)
-    assert not found.is_whole and found.origin is None and len(found.sockets) == 1
+    assert not found.has_all_addresses and found.origin is None and len(found.sockets) == 1
     assert found.base_url == f"http://127.0.0.1:{found.port}"
 
 
@@ -78,7 +78,7 @@ def test_an_address_that_localhost_does_not_lead_to_has_no_place_for_keys(stack:
         listener = socket.create_server(("127.0.0.2", 0))
     except OSError:
         pytest.skip("this machine has no 127.0.0.2")
-    found = joined(listener)
+    found = pair_socket(listener)
     stack.callback(found.close)
     assert found.origin is None and len(found.sockets) == 1
 
@@ -98,7 +98,7 @@ def test_an_address_that_localhost_does_not_lead_to_has_no_place_for_keys(stack:
 )
 def test_keys_of_a_host_are_used_on_its_secure_pages_only(origin: str, host: str, may: bool) -> None:
     """spec: secure contexts"""
-    assert is_of_host(origin, host) is may
+    assert can_use_keys_of(origin, host) is may
 
 
 @pytest.mark.anyio

@@ -1,7 +1,7 @@
 """Recording a decision that was made on a page.
 
 Usually this process goes on with the execution. Where it does not have all tools of the execution, because another program
-registered them, it only records, and the process that has them goes on: a call must not fail because of who was asked.
+registered them, it only records, and the process that has them goes on: a call must not fail because of who was record.
 """
 
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.lookup import FoundQuestion
+from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.views.execution import Execution
 
 CHANNEL = "inbox"
 
 
-async def answer(
-    visit: InboxRequest,
-    asked: FoundQuestion,
+async def record_decision(
+    request: InboxRequest,
+    record: QuestionRecord,
     decision: Decision,
     digest: str,
     *,
@@ -29,34 +29,34 @@ async def answer(
     assurance: ev.Assurance = "human",
 ) -> Execution:
     """The execution after the decision about the revision with that digest. Raises as `Service.answer`."""
-    rendered = asked.shown.rendered if digest == asked.shown.digest else ""
+    rendered = record.view.rendered_digest if digest == record.view.digest else ""
     authority = Authority(
-        assurance=assurance, channel=CHANNEL, principal=visit.session.principal, digest=digest, rendered=rendered
+        assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )
-    if not missing_tools(visit.service, asked.execution):
-        return await _recorded(visit.service, asked, decision, authority, wait_s)
-    engine = visit.service.engine
+    if not find_missing_tools(request.service, record.execution):
+        return await _answer(request.service, record, decision, authority, wait_s)
+    engine = request.service.engine
     recorder = Engine(
         engine.store, engine.tools, CallerModel(), engine.grants.gate, ids=engine.ids, adopts=False, follows=False
     )
     async with recorder:
         service = Service(recorder, ev.Options(), max_steps=0)
-        return await _recorded(service, asked, decision, authority, 0)
+        return await _answer(service, record, decision, authority, 0)
 
 
-def missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
+def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
     """Tools of steps that are not over and that this process does not have."""
     tools = service.engine.tools
-    names = dict.fromkeys(_tools(execution))
+    names = dict.fromkeys(_pending_tools(execution))
     return tuple(name for name in names if (found := tools.get(name)) is None or found.unavailable)
 
 
-async def _recorded(
-    service: Service, asked: FoundQuestion, decision: Decision, authority: Authority, wait_s: float
+async def _answer(
+    service: Service, record: QuestionRecord, decision: Decision, authority: Authority, wait_s: float
 ) -> Execution:
     return await service.answer(
-        asked.row.thread_id,
-        asked.row.suspension_id,
+        record.row.thread_id,
+        record.row.suspension_id,
         decision,
         authority,
         wait_seconds=wait_s,
@@ -64,7 +64,7 @@ async def _recorded(
     )
 
 
-def _tools(execution: ExecutionState) -> Iterator[str]:
+def _pending_tools(execution: ExecutionState) -> Iterator[str]:
     for state in execution.steps.values():
         if state.status in STEP_TERMINAL:
             continue

@@ -29,7 +29,7 @@ class DeliveryReceipt:
     """What became of an attempt."""
 
     is_delivered: bool
-    said: str
+    description: str
     """As the end of a sentence: `answered 204`, `did not answer within 15 s`."""
     is_final: bool = False
     """Another attempt would not change it."""
@@ -41,19 +41,19 @@ async def post(message: OutgoingRequest, *, now: float, timeout_s: float = TIMEO
     """Send the message; never raises for what the network or the receiver does. `now` is what `Retry-After` counts from."""
     with anyio.move_on_after(timeout_s):
         try:
-            return await _sent(message, now)
+            return await _send(message, now)
         # `TransportError` and `UnsupportedProtocol` alike; their own texts may repeat what was sent.
         except httpx2.ConnectTimeout:
-            return DeliveryReceipt(is_delivered=False, said="did not accept a connection in time")
+            return DeliveryReceipt(is_delivered=False, description="did not accept a connection in time")
         except httpx2.ConnectError as error:
-            return DeliveryReceipt(is_delivered=False, said=_connection_trouble(error))
+            return DeliveryReceipt(is_delivered=False, description=_describe_connection_error(error))
         except httpx2.HTTPError:
-            return DeliveryReceipt(is_delivered=False, said="broke the connection, or does not speak HTTP")
-    return DeliveryReceipt(is_delivered=False, said=f"did not answer within {timeout_s:g} s")
+            return DeliveryReceipt(is_delivered=False, description="broke the connection, or does not speak HTTP")
+    return DeliveryReceipt(is_delivered=False, description=f"did not answer within {timeout_s:g} s")
 
 
-async def _sent(message: OutgoingRequest, now: float) -> DeliveryReceipt:
-    tls = await anyio.to_thread.run_sync(_system_tls)
+async def _send(message: OutgoingRequest, now: float) -> DeliveryReceipt:
+    tls = await anyio.to_thread.run_sync(_load_system_tls)
     limits = httpx2.Limits(max_keepalive_connections=0)
     async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits) as transport:
         request = httpx2.Request(
@@ -70,13 +70,13 @@ async def _sent(message: OutgoingRequest, now: float) -> DeliveryReceipt:
     redirects = "; redirects are not followed, use the address that it leads to" if 300 <= status < 400 else ""
     return DeliveryReceipt(
         is_delivered=200 <= status < 300,
-        said=f"answered {status}{redirects}",
+        description=f"answered {status}{redirects}",
         is_final=status == 410,
-        retry_after_s=_retry_after(response.headers.get("retry-after"), now),
+        retry_after_s=_parse_retry_after(response.headers.get("retry-after"), now),
     )
 
 
-def _retry_after(text: str | None, now: float) -> float | None:
+def _parse_retry_after(text: str | None, now: float) -> float | None:
     """Seconds from now: https://httpwg.org/specs/rfc9110.html#field.retry-after."""
     if text is None:
         return None
@@ -91,7 +91,7 @@ def _retry_after(text: str | None, now: float) -> float | None:
     return min(max(seconds, 0.0), LONGEST_WAIT_S)
 
 
-def _connection_trouble(error: BaseException | None) -> str:
+def _describe_connection_error(error: BaseException | None) -> str:
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return "has no valid TLS certificate for that name"
@@ -100,6 +100,6 @@ def _connection_trouble(error: BaseException | None) -> str:
 
 
 @functools.cache
-def _system_tls() -> ssl.SSLContext:
+def _load_system_tls() -> ssl.SSLContext:
     """The system's certificates; reading them takes longer than many requests."""
     return httpx2.create_ssl_context()

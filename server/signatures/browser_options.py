@@ -11,11 +11,11 @@ from planwarden.storage.ports.keys import SigningKey
 NONCE_S = 300.0
 """How long a challenge can be signed."""
 
-Options = dict[str, Any]
+BrowserOptions = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPlace:
+class RelyingParty:
     """Where the browser is: keys are bound to it."""
 
     rp_id: str
@@ -24,7 +24,7 @@ class KeyPlace:
     """Scheme, name and port, as browsers write it."""
 
 
-def request_options(place: KeyPlace, challenge: bytes, keys: Sequence[SigningKey]) -> Options:
+def build_request_options(place: RelyingParty, challenge: bytes, keys: Sequence[SigningKey]) -> BrowserOptions:
     """For one signature with one of the keys, by a person whom the key has recognised.
 
     Raises:
@@ -46,7 +46,9 @@ def request_options(place: KeyPlace, challenge: bytes, keys: Sequence[SigningKey
     )
 
 
-def creation_options(place: KeyPlace, challenge: bytes, principal: str, keys: Sequence[SigningKey]) -> Options:
+def build_creation_options(
+    place: RelyingParty, challenge: bytes, principal: str, keys: Sequence[SigningKey]
+) -> BrowserOptions:
     """For a new key that is none of the known ones.
 
     The user's handle is new for each key: an authenticator replaces a key of the same handle, and several homes of one

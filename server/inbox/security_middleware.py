@@ -18,12 +18,12 @@ MAX_BODY_BYTES = 2 * 1024 * 1024
 METHODS = ("GET", "HEAD", "POST")
 FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-HEADERS = {
-    "Content-Security-Policy": POLICY,
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -34,7 +34,7 @@ HEADERS = {
 Hosts = Callable[[], Collection[str]]
 
 
-class InboxSecurity:
+class SecurityMiddleware:
     """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`.
 
     `origin` is where browsers see the inbox; behind a proxy that has TLS it is not what the request here says.
@@ -50,32 +50,32 @@ class InboxSecurity:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
+        refusal = self._find_refusal(scope, headers)
         if refusal is None and scope["method"] == "POST":
-            body = await _body(receive)
+            body = await _read_body(receive)
             if body is None:
-                refusal = _plain(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+                refusal = _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
             else:
-                receive = _replayed(body, receive)
-        shielded = _shielded(send)
+                receive = _replay_body(body, receive)
+        shielded = _add_security_headers(send)
         if refusal is not None:
             await refusal(scope, receive, shielded)
             return
         await self._app(scope, receive, shielded)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+    def _find_refusal(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if host not in self._hosts():
-            return _plain(421, "this is not the inbox of that host")
+            return _build_text_response(421, "this is not the inbox of that host")
         if scope["method"] not in METHODS:
-            return _plain(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
+            return _build_text_response(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
         if headers.get("sec-fetch-dest") in FRAMES:
-            return _plain(403, "the inbox is not shown inside another page")
-        if scope["method"] == "POST" and not _is_our_own(headers, {self._own_origin(scope, host)}):
-            return _plain(403, "changes are made from the inbox's own pages only")
+            return _build_text_response(403, "the inbox is not shown inside another page")
+        if scope["method"] == "POST" and not _is_same_origin(headers, {self._own_origin(scope, host)}):
+            return _build_text_response(403, "changes are made from the inbox's own pages only")
         length = headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES):
-            return _plain(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+            return _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         return None
 
     def _own_origin(self, scope: Scope, host: str) -> str:
@@ -84,13 +84,13 @@ class InboxSecurity:
         return f"{scope['scheme']}://{host}"
 
 
-def _is_our_own(headers: Headers, ours: Collection[str]) -> bool:
+def _is_same_origin(headers: Headers, ours: Collection[str]) -> bool:
     """Browsers say where a change comes from; what says nothing at all is no browser, and has no cookie by itself."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
     return all(found in ours for found in origins) and site in (None, "same-origin", "none")
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive) -> bytes | None:
     """The whole body; None when it is too large."""
     parts: list[bytes] = []
     size = 0
@@ -107,7 +107,7 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(parts)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     given = False
 
     async def replay() -> Message:
@@ -120,11 +120,11 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _shielded(send: Send) -> Send:
+def _add_security_headers(send: Send) -> Send:
     async def add_security_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in SECURITY_HEADERS.items():
                 headers[name] = value
             headers.setdefault("Cache-Control", "no-store")
         await send(message)
@@ -132,5 +132,5 @@ def _shielded(send: Send) -> Send:
     return add_security_headers
 
 
-def _plain(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+def _build_text_response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
     return PlainTextResponse(f"{text}\n", status_code=status, headers=headers)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from planwarden.server.inbox.passphrase import write_passphrase
-from planwarden.server.inbox.security import MAX_BODY_BYTES, POLICY
-from planwarden.server.inbox.site import ASSETS, asset_url, assets
+from planwarden.server.inbox.security_middleware import CONTENT_SECURITY_POLICY, MAX_BODY_BYTES
+from planwarden.server.inbox.site import ASSETS, build_asset_url, load_assets
 from tests.requirements import requirement
 from tests.server.inbox.support import HOST, ORIGIN, Browser, inbox
 from tests.support.paths import ROOT
@@ -155,7 +155,7 @@ async def test_every_answer_carries_the_policy(path: str) -> None:
         browser = found.browser()
         for answer in (await browser.open(path), await browser.open(path, host="evil.example")):
             headers = answer.headers
-            assert headers["content-security-policy"] == POLICY
+            assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
             assert headers["x-content-type-options"] == "nosniff"
             assert headers["x-frame-options"] == "DENY"
             assert headers["referrer-policy"] == "same-origin"
@@ -163,8 +163,8 @@ async def test_every_answer_carries_the_policy(path: str) -> None:
             if "static" not in path:
                 assert headers["cache-control"] == "no-store"
     for part in ("default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"):
-        assert part in POLICY
-    assert "unsafe" not in POLICY
+        assert part in CONTENT_SECURITY_POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
 @requirement("inbox:headers")
@@ -364,9 +364,9 @@ async def test_files_beside_the_pages_are_named_by_their_content() -> None:
     async with inbox() as found:
         browser = found.browser()
         for name in ASSETS:
-            answer = await browser.client.get(asset_url(name))
+            answer = await browser.client.get(build_asset_url(name))
             assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
-            assert answer.content == assets()[name].content
+            assert answer.content == load_assets()[name].content
         assert (await browser.open("/inbox/static/htmx-LICENSE.txt")).status == 404
         assert (await browser.open("/inbox/static/..%2finbox.py")).status == 404
 

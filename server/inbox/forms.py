@@ -23,7 +23,7 @@ MAX_FIELDS = 200
 LINE_CHARS = 80
 MAX_OPTIONS = 100
 HINT_CHARS = 200
-WHOLE = "content"
+WHOLE_FORM_KEY = "content"
 """Key of the only field of a form that is not a flat object."""
 
 
@@ -47,7 +47,7 @@ class InputField:
     hint: str = ""
 
     @property
-    def may_be_left_out(self) -> bool:
+    def can_be_left_out(self) -> bool:
         """An empty text is a text, so leaving it out needs a choice of its own."""
         return self.is_present and not self.is_required and self.kind in ("text", "lines")
 
@@ -67,26 +67,32 @@ class FilledForm:
     """What is wrong with an input, by key."""
 
 
-def argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
+def build_argument_fields(
+    schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]
+) -> tuple[InputField, ...]:
     """One field for every property of the schema and every argument beside it, at most `MAX_FIELDS`."""
-    properties, required = _properties(schema), _required(schema)
+    properties, required = _read_properties(schema), _read_required(schema)
     names = list(dict.fromkeys([*properties, *arguments]))[:MAX_FIELDS]
-    return tuple(_field(name, properties.get(name), arguments, is_required=name in required) for name in names)
+    return tuple(_build_field(name, properties.get(name), arguments, is_required=name in required) for name in names)
 
 
-def form_fields(form: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
+def build_form_fields(form: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
     """The fields of a question's own form, filled with its defaults; one JSON field when it is not a flat object."""
-    properties = _properties(form)
+    properties = _read_properties(form)
     if not properties or len(properties) > MAX_FIELDS or form.get("type", "object") != "object":
         label = escape_text(str(form.get("title") or "Answer"))[:HINT_CHARS]
-        return (InputField(key=WHOLE, name="", label=label, kind="json", text="", is_required=True, hint=_hint(form)),)
+        return (
+            InputField(
+                key=WHOLE_FORM_KEY, name="", label=label, kind="json", text="", is_required=True, hint=_read_hint(form)
+            ),
+        )
     defaults = {
         name: entry["default"] for name, entry in properties.items() if isinstance(entry, dict) and "default" in entry
     }
-    return argument_fields(form, defaults)
+    return build_argument_fields(form, defaults)
 
 
-def fill(fields: Sequence[InputField], given: Mapping[str, str]) -> FilledForm:
+def fill_form(fields: Sequence[InputField], given: Mapping[str, str]) -> FilledForm:
     """The values of all fields. A field that was not sent keeps its value."""
     values: dict[str, JsonValue] = {}
     texts: dict[str, str] = {}
@@ -94,7 +100,7 @@ def fill(fields: Sequence[InputField], given: Mapping[str, str]) -> FilledForm:
     for found in fields:
         text = given.get(found.key, found.text).replace("\r\n", "\n")
         texts[found.key] = text
-        if given.get(f"omit.{found.key}") and found.may_be_left_out:
+        if given.get(f"omit.{found.key}") and found.can_be_left_out:
             continue
         if text == found.text and found.is_present:
             values[found.name] = found.value
@@ -104,7 +110,7 @@ def fill(fields: Sequence[InputField], given: Mapping[str, str]) -> FilledForm:
                 faults[found.key] = "this is needed"
             continue
         try:
-            values[found.name] = _parsed(found, text)
+            values[found.name] = _parse(found, text)
         except PlanwardenError as error:
             faults[found.key] = escape_text(error.message)
         except ValueError as error:
@@ -112,63 +118,67 @@ def fill(fields: Sequence[InputField], given: Mapping[str, str]) -> FilledForm:
     return FilledForm(values=values, texts=texts, faults=faults)
 
 
-def answer_of(fields: Sequence[InputField], filled: FilledForm) -> JsonValue:
+def read_answer(fields: Sequence[InputField], filled: FilledForm) -> JsonValue:
     """The `content` that the fields of a form make up."""
-    if len(fields) == 1 and fields[0].key == WHOLE:
+    if len(fields) == 1 and fields[0].key == WHOLE_FORM_KEY:
         return filled.values.get("")
     return filled.values
 
 
-def key_of(name: str) -> str:
+def derive_key(name: str) -> str:
     """A name for an input that is always fit to be one, whatever the tool calls its argument."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
-def texts_of(fields: Sequence[InputField], values: Mapping[str, JsonValue]) -> dict[str, str]:
+def format_texts(fields: Sequence[InputField], values: Mapping[str, JsonValue]) -> dict[str, str]:
     """What the inputs hold for other values than those that the fields were made with, by key."""
-    return {found.key: _text(found.kind, values[found.name]) if found.name in values else "" for found in fields}
+    return {found.key: _format_text(found.kind, values[found.name]) if found.name in values else "" for found in fields}
 
 
 def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> bool:
     return canonical_json(dict(before)) != canonical_json(dict(after))
 
 
-def editable_json(value: JsonValue) -> str:
+def format_editable_json(value: JsonValue) -> str:
     """The value as JSON over several lines, in which every character can be seen."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return json.dumps(value, ensure_ascii=True, indent=2) if count_hidden(text.replace("\n", "")) else text
 
 
-def _field(name: str, schema: JsonValue, values: Mapping[str, JsonValue], *, is_required: bool) -> InputField:
+def _build_field(name: str, schema: JsonValue, values: Mapping[str, JsonValue], *, is_required: bool) -> InputField:
     entry = schema if isinstance(schema, dict) else {}
     is_present = name in values
     value = values.get(name)
-    options = _options(entry, value, is_present=is_present)
-    kind = "choice" if options else _kind(entry, value, is_present=is_present)
+    options = _list_options(entry, value, is_present=is_present)
+    kind = "choice" if options else _choose_kind(entry, value, is_present=is_present)
     return InputField(
-        key=f"arg.{key_of(name)}",
+        key=f"arg.{derive_key(name)}",
         name=name,
         label=escape_text(name)[:HINT_CHARS] or '""',
         kind=kind,
-        text=_text(kind, value) if is_present else "",
+        text=_format_text(kind, value) if is_present else "",
         options=options,
         is_required=is_required,
         is_present=is_present,
         value=value,
-        hint=_hint(entry),
+        hint=_read_hint(entry),
     )
 
 
-def _text(kind: Kind, value: JsonValue) -> str:
+def _format_text(kind: Kind, value: JsonValue) -> str:
     if isinstance(value, str) and kind in ("text", "lines"):
         return value
-    return json.dumps(value) if kind == "choice" else editable_json(value)
+    return json.dumps(value) if kind == "choice" else format_editable_json(value)
 
 
-def _kind(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool) -> Kind:
+def _choose_kind(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool) -> Kind:
     wanted = entry.get("type")
     if is_present and isinstance(value, str):
-        return "json" if count_hidden(value.replace("\n", "")) or wanted not in (None, "string") else _text_kind(value)
+        return (
+            "json"
+            if count_hidden(value.replace("\n", "")) or wanted not in (None, "string")
+            else _choose_text_kind(value)
+        )
     if is_present and type(value) in (int, float):
         return "number" if wanted in (None, "integer", "number") else "json"
     if is_present:
@@ -179,11 +189,11 @@ def _kind(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool)
     return "number" if wanted in ("integer", "number") else "json"
 
 
-def _text_kind(value: str) -> Kind:
+def _choose_text_kind(value: str) -> Kind:
     return "lines" if "\n" in value or len(value) > LINE_CHARS else "text"
 
 
-def _options(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool) -> tuple[tuple[str, str], ...]:
+def _list_options(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool) -> tuple[tuple[str, str], ...]:
     """What to choose from; empty when the value is not one of them or there is no closed list."""
     listed = entry.get("enum")
     if entry.get("type") == "boolean":
@@ -210,7 +220,7 @@ def _is_compound(value: JsonValue) -> bool:
     return isinstance(value, list | dict) or (isinstance(value, str) and bool(count_hidden(value)))
 
 
-def _parsed(found: InputField, text: str) -> JsonValue:
+def _parse(found: InputField, text: str) -> JsonValue:
     """Raises `ValueError` with what to write instead, or `InvalidArguments`."""
     if found.kind in ("text", "lines"):
         return text
@@ -224,17 +234,17 @@ def _parsed(found: InputField, text: str) -> JsonValue:
     return value
 
 
-def _hint(entry: Mapping[str, JsonValue]) -> str:
+def _read_hint(entry: Mapping[str, JsonValue]) -> str:
     text = entry.get("description") or entry.get("title") or ""
     shown = escape_text(str(text)[: HINT_CHARS + 1])
     return shown if len(shown) <= HINT_CHARS else shown[:HINT_CHARS] + "..."
 
 
-def _properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     found = schema.get("properties")
     return found if isinstance(found, dict) else {}
 
 
-def _required(schema: Mapping[str, JsonValue]) -> list[JsonValue]:
+def _read_required(schema: Mapping[str, JsonValue]) -> list[JsonValue]:
     found = schema.get("required")
     return found if isinstance(found, list) else []

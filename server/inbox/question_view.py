@@ -4,7 +4,6 @@ The same rules as `planwarden.server.views.facts`, which gives the text whose di
 room for whole values, and for where each of them came from.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,22 +17,16 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_value_view, display_name, find_changes
 from planwarden.server.views.facts import (
     AGENT_CHARS,
-    VALUE_CHARS,
     agent_lines,
     count_hidden,
     escape_text,
     shown_digest,
-    value_text,
 )
 from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view
 
-OPEN_CHARS = 1_500
-"""Longer values are folded on their own page, with size and hash on the fold."""
-OPEN_LINES = 40
-LINE_CHARS = 72
-"""Longer JSON is spread over several lines."""
 GOAL_CHARS = 300
 
 _TITLES = {
@@ -45,50 +38,27 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownValue:
-    """A JSON value for display."""
-
-    short: str
-    """On one line; cut with size and hash when it is long."""
-    lines: tuple[str, ...]
-    """Whole; a line of the value is a line here, and nothing else starts one."""
-    is_text: bool
-    is_long: bool
-    hidden: int
-    """Characters that had to be escaped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownArgument:
+class ArgumentView:
     label: str
-    value: ShownValue
+    value: ValueView
     origins: tuple[str, ...]
     """Where it came from, as far as the log proves it."""
-    stands_below: str = ""
+    shown_below_as: str = ""
     """What it is, when it stands elsewhere on the page: what the agent says, word for word, or the form to fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCall:
+class CallView:
     """One call that a decision releases."""
 
     tool: str
     source: str
     step: str
-    arguments: tuple[ShownArgument, ...]
+    arguments: tuple[ArgumentView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArgumentChange:
-    """One argument before and after; None for an argument that is not there."""
-
-    label: str
-    was: ShownValue | None
-    becomes: ShownValue | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownQuestion:
+class QuestionView:
     """One question."""
 
     suspension_id: str
@@ -96,8 +66,8 @@ class ShownQuestion:
     thread_id: str
     kind: str
     title: str
-    call: ShownCall | None
-    covered: tuple[ShownCall, ...]
+    call: CallView | None
+    covered: tuple[CallView, ...]
     risk: str | None
     needs: str | None
     digest: str
@@ -108,8 +78,8 @@ class ShownQuestion:
     step: str
     owner: str
     goal: str
-    agent: str
-    hidden: int
+    agent_message: str
+    hidden_count: int
     """Characters of the agent's words that had to be escaped."""
     changes: tuple[ArgumentChange, ...]
     """What is different from the revision that was asked first."""
@@ -118,26 +88,26 @@ class ShownQuestion:
     risk_before: str | None
     """When the risk is not what it was at first."""
     quorum: int
-    votes: "tuple[ShownVote, ...]"
+    votes: "tuple[VoteView, ...]"
     """Who has approved so far, while more have to."""
-    rendered: str
+    rendered_digest: str
     """Hex SHA-256 of the facts as text."""
     is_open: bool
-    decided: "ShownDecision | None"
+    decision: "DecisionView | None"
 
     @property
-    def is_plain(self) -> bool:
+    def is_yes_or_no(self) -> bool:
         """Yes or no is a whole answer, so it can be decided together with others."""
         return self.kind in ("approval", "confirmation")
 
     @property
-    def may_be_granted(self) -> bool:
+    def can_be_granted(self) -> bool:
         """Calls like this one may be allowed beforehand, by whoever may approve this one."""
         return self.kind == "approval" and self.needs == "human"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownVote:
+class VoteView:
     """One person's approval of a question that needs several."""
 
     principal: str
@@ -155,7 +125,7 @@ class RevisionHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownDecision:
+class DecisionView:
     """How a question ended."""
 
     verdict: str
@@ -168,17 +138,17 @@ class ShownDecision:
     is_edited: bool
 
 
-def shown_question(
+def build_question_view(
     execution: ExecutionState,
     found: SuspensionState,
     tools: Toolbox,
     history: RevisionHistory | None = None,
-) -> ShownQuestion:
+) -> QuestionView:
     """The question of an execution, with what is different from its first revision."""
     view = build_suspension_view(execution, found, tools)
     question = found.question
     first = None if history is None else history.first.arguments or {}
-    return ShownQuestion(
+    return QuestionView(
         suspension_id=view.suspension_id,
         execution_id=view.execution_id,
         thread_id=view.thread_id,
@@ -186,9 +156,9 @@ def shown_question(
         title=_TITLES.get(view.kind, "A decision is needed")
         if view.asker is None
         else f"{escape_text(view.asker).capitalize()} asks",
-        call=_asked_call(execution, view, question, tools, first),
+        call=_build_own_call_view(execution, view, question, tools, first),
         covered=tuple(
-            _shown_call(c.tool_name, c.arguments, escape_text(c.step_id), tools, None, None) for c in view.confirms
+            _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None, None) for c in view.confirms
         ),
         risk=view.risk,
         needs=view.needs,
@@ -200,21 +170,21 @@ def shown_question(
         step=escape_text(question.step_id or "")[:GOAL_CHARS],
         owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
-        agent=agent_lines(view)[0].partition(": ")[2],
-        hidden=count_hidden(view.message),
-        changes=() if first is None else argument_changes(first, question.arguments or {}),
+        agent_message=agent_lines(view)[0].partition(": ")[2],
+        hidden_count=count_hidden(view.message),
+        changes=() if first is None else find_changes(first, question.arguments or {}),
         reasons=() if history is None else history.reasons,
         risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
         quorum=view.quorum,
-        votes=tuple(map(_vote, view.endorsements)),
-        rendered=shown_digest(view),
+        votes=tuple(map(_build_vote_view, view.endorsements)),
+        rendered_digest=shown_digest(view),
         is_open=found.is_open and not execution.is_finished,
-        decided=shown_decision(found),
+        decision=build_decision_view(found),
     )
 
 
-def _vote(found: Endorsement) -> ShownVote:
-    return ShownVote(
+def _build_vote_view(found: Endorsement) -> VoteView:
+    return VoteView(
         principal=escape_text(found.principal),
         assurance=found.assurance,
         channel=escape_text(found.channel),
@@ -222,7 +192,7 @@ def _vote(found: Endorsement) -> ShownVote:
     )
 
 
-def revision_history(log: Iterable[ev.Recorded], suspension_id: str) -> RevisionHistory | None:
+def read_revision_history(log: Iterable[ev.Recorded], suspension_id: str) -> RevisionHistory | None:
     """How a question began and why it is not the same any more; None for one that was never revised."""
     first: ev.Question | None = None
     reasons: list[str] = []
@@ -235,36 +205,7 @@ def revision_history(log: Iterable[ev.Recorded], suspension_id: str) -> Revision
     return None if first is None or not reasons else RevisionHistory(first=first, reasons=tuple(reasons))
 
 
-def argument_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[ArgumentChange, ...]:
-    """The arguments that are not the same, in the order of the tool."""
-    found: list[ArgumentChange] = []
-    for name in dict.fromkeys([*before, *after]):
-        was = shown_value(before[name]) if name in before else None
-        becomes = shown_value(after[name]) if name in after else None
-        if name in before and name in after and canonical_json(before[name]) == canonical_json(after[name]):
-            continue
-        found.append(ArgumentChange(label=_label(name), was=was, becomes=becomes))
-    return tuple(found)
-
-
-def shown_value(value: JsonValue) -> ShownValue:
-    """A text of several lines as these lines, anything else as JSON, so that a text is never taken for a number."""
-    is_text = isinstance(value, str) and "\n" in value
-    whole = str(value) if is_text else json.dumps(value, ensure_ascii=False)
-    if not is_text and not isinstance(value, str) and len(whole) > LINE_CHARS:
-        whole = json.dumps(value, ensure_ascii=False, indent=2)
-    parts = whole.split("\n")
-    lines = tuple(map(escape_text, parts))
-    return ShownValue(
-        short=value_text(value),
-        lines=lines,
-        is_text=is_text,
-        is_long=sum(map(len, lines)) > OPEN_CHARS or len(lines) > OPEN_LINES,
-        hidden=sum(map(count_hidden, parts)),
-    )
-
-
-def shown_decision(found: SuspensionState) -> ShownDecision | None:
+def build_decision_view(found: SuspensionState) -> DecisionView | None:
     """How it ended; None while it is open."""
     if found.is_open:
         return None
@@ -272,7 +213,7 @@ def shown_decision(found: SuspensionState) -> ShownDecision | None:
     verdict = found.status.replace("_", " ")
     if found.status == "decided" and decision is not None:
         verdict = "approved" if decision.approved else "rejected"
-    return ShownDecision(
+    return DecisionView(
         verdict=verdict,
         principal=escape_text(found.principal or "nobody"),
         assurance=found.assurance or "",
@@ -283,22 +224,22 @@ def shown_decision(found: SuspensionState) -> ShownDecision | None:
     )
 
 
-def _asked_call(
+def _build_own_call_view(
     execution: ExecutionState,
     view: Suspension,
     question: ev.Question,
     tools: Toolbox,
     first: Mapping[str, JsonValue] | None,
-) -> ShownCall | None:
+) -> CallView | None:
     """The call that the question is about, if it is about one."""
     if view.tool_call is None:
         return None
-    step, proposed = escape_text(question.step_id or ""), _call(execution, view.tool_call.call_id)
+    step, proposed = escape_text(question.step_id or ""), _find_call(execution, view.tool_call.call_id)
     name, arguments = view.tool_call.tool_name, view.tool_call.arguments
-    return _shown_call(name, arguments, step, tools, proposed, first, _elsewhere(view, question))
+    return _build_call_view(name, arguments, step, tools, proposed, first, _find_arguments_shown_below(view, question))
 
 
-def _shown_call(
+def _build_call_view(
     tool_name: str,
     arguments: Mapping[str, JsonValue],
     step: str,
@@ -306,25 +247,27 @@ def _shown_call(
     call: Call | None,
     first: Mapping[str, JsonValue] | None,
     stands_below: Mapping[str, str] = MappingProxyType({}),
-) -> ShownCall:
+) -> CallView:
     definition = tools.get(tool_name)
-    return ShownCall(
+    return CallView(
         tool=escape_text(tool_name),
         source=escape_text(definition.source) if definition is not None else "not registered any more",
         step=step,
         arguments=tuple(
-            ShownArgument(
-                label=_label(name),
-                value=shown_value(value),
-                origins=_origins(name, value, call, first),
-                stands_below=stands_below.get(name, ""),
+            ArgumentView(
+                label=display_name(name),
+                value=build_value_view(value),
+                origins=_find_origins(name, value, call, first),
+                shown_below_as=stands_below.get(name, ""),
             )
             for name, value in arguments.items()
         ),
     )
 
 
-def _origins(name: str, value: JsonValue, call: Call | None, first: Mapping[str, JsonValue] | None) -> tuple[str, ...]:
+def _find_origins(
+    name: str, value: JsonValue, call: Call | None, first: Mapping[str, JsonValue] | None
+) -> tuple[str, ...]:
     if first is not None and (name not in first or canonical_json(first[name]) != canonical_json(value)):
         return ("edited by a person",)
     if call is None:
@@ -338,7 +281,7 @@ def _origins(name: str, value: JsonValue, call: Call | None, first: Mapping[str,
     return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
 
 
-def _elsewhere(view: Suspension, question: ev.Question) -> dict[str, str]:
+def _find_arguments_shown_below(view: Suspension, question: ev.Question) -> dict[str, str]:
     """The arguments that are the agent's message itself, not to be taken for a fact, or the form of the question."""
     found: dict[str, str] = {}
     for name, value in (question.arguments or {}).items():
@@ -349,13 +292,8 @@ def _elsewhere(view: Suspension, question: ev.Question) -> dict[str, str]:
     return found
 
 
-def _call(execution: ExecutionState, call_id: str) -> Call | None:
+def _find_call(execution: ExecutionState, call_id: str) -> Call | None:
     try:
         return execution.call(call_id)
     except IllegalTransition:
         return None
-
-
-def _label(name: str) -> str:
-    shown_name = escape_text(name)
-    return (shown_name if len(shown_name) <= VALUE_CHARS else value_text(name)) or '""'

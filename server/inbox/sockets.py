@@ -10,12 +10,10 @@ import errno
 import socket
 from dataclasses import dataclass
 
-BASE = "/inbox"
-"""The path below which every page of the inbox is."""
 BACKLOG = 64
 ATTEMPTS = 10
-_OTHERS = {"127.0.0.1": "::1", "::1": "127.0.0.1"}
-_ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
+_OTHER_ADDRESS = {"127.0.0.1": "::1", "::1": "127.0.0.1"}
+_NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
 """There is no such address on this machine, so nobody can listen on it."""
 
 
@@ -24,7 +22,7 @@ class InboxSockets:
     """Loopback sockets of one port."""
 
     sockets: tuple[socket.socket, ...]
-    is_whole: bool
+    has_all_addresses: bool
     """Every address of `localhost` at this port is ours."""
 
     @property
@@ -34,7 +32,7 @@ class InboxSockets:
     @property
     def origin(self) -> str | None:
         """Where keys can be used; None where they cannot."""
-        return f"http://localhost:{self.port}" if self.is_whole else None
+        return f"http://localhost:{self.port}" if self.has_all_addresses else None
 
     @property
     def base_url(self) -> str:
@@ -42,7 +40,7 @@ class InboxSockets:
         return self.origin or f"http://127.0.0.1:{self.port}"
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def host_headers(self) -> tuple[str, ...]:
         """The `Host` headers that are ours."""
         return tuple(f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
 
@@ -51,26 +49,27 @@ class InboxSockets:
             listener.close()
 
 
-def listen() -> InboxSockets:
+def open_sockets() -> InboxSockets:
     """A free port, if possible one that is ours at every address. Raises `OSError` when there is none."""
     for _ in range(ATTEMPTS):
-        found = joined(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
-        if found.is_whole:
+        found = pair_socket(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+        if found.has_all_addresses:
             return found
         found.close()
-    return joined(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+    return pair_socket(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
 
 
-def joined(listener: socket.socket) -> InboxSockets:
+def pair_socket(listener: socket.socket) -> InboxSockets:
     """The socket together with one on the other loopback address, if that can be had at the same port."""
     address, port = listener.getsockname()[:2]
-    other = _OTHERS.get(address)
+    other = _OTHER_ADDRESS.get(address)
     if other is None:
-        return InboxSockets(sockets=(listener,), is_whole=False)
+        return InboxSockets(sockets=(listener,), has_all_addresses=False)
     try:
         family = socket.AF_INET6 if ":" in other else socket.AF_INET
         return InboxSockets(
-            sockets=(listener, socket.create_server((other, port), family=family, backlog=BACKLOG)), is_whole=True
+            sockets=(listener, socket.create_server((other, port), family=family, backlog=BACKLOG)),
+            has_all_addresses=True,
         )
     except OSError as error:
-        return InboxSockets(sockets=(listener,), is_whole=error.errno in _ABSENT)
+        return InboxSockets(sockets=(listener,), has_all_addresses=error.errno in _NO_SUCH_ADDRESS)

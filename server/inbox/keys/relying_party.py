@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from planwarden.server.inbox.request import InboxRequest
-from planwarden.server.signatures.options import KeyPlace
-from planwarden.server.signatures.signature import EXTRA, is_available, is_of_host
+from planwarden.server.signatures.browser_options import RelyingParty
+from planwarden.server.signatures.signature import EXTRA, can_use_keys_of, is_available
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,25 +18,25 @@ class KeyObstacle:
     """What the link says."""
 
 
-def place_of(visit: InboxRequest) -> KeyPlace | None:
+def find_relying_party(request: InboxRequest) -> RelyingParty | None:
     """Where the browser is; None when keys cannot be used there."""
-    origin = visit.site.origin
+    origin = request.site.origin
     parts = urlsplit(origin or "")
-    if origin is None or parts.hostname is None or not is_of_host(origin, parts.hostname):
+    if origin is None or parts.hostname is None or not can_use_keys_of(origin, parts.hostname):
         return None
-    if visit.request.headers.get("host") != parts.netloc:
+    if request.http.headers.get("host") != parts.netloc:
         return None
-    return KeyPlace(rp_id=parts.hostname, origin=origin)
+    return RelyingParty(rp_id=parts.hostname, origin=origin)
 
 
-def obstacle(visit: InboxRequest, path: str) -> KeyObstacle | None:
+def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
     """What keeps keys from being used on the page at `path`."""
     if not is_available():
         return KeyObstacle(text=f"Signing needs an extra that is not installed where planwarden runs: {EXTRA}")
-    if place_of(visit) is not None:
+    if find_relying_party(request) is not None:
         return None
-    origin = visit.site.origin
-    if origin is None or urlsplit(origin).netloc == visit.request.headers.get("host"):
+    origin = request.site.origin
+    if origin is None or urlsplit(origin).netloc == request.http.headers.get("host"):
         return KeyObstacle(text="Keys cannot be used at this address: that takes https, or localhost on this machine.")
     return KeyObstacle(
         text=f"Keys can be used at {origin} only; a browser that has not been there needs a code again.",

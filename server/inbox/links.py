@@ -1,0 +1,11 @@
+"""Where the pages of the inbox are."""
+
+from urllib.parse import urlencode
+
+INBOX_PATH = "/inbox"
+"""The path of the inbox; every page is below it."""
+
+
+def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
+    """The link that lets one browser in, once."""
+    return f"{url}/pair?{urlencode({'code': code, 'next': target})}"

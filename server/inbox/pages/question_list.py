@@ -1,0 +1,121 @@
+"""Pages of several questions: those that wait, several decided at once, and those that are over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
+from planwarden.server.inbox.decision import record_decision
+from planwarden.server.inbox.links import INBOX_PATH
+from planwarden.server.inbox.question_view import QuestionView
+from planwarden.server.inbox.questions import build_page_token, find_question, list_decided, list_waiting
+from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
+from planwarden.server.inbox.site import InboxSite
+
+MAX_TOGETHER = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """What became of one decision among several."""
+
+    suspension_id: str
+    tool: str
+    text: str
+    tone: str
+
+
+def build_list_routes(site: InboxSite) -> Sequence[BaseRoute]:
+    return (
+        page_route(site, INBOX_PATH, show_waiting),
+        page_route(site, f"{INBOX_PATH}/", show_waiting),
+        page_route(site, f"{INBOX_PATH}/waiting", show_waiting_part),
+        page_route(site, f"{INBOX_PATH}/history", show_history),
+        page_route(site, f"{INBOX_PATH}/review", show_review),
+        form_route(site, f"{INBOX_PATH}/review/decision", decide_together),
+    )
+
+
+async def show_waiting(request: InboxRequest) -> Response:
+    return await _render_waiting(request, "waiting.html")
+
+
+async def show_waiting_part(request: InboxRequest) -> Response:
+    """The list alone, for the page's own refresh; nothing while it is what the page shows already."""
+    return await _render_waiting(request, "_waiting.html", seen=request.http.query_params.get("seen"))
+
+
+async def show_history(request: InboxRequest) -> Response:
+    listed = await list_decided(request.service, _read_cursor(request))
+    return request.render_page("history.html", listed=listed, after=_read_cursor(request))
+
+
+async def show_review(request: InboxRequest) -> Response:
+    """Every call of the chosen questions, whole, before one decision about all of them."""
+    chosen = list(dict.fromkeys(request.http.query_params.getlist("id")))
+    if not chosen:
+        return request.redirect("")
+    if len(chosen) > MAX_TOGETHER:
+        raise BadForm(f"at most {MAX_TOGETHER} questions are decided together, and {len(chosen)} were chosen")
+    ready: list[QuestionView] = []
+    single: list[QuestionView] = []
+    gone = 0
+    for suspension_id in chosen:
+        try:
+            found = (await find_question(request.service, suspension_id)).view
+        except UnknownSuspension:
+            gone += 1
+            continue
+        if not found.is_open:
+            gone += 1
+        else:
+            (ready if found.is_yes_or_no else single).append(found)
+    return request.render_page("review.html", ready=ready, single=single, gone=gone)
+
+
+async def decide_together(request: InboxRequest) -> Response:
+    """One decision for each checked question; each stands or falls by itself."""
+    verdict, chosen = request.form_value("decision"), request.form.get("decide", ())
+    if verdict not in ("approve", "reject") or not 0 < len(chosen) <= MAX_TOGETHER:
+        raise BadForm("choose at least one question, and approve or reject")
+    reason = request.form_value("reason").strip() or None
+    decision = Decision(approved=verdict == "approve", reason=reason)
+    outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(chosen)]
+    failed = sum(outcome.tone == "bad" for outcome in outcomes)
+    return request.render_page("reviewed.html", outcomes=outcomes, failed=failed, verdict=verdict)
+
+
+async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> BatchResult:
+    suspension_id, _, digest = item.partition(":")
+    tool = "unknown"
+    try:
+        record = await find_question(request.service, suspension_id)
+        tool = record.view.call.tool if record.view.call is not None else record.view.kind
+        if not record.view.is_yes_or_no:
+            raise BadForm("this question is answered on its own page")
+        view = await record_decision(request, record, decision, digest, wait_s=0)
+    except PlanwardenError as error:
+        return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
+    still_open = next((found for found in view.suspensions if found.suspension_id == suspension_id), None)
+    if still_open is not None:
+        has_voted = any(vote.principal == request.session.principal for vote in still_open.endorsements)
+        text = "approved by you, others have to agree" if has_voted else "your approval does not suffice; it stays open"
+        return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone="good" if has_voted else "bad")
+    return BatchResult(
+        suspension_id=suspension_id, tool=tool, text="approved" if decision.approved else "rejected", tone="good"
+    )
+
+
+async def _render_waiting(request: InboxRequest, template: str, seen: str | None = None) -> Response:
+    listed = await list_waiting(request.service, _read_cursor(request))
+    token = build_page_token(listed)
+    if seen == token:
+        return Response(status_code=204)
+    return request.render_page(template, listed=listed, after=_read_cursor(request), seen=token)
+
+
+def _read_cursor(request: InboxRequest) -> str | None:
+    return request.http.query_params.get("after") or None
