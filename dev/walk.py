@@ -130,7 +130,7 @@ async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_
     """A person opens the inbox, edits the records, looks at the difference, and approves."""
     site = InboxSite(service=lambda: warden.service, home=home)
     browser = Inbox(warden, site, build_inbox_app(site, lambda: {HOST})).browser()
-    await browser.come_in("ann")
+    await browser.log_in("ann")
     page = await browser.open(f"/inbox/suspensions/{suspension_id}")
     form = page.form("/decision")
     named = re.search(r'<label for="([^"]+)">ids[ <]', page.text)

@@ -1,5 +1,5 @@
-"""The inbox: pages on which a person reads questions and decides them.
+"""The inbox: the pages on which a person reads questions and decides them.
 
-`pages/` and `keys/` hold one page a module; the modules beside them hold what every page needs: who may enter, the request,
-the facts, the form, the security headers.
+`pages/` and `keys/` hold one page per module. The modules beside them hold what the pages share: sessions, the request,
+the views of questions and values, forms, and the security middleware. Nothing but the pages imports the web framework.
 """

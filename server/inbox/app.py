@@ -1,7 +1,7 @@
-"""The inbox as an ASGI application under `/inbox`: where a person reads a question and decides.
+"""The inbox as an ASGI application under `/inbox`, where a person reads a question and decides.
 
-Pages work without script; the script only refreshes them and moves the focus. Looking never changes anything, and
-nothing is decided without a session, a form of that session, and the digest of what was shown.
+Pages work without JavaScript; the script only refreshes them and moves the focus. A GET request changes nothing. A
+decision needs a session, a form that belongs to this session, and the digest of what the page showed.
 """
 
 from starlette.applications import Starlette
@@ -23,7 +23,7 @@ from planwarden.server.inbox.site import InboxSite, load_assets
 
 
 def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
-    """The inbox of one home; it answers only to the given `Host` headers."""
+    """The inbox of one home. It answers only requests with one of the given `Host` headers."""
     return Starlette(
         routes=[
             Route(f"{INBOX_PATH}/static/{{name}}", _serve_asset, methods=["GET"]),
@@ -40,13 +40,13 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
 
 
 async def _serve_asset(request: Request) -> Response:
-    found = load_assets().get(request.path_params["name"])
-    if found is None:
+    asset = load_assets().get(request.path_params["name"])
+    if asset is None:
         return render_error_page(NotFound())
-    # The address holds the hash of the content, so it may be kept for as long as anybody likes.
-    is_named = request.query_params.get("v") == found.version
-    caching = "public, max-age=31536000, immutable" if is_named else "no-cache"
-    return Response(found.content, media_type=found.media, headers={"Cache-Control": caching})
+    # A URL with the current version holds the hash of the content, so browsers may cache it without a limit.
+    is_versioned = request.query_params.get("v") == asset.version
+    caching = "public, max-age=31536000, immutable" if is_versioned else "no-cache"
+    return Response(asset.content, media_type=asset.media_type, headers={"Cache-Control": caching})
 
 
 async def _serve_not_found(request: Request, error: Exception) -> Response:

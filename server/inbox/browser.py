@@ -1,9 +1,8 @@
-"""Opening a page in the person's browser, where there is one to open.
+"""Opening a page in the person's browser, if the machine has a display.
 
-The browser is started by a short-lived process of its own with nothing to write to: the output of a browser must never
-reach the standard output of a server that speaks a protocol there. What cannot be hidden is the address: while the
-browser starts it may stand in the list of processes, which other users of the machine can read; a code in it is good for
-one use within minutes.
+A short-lived process without an output starts the browser, because a browser must not write to the standard output of a
+server that speaks a protocol there. The address cannot be hidden: while the browser starts, other users of the machine
+may read it in the list of processes. A code in the address works once, within minutes.
 """
 
 import subprocess
@@ -14,7 +13,7 @@ OPEN_PAGE_CODE = "import sys, webbrowser; webbrowser.open(sys.stdin.readline().s
 
 
 def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Whether somebody sits in front of this machine, as far as the environment tells."""
+    """Whether the environment says that this process runs on a desktop: no CI, no SSH, a display."""
     if environment.get("CI") or any(environment.get(name) for name in ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")):
         return False
     if platform in ("darwin", "win32"):
@@ -23,7 +22,7 @@ def has_display(environment: Mapping[str, str], platform: str = sys.platform) ->
 
 
 def open_page(url: str) -> bool:
-    """Start the browser with the page; False when not even the attempt could be made. Does not wait for the browser."""
+    """Start the browser with the page; False if it could not be started. Does not wait for the page to load."""
     try:
         opener = subprocess.Popen(
             [sys.executable, "-I", "-c", OPEN_PAGE_CODE],

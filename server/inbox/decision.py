@@ -1,7 +1,8 @@
-"""Recording a decision that was made on a page.
+"""Recording a decision that a person made on a page.
 
-Usually this process goes on with the execution. Where it does not have all tools of the execution, because another program
-registered them, it only records, and the process that has them goes on: a call must not fail because of who was record.
+Usually this process continues the execution. If it lacks a tool of the execution, because another program registered
+that tool, it only records the decision, and the process that has the tools continues: a call must not fail because of
+the page on which the person decided.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ async def record_decision(
     wait_s: float,
     assurance: ev.Assurance = "human",
 ) -> Execution:
-    """The execution after the decision about the revision with that digest. Raises as `Service.answer`."""
+    """Record a decision about the revision with `digest`. Returns the execution; raises as `Service.answer` does."""
     rendered = record.view.rendered_digest if digest == record.view.digest else ""
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
@@ -45,10 +46,10 @@ async def record_decision(
 
 
 def find_missing_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
-    """Tools of steps that are not over and that this process does not have."""
+    """The names of tools that unfinished steps use and that this process does not have."""
     tools = service.engine.tools
-    names = dict.fromkeys(_pending_tools(execution))
-    return tuple(name for name in names if (found := tools.get(name)) is None or found.unavailable)
+    names = dict.fromkeys(_list_pending_tools(execution))
+    return tuple(name for name in names if (tool := tools.get(name)) is None or tool.unavailable)
 
 
 async def _answer(
@@ -64,7 +65,7 @@ async def _answer(
     )
 
 
-def _pending_tools(execution: ExecutionState) -> Iterator[str]:
+def _list_pending_tools(execution: ExecutionState) -> Iterator[str]:
     for state in execution.steps.values():
         if state.status in STEP_TERMINAL:
             continue

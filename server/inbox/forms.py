@@ -1,8 +1,8 @@
-"""Forms made from a JSON Schema: one input per flat property, JSON for the rest, and the values that come back.
+"""Forms built from a JSON Schema: one input per flat property, JSON for the rest, and the values that come back.
 
-A field that comes back as it was sent keeps its exact value, so that nothing is lost in a browser's idea of text. Text with
-characters that an input would hide is edited as JSON with escapes. Names are never used as names of inputs: they are other
-people's text, and a schema may have changed since the page was made.
+A field that the browser returns unchanged keeps its exact value, so browsers cannot alter text by normalizing it. A
+text with characters that an input would hide is edited as JSON with escapes. Inputs are named by hashes of the property
+names, because property names are foreign text and the schema may change after the page was rendered.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ LINE_CHARS = 80
 MAX_OPTIONS = 100
 HINT_CHARS = 200
 WHOLE_FORM_KEY = "content"
-"""Key of the only field of a form that is not a flat object."""
+"""The key of the only field of a form that is not a flat object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +33,22 @@ class InputField:
 
     key: str
     name: str
-    """As the tool calls it; not for display."""
+    """The name of the property in the schema; not for display."""
     label: str
     kind: Kind
     text: str
-    """What the input holds at first."""
+    """The initial text of the input."""
     options: tuple[tuple[str, str], ...] = ()
-    """For `choice`: a JSON text and its label."""
+    """For `choice`: pairs of a JSON text and its label."""
     is_required: bool = False
     is_present: bool = False
-    """There is a value to begin with."""
+    """The property has an initial value."""
     value: JsonValue = None
     hint: str = ""
 
     @property
     def can_be_left_out(self) -> bool:
-        """An empty text is a text, so leaving it out needs a choice of its own."""
+        """The field needs a checkbox to leave it out, because an empty text is a value too."""
         return self.is_present and not self.is_required and self.kind in ("text", "lines")
 
     @property
@@ -58,26 +58,26 @@ class InputField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledForm:
-    """What came back."""
+    """The values that a person sent."""
 
     values: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     texts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What stood in the inputs, by key, to show it again."""
+    """The texts of the inputs by key, to show them again."""
     faults: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is wrong with an input, by key."""
+    """The faults of the inputs by key."""
 
 
 def build_argument_fields(
     schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]
 ) -> tuple[InputField, ...]:
-    """One field for every property of the schema and every argument beside it, at most `MAX_FIELDS`."""
+    """One field for every property of the schema and every other argument; at most `MAX_FIELDS`."""
     properties, required = _read_properties(schema), _read_required(schema)
     names = list(dict.fromkeys([*properties, *arguments]))[:MAX_FIELDS]
     return tuple(_build_field(name, properties.get(name), arguments, is_required=name in required) for name in names)
 
 
 def build_form_fields(form: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
-    """The fields of a question's own form, filled with its defaults; one JSON field when it is not a flat object."""
+    """The fields of a question's form with its defaults; one JSON field if the form is not a flat object."""
     properties = _read_properties(form)
     if not properties or len(properties) > MAX_FIELDS or form.get("type", "object") != "object":
         label = escape_text(str(form.get("title") or "Answer"))[:HINT_CHARS]
@@ -92,47 +92,47 @@ def build_form_fields(form: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
     return build_argument_fields(form, defaults)
 
 
-def fill_form(fields: Sequence[InputField], given: Mapping[str, str]) -> FilledForm:
-    """The values of all fields. A field that was not sent keeps its value."""
+def fill_form(fields: Sequence[InputField], sent: Mapping[str, str]) -> FilledForm:
+    """The values of all fields. A field that was not sent keeps its initial value."""
     values: dict[str, JsonValue] = {}
     texts: dict[str, str] = {}
     faults: dict[str, str] = {}
-    for found in fields:
-        text = given.get(found.key, found.text).replace("\r\n", "\n")
-        texts[found.key] = text
-        if given.get(f"omit.{found.key}") and found.can_be_left_out:
+    for item in fields:
+        text = sent.get(item.key, item.text).replace("\r\n", "\n")
+        texts[item.key] = text
+        if sent.get(f"omit.{item.key}") and item.can_be_left_out:
             continue
-        if text == found.text and found.is_present:
-            values[found.name] = found.value
+        if text == item.text and item.is_present:
+            values[item.name] = item.value
             continue
-        if not text and not (found.is_present and found.kind in ("text", "lines")):
-            if found.is_required:
-                faults[found.key] = "this is needed"
+        if not text and not (item.is_present and item.kind in ("text", "lines")):
+            if item.is_required:
+                faults[item.key] = "this field is required"
             continue
         try:
-            values[found.name] = _parse(found, text)
+            values[item.name] = _parse(item, text)
         except PlanwardenError as error:
-            faults[found.key] = escape_text(error.message)
+            faults[item.key] = escape_text(error.message)
         except ValueError as error:
-            faults[found.key] = str(error)
+            faults[item.key] = str(error)
     return FilledForm(values=values, texts=texts, faults=faults)
 
 
 def read_answer(fields: Sequence[InputField], filled: FilledForm) -> JsonValue:
-    """The `content` that the fields of a form make up."""
+    """The `content` of a decision from the values of the form."""
     if len(fields) == 1 and fields[0].key == WHOLE_FORM_KEY:
         return filled.values.get("")
     return filled.values
 
 
 def derive_key(name: str) -> str:
-    """A name for an input that is always fit to be one, whatever the tool calls its argument."""
+    """A safe name for the input of a property, whatever the tool calls the property."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 def format_texts(fields: Sequence[InputField], values: Mapping[str, JsonValue]) -> dict[str, str]:
-    """What the inputs hold for other values than those that the fields were made with, by key."""
-    return {found.key: _format_text(found.kind, values[found.name]) if found.name in values else "" for found in fields}
+    """The texts of the inputs by key, for values other than the initial ones."""
+    return {item.key: _format_text(item.kind, values[item.name]) if item.name in values else "" for item in fields}
 
 
 def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> bool:
@@ -140,7 +140,7 @@ def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) 
 
 
 def format_editable_json(value: JsonValue) -> str:
-    """The value as JSON over several lines, in which every character can be seen."""
+    """The value as JSON over several lines, with hidden characters escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return json.dumps(value, ensure_ascii=True, indent=2) if count_hidden(text.replace("\n", "")) else text
 
@@ -194,7 +194,7 @@ def _choose_text_kind(value: str) -> Kind:
 
 
 def _list_options(entry: Mapping[str, JsonValue], value: JsonValue, *, is_present: bool) -> tuple[tuple[str, str], ...]:
-    """What to choose from; empty when the value is not one of them or there is no closed list."""
+    """The options of an enumeration; empty if there is none or the value is not one of its options."""
     listed = entry.get("enum")
     if entry.get("type") == "boolean":
         listed = [True, False]
@@ -203,7 +203,7 @@ def _list_options(entry: Mapping[str, JsonValue], value: JsonValue, *, is_presen
     texts = [json.dumps(option) for option in listed]
     if is_present and json.dumps(value) not in texts:
         return ()
-    # A text looks like itself, unless it could be taken for another value.
+    # A text that looks like another JSON value, such as "true", keeps its quotes.
     labels = [option if isinstance(option, str) and _is_plain_word(option) else json.dumps(option) for option in listed]
     return tuple(zip(texts, labels, strict=True))
 
@@ -220,31 +220,31 @@ def _is_compound(value: JsonValue) -> bool:
     return isinstance(value, list | dict) or (isinstance(value, str) and bool(count_hidden(value)))
 
 
-def _parse(found: InputField, text: str) -> JsonValue:
-    """Raises `ValueError` with what to write instead, or `InvalidArguments`."""
-    if found.kind in ("text", "lines"):
+def _parse(item: InputField, text: str) -> JsonValue:
+    """Raises `InvalidArguments`, or `ValueError` with what to write instead."""
+    if item.kind in ("text", "lines"):
         return text
-    if found.kind == "choice":
-        if all(text != option for option, _ in found.options):
-            raise ValueError("choose one of the list")
+    if item.kind == "choice":
+        if all(text != option for option, _ in item.options):
+            raise ValueError("choose an option from the list")
         return read_json(text)
     value = read_json(text)
-    if found.kind == "number" and type(value) not in (int, float):
+    if item.kind == "number" and type(value) not in (int, float):
         raise ValueError("write a number")
     return value
 
 
 def _read_hint(entry: Mapping[str, JsonValue]) -> str:
     text = entry.get("description") or entry.get("title") or ""
-    shown = escape_text(str(text)[: HINT_CHARS + 1])
-    return shown if len(shown) <= HINT_CHARS else shown[:HINT_CHARS] + "..."
+    hint = escape_text(str(text)[: HINT_CHARS + 1])
+    return hint if len(hint) <= HINT_CHARS else hint[:HINT_CHARS] + "..."
 
 
 def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    found = schema.get("properties")
-    return found if isinstance(found, dict) else {}
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
 
 
 def _read_required(schema: Mapping[str, JsonValue]) -> list[JsonValue]:
-    found = schema.get("required")
-    return found if isinstance(found, list) else []
+    required = schema.get("required")
+    return required if isinstance(required, list) else []

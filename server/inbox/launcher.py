@@ -1,7 +1,7 @@
-"""The inbox of a process that has no port of its own: opened on a free loopback port when a person is first needed.
+"""The inbox of a process without a port: it opens on a free loopback port when a question first needs a person.
 
-Nothing is listened on and nothing of the web is imported before. Several processes of one home may each have one; all of
-them show all open questions of the database, and a decision counts whichever takes it.
+Before that, the process listens on no port and imports no web framework. Several processes of one home may each open an
+inbox. Each inbox shows all open questions of the database, and a decision counts in whichever inbox a person makes it.
 """
 
 import logging
@@ -25,7 +25,7 @@ from planwarden.storage.ports.sessions import sessions_of
 logger = logging.getLogger(__name__)
 
 QUIET_S = 60.0
-"""A browser is not opened again so soon, nor while somebody looks at the inbox."""
+"""The launcher opens no browser for so long after it opened one, or after a person used the inbox."""
 
 Opener = Callable[[str], bool]
 
@@ -48,27 +48,27 @@ class InboxLauncher:
             try:
                 listening = open_sockets()
             except OSError as error:
-                logger.warning("cannot open the inbox: %s; `planwarden approve` works in a terminal", error)
+                logger.warning("cannot open the inbox: %s; decide with `planwarden approve` in a terminal", error)
                 return None
             self._url = f"{listening.base_url}{INBOX_PATH}"
             self._tasks.start_soon(self._serve, listening, self._url)
         return self._url
 
     def on_commit(self, commit: Commit | None) -> None:
-        """While an execution of this process waits for a person, the inbox is open."""
+        """Open the inbox while an execution of this process waits for a person."""
         if commit is None or commit.is_foreign:
             return
         execution = commit.execution
-        waiting = [found.question for found in execution.open_suspensions if found.question.addressee == "human"]
+        waiting = [item.question for item in execution.open_suspensions if item.question.addressee == "human"]
         if not waiting:
             return
         self._service.address(execution)
-        asked = next((question for question in waiting if question.needs not in (None, "client")), None)
-        if asked is not None:
-            self.call_person(asked.suspension_id)
+        question = next((question for question in waiting if question.needs not in (None, "client")), None)
+        if question is not None:
+            self.call_person(question.suspension_id)
 
     def call_person(self, suspension_id: str) -> None:
-        """Open the browser with a one-time code, once for each question, unless somebody looks at the inbox anyway."""
+        """Open the browser with a one-time code, once per question, unless a person has just used the inbox."""
         now = anyio.current_time()
         if (
             self._opener is None
@@ -83,11 +83,11 @@ class InboxLauncher:
             self._tasks.start_soon(self._open_browser, self._opener, url, suspension_id)
 
     def record_activity(self) -> None:
-        """Somebody who was let in looks at a page."""
+        """A person with a session has just requested a page."""
         self._active_at = anyio.current_time()
 
     async def _open_browser(self, opener: Opener, url: str, suspension_id: str) -> None:
-        """The code goes from here to the browser; it never passes through MCP."""
+        """Hand a one-time code to the browser; the code never passes through MCP."""
         from planwarden.server.inbox.sessions import InboxAccess
 
         try:
@@ -97,10 +97,10 @@ class InboxLauncher:
             return
         page = build_pairing_url(url, codes.link, f"{INBOX_PATH}/suspensions/{suspension_id}")
         if not await anyio.to_thread.run_sync(opener, page):
-            logger.warning("no browser could be opened; the inbox is at %s, `planwarden inbox` lets you in", url)
+            logger.warning("cannot open a browser; the inbox is at %s, run `planwarden inbox` to log in", url)
 
     async def _serve(self, listening: InboxSockets, url: str) -> None:
-        # Only now: a server that never asks anybody does without the web.
+        # Imported here: a server that never needs a person never imports the web framework.
         from planwarden.server.inbox.app import build_inbox_app
         from planwarden.server.inbox.site import InboxSite
 
@@ -115,7 +115,7 @@ class InboxLauncher:
             async with announce_inbox(self._service, url):
                 await serve_app(build_inbox_app(site, lambda: listening.host_headers), *listening.sockets)
         except PlanwardenError as error:
-            # The server goes on without an inbox; the next question tries again.
+            # The server continues without an inbox; the next question tries again.
             logger.warning("cannot open the inbox: %s", error.message)
             self._url = self._service.inbox = None
         finally:
@@ -126,7 +126,7 @@ class InboxLauncher:
 async def with_launcher(
     settings: Settings, service: Service, *, opener: Opener = open_page
 ) -> AsyncGenerator[InboxLauncher]:
-    """The service opens an inbox when it needs one, for as long as the block lasts."""
+    """Let the service open an inbox when it needs one, until the block ends."""
     async with anyio.create_task_group() as tasks:
         launcher = InboxLauncher(settings, service, tasks, opener=opener)
         service.inbox_opener = launcher
@@ -141,7 +141,7 @@ async def with_launcher(
 
 @asynccontextmanager
 async def announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
-    """Other processes of the home find the inbox at `url` while the block lasts."""
+    """Let the other processes of the home find the inbox at `url` until the block ends."""
     store, owner = service.engine.store, service.engine.ids.new()
     sessions = sessions_of(store)
     await sessions.open_inbox(owner, url, store.clock.now())
@@ -150,6 +150,6 @@ async def announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
         yield
     finally:
         service.inbox = None
-        # A store that is closed already takes no more; the sign of life has ended with it.
+        # A closed store raises; its liveness file has ended the entry already.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
             await sessions.close_inbox(owner)

@@ -7,5 +7,5 @@ INBOX_PATH = "/inbox"
 
 
 def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
-    """The link that lets one browser in, once."""
+    """A link that opens the inbox in one browser, once; the browser then goes to `target`."""
     return f"{url}/pair?{urlencode({'code': code, 'next': target})}"

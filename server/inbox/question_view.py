@@ -1,7 +1,7 @@
-"""What a page shows of a question, ready to print: built from the stored question and the folded log, everything escaped.
+"""What a page shows of a question: built from the stored question and the folded log, with every text escaped.
 
-The same rules as `planwarden.server.views.facts`, which gives the text whose digest is recorded with a decision; here there is
-room for whole values, and for where each of them came from.
+The rules are those of `planwarden.server.views.facts`, which builds the text whose digest a decision records. A page
+has room for whole values and for the origin of each of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_value_view, display_name, find_changes
+from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_value_view, find_changes, format_name
 from planwarden.server.views.facts import (
     AGENT_CHARS,
     agent_lines,
@@ -32,7 +32,7 @@ GOAL_CHARS = 300
 _TITLES = {
     "approval": "Run",
     "confirmation": "Confirm?",
-    "input": "An answer is needed",
+    "input": "Your answer is needed",
     "reconcile": "Did this call happen?",
 }
 
@@ -42,9 +42,9 @@ class ArgumentView:
     label: str
     value: ValueView
     origins: tuple[str, ...]
-    """Where it came from, as far as the log proves it."""
+    """Where the value came from, as far as the log proves it."""
     shown_below_as: str = ""
-    """What it is, when it stands elsewhere on the page: what the agent says, word for word, or the form to fill in."""
+    """Names the part of the page that shows this value: the agent's own words, or the form to fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class CallView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionView:
-    """One question."""
+    """One question, as the pages show it."""
 
     suspension_id: str
     execution_id: str
@@ -80,35 +80,35 @@ class QuestionView:
     goal: str
     agent_message: str
     hidden_count: int
-    """Characters of the agent's words that had to be escaped."""
+    """The number of escaped characters in the agent's message."""
     changes: tuple[ArgumentChange, ...]
-    """What is different from the revision that was asked first."""
+    """The differences from the first revision."""
     reasons: tuple[str, ...]
-    """Why it was revised, oldest first."""
+    """Why the question was revised, oldest first."""
     risk_before: str | None
-    """When the risk is not what it was at first."""
+    """The first risk, if the risk has changed since."""
     quorum: int
     votes: "tuple[VoteView, ...]"
-    """Who has approved so far, while more have to."""
+    """The approvals so far, if the question needs several."""
     rendered_digest: str
-    """Hex SHA-256 of the facts as text."""
+    """The hex SHA-256 of the facts as text."""
     is_open: bool
     decision: "DecisionView | None"
 
     @property
     def is_yes_or_no(self) -> bool:
-        """Yes or no is a whole answer, so it can be decided together with others."""
+        """Yes or no answers the question completely, so a person can decide it together with others."""
         return self.kind in ("approval", "confirmation")
 
     @property
     def can_be_granted(self) -> bool:
-        """Calls like this one may be allowed beforehand, by whoever may approve this one."""
+        """A person who may approve this call may also allow calls like it in advance."""
         return self.kind == "approval" and self.needs == "human"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteView:
-    """One person's approval of a question that needs several."""
+    """One person's approval of a question that needs several approvals."""
 
     principal: str
     assurance: str
@@ -118,7 +118,7 @@ class VoteView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionHistory:
-    """A question's first revision, and the reason of each later one."""
+    """The first revision of a question, and the reason for each later revision."""
 
     first: ev.Question
     reasons: tuple[str, ...]
@@ -126,10 +126,9 @@ class RevisionHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionView:
-    """How a question ended."""
+    """How a question ended. `verdict` is approved, rejected, timed out or withdrawn."""
 
     verdict: str
-    """approved, rejected, timed out, withdrawn"""
     principal: str
     assurance: str
     channel: str
@@ -144,7 +143,7 @@ def build_question_view(
     tools: Toolbox,
     history: RevisionHistory | None = None,
 ) -> QuestionView:
-    """The question of an execution, with what is different from its first revision."""
+    """The view of one suspension; with `history`, it shows the differences from the first revision."""
     view = build_suspension_view(execution, found, tools)
     question = found.question
     first = None if history is None else history.first.arguments or {}
@@ -193,7 +192,7 @@ def _build_vote_view(found: Endorsement) -> VoteView:
 
 
 def read_revision_history(log: Iterable[ev.Recorded], suspension_id: str) -> RevisionHistory | None:
-    """How a question began and why it is not the same any more; None for one that was never revised."""
+    """The first revision and the reasons for the later ones; None if the question was never revised."""
     first: ev.Question | None = None
     reasons: list[str] = []
     for entry in log:
@@ -206,7 +205,7 @@ def read_revision_history(log: Iterable[ev.Recorded], suspension_id: str) -> Rev
 
 
 def build_decision_view(found: SuspensionState) -> DecisionView | None:
-    """How it ended; None while it is open."""
+    """How the question ended; None while it is open."""
     if found.is_open:
         return None
     decision = found.decision
@@ -231,7 +230,7 @@ def _build_own_call_view(
     tools: Toolbox,
     first: Mapping[str, JsonValue] | None,
 ) -> CallView | None:
-    """The call that the question is about, if it is about one."""
+    """The call that the question is about; None if it is not about a call."""
     if view.tool_call is None:
         return None
     step, proposed = escape_text(question.step_id or ""), _find_call(execution, view.tool_call.call_id)
@@ -251,11 +250,11 @@ def _build_call_view(
     definition = tools.get(tool_name)
     return CallView(
         tool=escape_text(tool_name),
-        source=escape_text(definition.source) if definition is not None else "not registered any more",
+        source=escape_text(definition.source) if definition is not None else "no longer registered",
         step=step,
         arguments=tuple(
             ArgumentView(
-                label=display_name(name),
+                label=format_name(name),
                 value=build_value_view(value),
                 origins=_find_origins(name, value, call, first),
                 shown_below_as=stands_below.get(name, ""),
@@ -282,7 +281,7 @@ def _find_origins(
 
 
 def _find_arguments_shown_below(view: Suspension, question: ev.Question) -> dict[str, str]:
-    """The arguments that are the agent's message itself, not to be taken for a fact, or the form of the question."""
+    """The arguments that another part of the page shows: the agent's message, which is not a fact, or the form."""
     found: dict[str, str] = {}
     for name, value in (question.arguments or {}).items():
         if question.form is not None and value == question.form:

@@ -1,7 +1,7 @@
-"""Finding what a page is about: one question, a page of them, an execution with its timeline.
+"""Finding questions in the store: one question, or a page of them.
 
-The inbox is the operator's, so it sees the questions of every principal; ids that are unknown and ids of questions that are
-not for people give the same answer.
+The inbox belongs to the operator, so it shows the questions of every principal. An unknown id and the id of a question
+to the calling model raise the same error.
 """
 
 import hashlib
@@ -15,11 +15,12 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_revision_history
 
 PAGE_SIZE = 25
+_UNKNOWN = "no question has this id, or the question is not for a person"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionRecord:
-    """A question where it stands now."""
+    """A question in its current state."""
 
     row: SuspensionRow
     execution: ExecutionState
@@ -40,70 +41,69 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     """The question with that id.
 
     Raises:
-        UnknownSuspension: there is none for a person.
+        UnknownSuspension: no question to a person has this id.
     """
     row = await service.engine.store.find_suspension(suspension_id)
     if row is None or row.addressee != "human":
-        raise UnknownSuspension("there is no question with that id, or it is not for a person")
+        raise UnknownSuspension(_UNKNOWN)
     execution = await service.engine.find(row.execution_id)
-    found = execution.suspensions.get(suspension_id)
-    if found is None:
-        raise UnknownSuspension("there is no question with that id, or it is not for a person")
-    return QuestionRecord(
-        row=row, execution=execution, suspension=found, view=await _build_view(service, execution, found)
+    suspension = execution.suspensions.get(suspension_id)
+    if suspension is None:
+        raise UnknownSuspension(_UNKNOWN)
+    view = await _build_view(service, execution, suspension)
+    return QuestionRecord(row=row, execution=execution, suspension=suspension, view=view)
+
+
+async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
+    """Open questions to people, oldest first. Raises `InvalidArguments` for a foreign cursor."""
+    return await _build_page(
+        service, await service.engine.store.suspensions(addressee="human", limit=PAGE_SIZE, cursor=cursor)
     )
 
 
-async def list_waiting(service: Service, cursor: str | None, limit: int = PAGE_SIZE) -> QuestionPage:
-    """Open questions to people, oldest first. Raises `InvalidArguments` for a foreign cursor."""
-    page = await service.engine.store.suspensions(addressee="human", limit=limit, cursor=cursor)
-    return await _build_page(service, page, page.total)
-
-
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
-    """Questions to people that are over, the newest first. Raises `InvalidArguments` for a foreign cursor."""
-    page = await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor)
-    return await _build_page(service, page, page.total)
+    """Closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
+    return await _build_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
 
 
-async def find_next_waiting(service: Service, besides: str) -> tuple[str | None, int]:
-    """The id of another open question, and how many there are without this one."""
+async def find_next_waiting(service: Service, suspension_id: str) -> tuple[str | None, int]:
+    """The id of an open question other than `suspension_id`, and the number of all others."""
     page = await service.engine.store.suspensions(addressee="human", limit=2)
-    others = [row.suspension_id for row in page.rows if row.suspension_id != besides]
+    others = [row.suspension_id for row in page.rows if row.suspension_id != suspension_id]
     return (others[0] if others else None), page.total - (len(page.rows) - len(others))
 
 
-async def _build_page(service: Service, page: SuspensionRowPage, total: int) -> QuestionPage:
-    found: list[QuestionView] = []
+async def _build_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
+    views: list[QuestionView] = []
     for row in page.rows:
-        # One damaged execution does not hide the questions of all others.
+        # One damaged execution must not hide the questions of the others.
         try:
             execution = await service.engine.find(row.execution_id)
         except StoreError:
             continue
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None:
-            found.append(await _build_view(service, execution, suspension))
-    return QuestionPage(questions=tuple(found), total=total, next_cursor=page.next_cursor)
+            views.append(await _build_view(service, execution, suspension))
+    return QuestionPage(questions=tuple(views), total=page.total, next_cursor=page.next_cursor)
 
 
-async def _build_view(service: Service, execution: ExecutionState, found: SuspensionState) -> QuestionView:
+async def _build_view(service: Service, execution: ExecutionState, suspension: SuspensionState) -> QuestionView:
     history = None
-    if found.question.revision > 1:
+    if suspension.question.revision > 1:
         log = await service.engine.store.read(execution.execution_id)
-        history = read_revision_history(log, found.question.suspension_id)
-    return build_question_view(execution, found, service.engine.tools, history)
+        history = read_revision_history(log, suspension.question.suspension_id)
+    return build_question_view(execution, suspension, service.engine.tools, history)
 
 
 def build_page_token(listed: QuestionPage) -> str:
-    """Changes whenever the page of questions would look different."""
+    """A token that changes whenever the page of questions would look different."""
     return _hash_parts(
         [str(listed.total), *(f"{q.suspension_id}{q.digest}{q.is_open}{len(q.votes)}" for q in listed.questions)]
     )
 
 
 def build_question_token(record: QuestionRecord) -> str:
-    """Changes whenever the question or its execution does."""
+    """A token that changes whenever the question or its execution changes."""
     return _hash_parts(
         [record.view.digest, str(record.view.is_open), record.execution.status, str(record.execution.version)]
     )

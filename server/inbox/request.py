@@ -1,7 +1,7 @@
 """One request of a person with a session: who it is, the fields of the form, and how to respond.
 
-A page needs a session. A change needs a form that belongs to this session as well. Every error becomes a page that says what
-happened.
+A page needs a session. A change needs a form that belongs to this session as well. Every error becomes a page that says
+what happened.
 """
 
 import logging
@@ -204,9 +204,9 @@ async def _load_session(
 def _redirect_to_pairing(http: Request) -> Response:
     """Ask for a code, unless the browser may have withheld the cookie.
 
-    Browsers withhold a strict cookie from every request that another site started, including a click on a link in a chat.
-    A page of ours that reloads itself is not another site
-    (https://www.rfc-editor.org/rfc/rfc6265#section-5.3 and its successor).
+    Browsers withhold a strict cookie from every request that another site started, including a click on a link in a
+    chat. A page of ours that reloads itself is not another site (https://www.rfc-editor.org/rfc/rfc6265#section-5.3 and
+    its successor).
     """
     if http.headers.get("hx-request") == "true":
         return Response(status_code=401, headers={"HX-Redirect": f"{INBOX_PATH}/pair"})

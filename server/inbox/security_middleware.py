@@ -1,10 +1,11 @@
-"""What stands before every page of the inbox: whose request it is, how large, and what a browser may do with the answer.
+"""ASGI middleware in front of every page: refuses foreign requests, bounds bodies, and sets the security headers.
 
-Refused before anything looks at the request: hosts that are not ours (a web page that rebinds its name), pages shown inside
-other pages, changes that another site asked for, bodies without end. Sources: the Fetch standard on `Origin`
+It refuses, before any page reads the request: foreign `Host` headers (a web page that rebinds its name), pages inside
+frames, changes that another site started, and bodies over the limit. Sources: the Fetch standard on `Origin`
 (https://fetch.spec.whatwg.org/#origin-header), Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), CSP 3
-(https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not `no-referrer`: with the latter browsers send
-`Origin: null` even with our own forms, which could then not be told from foreign ones; other sites get no referrer either way.
+(https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not `no-referrer`, because with `no-referrer`
+browsers send `Origin: null` with our own forms, which then look like foreign ones. Other sites receive no referrer
+either way.
 """
 
 from collections.abc import Callable, Collection
@@ -35,9 +36,9 @@ Hosts = Callable[[], Collection[str]]
 
 
 class SecurityMiddleware:
-    """ASGI middleware. `hosts` gives the `Host` headers that are ours, such as `127.0.0.1:8765`.
+    """Checks requests and adds headers to responses. `hosts` returns the own `Host` headers, such as `127.0.0.1:8765`.
 
-    `origin` is where browsers see the inbox; behind a proxy that has TLS it is not what the request here says.
+    `origin` is the origin that browsers see. Behind a TLS proxy it differs from the origin in the request.
     """
 
     def __init__(self, app: ASGIApp, hosts: Hosts, origin: str | None = None) -> None:
@@ -57,22 +58,18 @@ class SecurityMiddleware:
                 refusal = _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
             else:
                 receive = _replay_body(body, receive)
-        shielded = _add_security_headers(send)
-        if refusal is not None:
-            await refusal(scope, receive, shielded)
-            return
-        await self._app(scope, receive, shielded)
+        await (refusal or self._app)(scope, receive, _add_security_headers(send))
 
     def _find_refusal(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if host not in self._hosts():
-            return _build_text_response(421, "this is not the inbox of that host")
+            return _build_text_response(421, "this inbox does not belong to that host")
         if scope["method"] not in METHODS:
             return _build_text_response(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
         if headers.get("sec-fetch-dest") in FRAMES:
-            return _build_text_response(403, "the inbox is not shown inside another page")
-        if scope["method"] == "POST" and not _is_same_origin(headers, {self._own_origin(scope, host)}):
-            return _build_text_response(403, "changes are made from the inbox's own pages only")
+            return _build_text_response(403, "the inbox does not open inside another page")
+        if scope["method"] == "POST" and not _is_same_origin(headers, self._own_origin(scope, host)):
+            return _build_text_response(403, "the inbox accepts changes from its own pages only")
         length = headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES):
             return _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
@@ -84,14 +81,14 @@ class SecurityMiddleware:
         return f"{scope['scheme']}://{host}"
 
 
-def _is_same_origin(headers: Headers, ours: Collection[str]) -> bool:
-    """Browsers say where a change comes from; what says nothing at all is no browser, and has no cookie by itself."""
+def _is_same_origin(headers: Headers, own_origin: str) -> bool:
+    """Browsers always say where a change comes from. A client that does not say is no browser and sends no cookie."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
-    return all(found in ours for found in origins) and site in (None, "same-origin", "none")
+    return all(origin == own_origin for origin in origins) and site in (None, "same-origin", "none")
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body; None when it is too large."""
+    """The whole body; None if it is too large."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -108,13 +105,13 @@ async def _read_body(receive: Receive) -> bytes | None:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    given = False
+    is_sent = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal is_sent
+        if is_sent:
             return await receive()
-        given = True
+        is_sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

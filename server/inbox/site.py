@@ -1,4 +1,4 @@
-"""What the pages of one inbox share: the service, who may come in, the templates, and the files beside them."""
+"""What the pages of one inbox share: the service, access to sessions, the templates, and the static files."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.passphrase import Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 
-MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")
 
 
@@ -23,21 +23,21 @@ class InboxSite:
     """One inbox."""
 
     service: Callable[[], Service]
-    """Raises `StoreError` while there is none."""
+    """Returns the service; raises `StoreError` while there is none."""
     home: Path
-    """Which home it is, so that cookies of several homes on one host do not mix."""
+    """The home folder; it keeps the cookies of several homes on one host apart."""
     passphrase_file: Path | None = None
     on_activity: Callable[[], None] | None = None
-    """Told whenever somebody who was let in looks at something."""
+    """Called for every request with an open session."""
     origin: str | None = None
-    """Where browsers reach it by a name that keys can be bound to, such as `http://localhost:8765`; None when nowhere."""
+    """The origin to which browsers can bind keys, such as `http://localhost:8765`; None if there is none."""
 
     @property
     def cookie_name(self) -> str:
         return f"planwarden_inbox_{hashlib.sha256(str(self.home).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
     def access(self, *, pairing: bool = False) -> InboxAccess:
-        """Codes and sessions. For `pairing` the passphrase is read; raises `UsageError` when it cannot be."""
+        """Codes and sessions. With `pairing`, also reads the passphrase file; raises `UsageError` if it cannot."""
         store = self.service().engine.store
         passphrase = None
         if pairing and self.passphrase_file is not None:
@@ -47,23 +47,23 @@ class InboxSite:
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file that pages refer to."""
+    """One static file."""
 
     content: bytes
-    media: str
+    media_type: str
     version: str
 
 
 @cache
 def load_assets() -> Mapping[str, Asset]:
-    """By name; read once."""
+    """The static files by name, read once."""
     folder = files("planwarden.server.inbox").joinpath("static")
-    found: dict[str, Asset] = {}
+    loaded: dict[str, Asset] = {}
     for name in ASSETS:
         content = folder.joinpath(name).read_bytes()
         version = hashlib.sha256(content).hexdigest()[:12]
-        found[name] = Asset(content, MEDIA[name.rpartition(".")[2]], version)
-    return found
+        loaded[name] = Asset(content, MEDIA_TYPES[name.rpartition(".")[2]], version)
+    return loaded
 
 
 def build_asset_url(name: str) -> str:
@@ -72,16 +72,15 @@ def build_asset_url(name: str) -> str:
 
 @cache
 def _load_templates() -> Environment:
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("planwarden.server.inbox", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment
 
 
 def render(template: str, **values: object) -> str:
-    """The page as text. Every value is escaped for HTML; what comes from outside has been made visible before."""
+    """The page as text. Jinja escapes every value for HTML; callers escape hidden characters in foreign text before."""
     return _load_templates().get_template(template).render(base=INBOX_PATH, asset=build_asset_url, **values)

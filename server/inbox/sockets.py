@@ -1,9 +1,9 @@
-"""Where the inbox listens so that browsers let keys be used there.
+"""The loopback sockets on which the inbox listens, chosen so that browsers allow signing keys there.
 
-Keys are bound to the name of a host and to secure pages: of this machine's own addresses that is `localhost` alone, not
-127.0.0.1 (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). A browser goes to
-either of the addresses behind that name, so the name is used only where both are ours: whoever else listened on the other
-one would be given the one-time codes of our links.
+Browsers bind keys to a host name on a secure page. Of this machine's addresses only `localhost` qualifies, not
+127.0.0.1 (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). A browser may
+connect to either address of that name, so links use the name only if this process listens on both: another program on
+the second address would receive the one-time codes in our links.
 """
 
 import errno
@@ -14,16 +14,16 @@ BACKLOG = 64
 ATTEMPTS = 10
 _OTHER_ADDRESS = {"127.0.0.1": "::1", "::1": "127.0.0.1"}
 _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
-"""There is no such address on this machine, so nobody can listen on it."""
+"""Errors that mean that this machine does not have the address, so no other program can listen on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxSockets:
-    """Loopback sockets of one port."""
+    """The loopback sockets of one port."""
 
     sockets: tuple[socket.socket, ...]
     has_all_addresses: bool
-    """Every address of `localhost` at this port is ours."""
+    """This process listens on every address of `localhost` at this port."""
 
     @property
     def port(self) -> int:
@@ -31,17 +31,17 @@ class InboxSockets:
 
     @property
     def origin(self) -> str | None:
-        """Where keys can be used; None where they cannot."""
+        """The origin at which keys can be used; None if there is none."""
         return f"http://localhost:{self.port}" if self.has_all_addresses else None
 
     @property
     def base_url(self) -> str:
-        """For links."""
+        """The address for links."""
         return self.origin or f"http://127.0.0.1:{self.port}"
 
     @property
     def host_headers(self) -> tuple[str, ...]:
-        """The `Host` headers that are ours."""
+        """The `Host` headers of requests to this inbox."""
         return tuple(f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
 
     def close(self) -> None:
@@ -50,17 +50,17 @@ class InboxSockets:
 
 
 def open_sockets() -> InboxSockets:
-    """A free port, if possible one that is ours at every address. Raises `OSError` when there is none."""
+    """Listen on a free port, if possible on every address of `localhost`. Raises `OSError` if no port is free."""
     for _ in range(ATTEMPTS):
-        found = pair_socket(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
-        if found.has_all_addresses:
-            return found
-        found.close()
+        opened = pair_socket(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+        if opened.has_all_addresses:
+            return opened
+        opened.close()
     return pair_socket(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
 
 
 def pair_socket(listener: socket.socket) -> InboxSockets:
-    """The socket together with one on the other loopback address, if that can be had at the same port."""
+    """The socket, and one on the other loopback address at the same port if that port is free there."""
     address, port = listener.getsockname()[:2]
     other = _OTHER_ADDRESS.get(address)
     if other is None:

@@ -1,4 +1,4 @@
-"""A JSON value as a page shows it: whole, escaped, and in lines that nothing in the value can fake."""
+"""A JSON value as a page shows it: complete, escaped, and in lines that no character of the value can fake."""
 
 import json
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.server.views.facts import VALUE_CHARS, count_hidden, escape_text, value_text
 
 OPEN_CHARS = 1_500
-"""Longer values are folded on their own page, with size and hash on the fold."""
+"""The page of a question folds longer values and shows their size and hash."""
 OPEN_LINES = 40
 LINE_CHARS = 72
-"""Longer JSON is spread over several lines."""
+"""Longer JSON is formatted over several lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,18 +21,18 @@ class ValueView:
     """A JSON value for display."""
 
     short: str
-    """On one line; cut with size and hash when it is long."""
+    """The value on one line; a long value is cut and followed by its size and hash."""
     lines: tuple[str, ...]
-    """Whole; a line of the value is a line here, and nothing else starts one."""
+    """The complete value; only a line break of the value starts a new line."""
     is_text: bool
     is_long: bool
     hidden_count: int
-    """Characters that had to be escaped."""
+    """The number of escaped characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentChange:
-    """One argument before and after; None for an argument that is not there."""
+    """One argument before and after an edit; None if the argument is absent."""
 
     label: str
     before: ValueView | None
@@ -40,19 +40,19 @@ class ArgumentChange:
 
 
 def find_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[ArgumentChange, ...]:
-    """The arguments that are not the same, in the order of the tool."""
-    found: list[ArgumentChange] = []
+    """The arguments that differ, in the order of `before`, then new ones in the order of `after`."""
+    changes: list[ArgumentChange] = []
     for name in dict.fromkeys([*before, *after]):
         was = build_value_view(before[name]) if name in before else None
         becomes = build_value_view(after[name]) if name in after else None
         if name in before and name in after and canonical_json(before[name]) == canonical_json(after[name]):
             continue
-        found.append(ArgumentChange(label=display_name(name), before=was, after=becomes))
-    return tuple(found)
+        changes.append(ArgumentChange(label=format_name(name), before=was, after=becomes))
+    return tuple(changes)
 
 
 def build_value_view(value: JsonValue) -> ValueView:
-    """A text of several lines as these lines, anything else as JSON, so that a text is never taken for a number."""
+    """Show a text of several lines as lines and every other value as JSON, so a text never looks like a number."""
     is_text = isinstance(value, str) and "\n" in value
     whole = str(value) if is_text else json.dumps(value, ensure_ascii=False)
     if not is_text and not isinstance(value, str) and len(whole) > LINE_CHARS:
@@ -68,6 +68,6 @@ def build_value_view(value: JsonValue) -> ValueView:
     )
 
 
-def display_name(name: str) -> str:
-    shown_name = escape_text(name)
-    return (shown_name if len(shown_name) <= VALUE_CHARS else value_text(name)) or '""'
+def format_name(name: str) -> str:
+    escaped = escape_text(name)
+    return (escaped if len(escaped) <= VALUE_CHARS else value_text(name)) or '""'

@@ -1,1 +1,1 @@
-"""Telling people outside about questions: which channels, what is sent, and sending it."""
+"""Notifications about questions: the operator's channels, the messages, the outbox, and their delivery."""

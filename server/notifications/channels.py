@@ -1,7 +1,7 @@
-"""Channels for notifications, as the operator writes them: `[[notify]]` tables in `planwarden.toml`.
+"""Channels for notifications: the operator's `[[notify]]` tables in `planwarden.toml`.
 
-Secrets come from the environment alone. Addresses of webhooks and names of ntfy topics can be secrets too, so nothing but
-a channel's name and host is ever shown, logged or stored.
+Secrets come only from the environment. The URL of a webhook and the topic of an ntfy server can be secret too, so
+planwarden shows, logs and stores only the name and the host of a channel.
 """
 
 import base64
@@ -37,15 +37,15 @@ class NotifySettings(BaseModel):
     kind: Literal["webhook", "ntfy"]
     """`webhook` (Standard Webhooks, signed) or `ntfy`."""
     url: Annotated[str, Field(max_length=2_000, repr=False)]
-    """Where notifications go: https, or http on this machine; of ntfy the server and one topic."""
+    """The address for notifications: https, or http on this machine; for ntfy, the server and one topic."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,63}$")] | None = None
-    """Shown by `doctor` and in the audit; default: kind and host."""
+    """The name in `doctor` and in the audit; default: kind and host."""
     events: Annotated[list[ChannelEvent], Field(min_length=1)] | None = None
-    """What is told; default all of them."""
+    """The events to send; default: all of them."""
     secret_env: Variable | None = None
-    """For webhooks: the environment variable with the secret, `whsec_` and 24 to 64 random bytes in base64."""
+    """For webhooks: the environment variable that holds the secret, `whsec_` and 24 to 64 random bytes in base64."""
     token_env: Variable | None = None
-    """For ntfy: the environment variable with an access token, for servers that want one."""
+    """For ntfy: the environment variable that holds an access token, for servers that require one."""
 
     @field_validator("url")
     @classmethod
@@ -60,7 +60,7 @@ class NotifySettings(BaseModel):
         if parts.username is not None or parts.password is not None:
             raise ValueError("an address must not hold a user name or password; use token_env")
         if parts.scheme == "http" and not _is_loopback(parts):
-            raise ValueError("plain http is only for this machine; use https")
+            raise ValueError("plain http is allowed for this machine only; use https")
         return url
 
     @model_validator(mode="after")
@@ -68,16 +68,16 @@ class NotifySettings(BaseModel):
         if self.kind == "webhook" and (self.secret_env is None or self.token_env is not None):
             raise ValueError("a webhook is signed: name the variable with its secret in secret_env, and no token_env")
         if self.kind == "ntfy" and self.secret_env is not None:
-            raise ValueError("ntfy has no secret_env; a server that wants a token has token_env")
+            raise ValueError("ntfy uses no secret_env; for a server that requires a token, set token_env")
         parts = urlsplit(self.url)
         if self.kind == "ntfy" and (parts.query or not _TOPIC.fullmatch(parts.path)):
-            raise ValueError("an ntfy address is the server's and one topic, such as https://ntfy.sh/my-topic")
+            raise ValueError("an ntfy address is a server and one topic, such as https://ntfy.sh/my-topic")
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationChannel:
-    """A channel that notifications are stored for; this process can deliver to it unless it has a problem."""
+    """A channel to which notifications go. This process can deliver to it unless it has a `problem`."""
 
     name: str
     kind: Literal["webhook", "ntfy"]
@@ -85,9 +85,9 @@ class NotificationChannel:
     host: str
     events: frozenset[NotificationKind]
     key: bytes = field(default=b"", repr=False)
-    """Of a webhook: what its messages are signed with."""
+    """For a webhook: the key that signs its messages."""
     token: str | None = field(default=None, repr=False)
-    """Of an ntfy server that wants one."""
+    """For an ntfy server that requires an access token."""
     problem: str | None = None
     """Why this process cannot deliver to it."""
 
@@ -95,18 +95,20 @@ class NotificationChannel:
 def build_channels(
     settings: Sequence[NotifySettings], environment: Mapping[str, str]
 ) -> tuple[NotificationChannel, ...]:
-    """The channels in the order of the file; a secret that is missing or wrong is a channel's problem.
+    """The channels in the order of the file. A missing or wrong secret becomes the `problem` of its channel.
 
     Raises:
-        InvalidArguments: there are too many, or two of one name.
+        InvalidArguments: there are too many channels, or two with the same name.
     """
     if len(settings) > MAX_CHANNELS:
         raise InvalidArguments(f"planwarden.toml has {len(settings)} [[notify]] channels, the limit is {MAX_CHANNELS}")
-    found = tuple(_build_channel(given, environment) for given in settings)
-    twice = [name for name, count in Counter(channel.name for channel in found).items() if count > 1]
-    if twice:
-        raise InvalidArguments(f"planwarden.toml has two [[notify]] channels called {twice[0]!r}; give each a 'name'")
-    return found
+    channels = tuple(_build_channel(table, environment) for table in settings)
+    repeated = [name for name, count in Counter(channel.name for channel in channels).items() if count > 1]
+    if repeated:
+        raise InvalidArguments(
+            f"planwarden.toml has two [[notify]] channels called {repeated[0]!r}; give each a different 'name'"
+        )
+    return channels
 
 
 def _build_channel(given: NotifySettings, environment: Mapping[str, str]) -> NotificationChannel:

@@ -1,8 +1,8 @@
-"""One attempt to deliver: a POST in bounded time whose answer is a status, and nothing else of it is read.
+"""One attempt to deliver a notification: a POST in bounded time that reads only the status of the response.
 
-Redirects are not followed: they would carry a signed message or a token elsewhere. Proxies of the environment are not
-used. What comes back as text is ours; the receiver's own words go nowhere. Imported when something is sent, because the
-HTTP client takes a tenth of a second to import.
+It follows no redirect, because that would send a signed message or a token elsewhere. It uses no proxy from the
+environment. The descriptions in a receipt are planwarden's own; no text of the receiver reaches a log. The sender
+imports this module when it sends something, because importing the HTTP client takes a tenth of a second.
 """
 
 import functools
@@ -21,34 +21,34 @@ TIMEOUT_S = 15.0
 """https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, request timeouts"""
 CONNECT_S = 5.0
 LONGEST_WAIT_S = 6 * 3600.0
-"""Of what a receiver may ask for."""
+"""The limit for a receiver's `Retry-After`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryReceipt:
-    """What became of an attempt."""
+    """The result of one attempt."""
 
     is_delivered: bool
     description: str
-    """As the end of a sentence: `answered 204`, `did not answer within 15 s`."""
+    """The end of a sentence that begins with the receiver: `answered 204`, `did not answer within 15 s`."""
     is_final: bool = False
-    """Another attempt would not change it."""
+    """Another attempt cannot succeed."""
     retry_after_s: float | None = None
-    """What the receiver asked for, at most `LONGEST_WAIT_S`."""
+    """The wait that the receiver asked for, at most `LONGEST_WAIT_S`."""
 
 
 async def post(message: OutgoingRequest, *, now: float, timeout_s: float = TIMEOUT_S) -> DeliveryReceipt:
-    """Send the message; never raises for what the network or the receiver does. `now` is what `Retry-After` counts from."""
+    """Send the message; never raises for an error of the network or the receiver. `Retry-After` counts from `now`."""
     with anyio.move_on_after(timeout_s):
         try:
             return await _send(message, now)
-        # `TransportError` and `UnsupportedProtocol` alike; their own texts may repeat what was sent.
+        # The texts of these errors may repeat what was sent, so the receipts do not quote them.
         except httpx2.ConnectTimeout:
             return DeliveryReceipt(is_delivered=False, description="did not accept a connection in time")
         except httpx2.ConnectError as error:
             return DeliveryReceipt(is_delivered=False, description=_describe_connection_error(error))
         except httpx2.HTTPError:
-            return DeliveryReceipt(is_delivered=False, description="broke the connection, or does not speak HTTP")
+            return DeliveryReceipt(is_delivered=False, description="closed the connection, or does not speak HTTP")
     return DeliveryReceipt(is_delivered=False, description=f"did not answer within {timeout_s:g} s")
 
 
@@ -64,10 +64,12 @@ async def _send(message: OutgoingRequest, now: float) -> DeliveryReceipt:
             extensions={"timeout": httpx2.Timeout(None, connect=CONNECT_S).as_dict()},
         )
         response = await transport.handle_async_request(request)
-        # Closing without reading hangs up, however much there would be to read.
+        # Closing without reading ends the connection, however large the response is.
         await response.aclose()
     status = response.status_code
-    redirects = "; redirects are not followed, use the address that it leads to" if 300 <= status < 400 else ""
+    redirects = (
+        "; planwarden follows no redirects, so configure the address that it leads to" if 300 <= status < 400 else ""
+    )
     return DeliveryReceipt(
         is_delivered=200 <= status < 300,
         description=f"answered {status}{redirects}",
@@ -77,7 +79,7 @@ async def _send(message: OutgoingRequest, now: float) -> DeliveryReceipt:
 
 
 def _parse_retry_after(text: str | None, now: float) -> float | None:
-    """Seconds from now: https://httpwg.org/specs/rfc9110.html#field.retry-after."""
+    """Seconds from `now` (https://httpwg.org/specs/rfc9110.html#field.retry-after)."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():
@@ -96,7 +98,7 @@ def _describe_connection_error(error: BaseException | None) -> str:
         if isinstance(error, ssl.SSLCertVerificationError):
             return "has no valid TLS certificate for that name"
         error = error.__cause__ or error.__context__
-    return "cannot be connected to"
+    return "does not accept connections"
 
 
 @functools.cache

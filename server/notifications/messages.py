@@ -1,4 +1,4 @@
-"""A notification as a request: a signed webhook, or a push message of an ntfy server.
+"""Building the request for a notification: a signed webhook, or a push message for an ntfy server.
 
 Webhooks follow Standard Webhooks 1.0.0 (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md):
 the id stays the same for every attempt, the timestamp is that of the attempt, and both are signed with the body. Push
@@ -26,7 +26,7 @@ MAX_MESSAGE_CHARS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRequest:
-    """A POST request. The address and the headers may hold secrets."""
+    """A POST request. Its URL and headers may hold secrets."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
@@ -36,7 +36,7 @@ class OutgoingRequest:
 def build_request(
     channel: NotificationChannel, notification: Notification, now: float, inbox: str | None
 ) -> OutgoingRequest:
-    """What to send now; `inbox` is the address of the inbox page, if one is known."""
+    """The request to send now; `inbox` is the address of the inbox, if one is open."""
     link = f"{inbox}/suspensions/{notification.suspension_id}" if inbox and notification.kind != "test" else inbox
     if channel.kind == "webhook":
         return _build_webhook(channel, notification, now, link)
@@ -116,7 +116,7 @@ def _write_title(notification: Notification) -> str:
 
 def _write_message(notification: Notification) -> str:
     if notification.kind == "test":
-        return "This is a test notification. Nothing waits for you."
+        return "This is a test notification. No question waits for you."
     facts = notification.facts
     parts = [f"risk {facts.get('risk')}", f"needs {facts.get('needs')}"]
     if notification.kind in ("asked", "reminded", "escalated"):

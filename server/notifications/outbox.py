@@ -1,7 +1,7 @@
-"""Which notifications an execution's events cause: one for each channel that wants to hear of them.
+"""The notifications that an execution's events cause: one for each channel that subscribes to the kind of event.
 
-What is written down are ids and names. Arguments, messages and whatever else the agent wrote stay inside, and so does
-everything with which somebody could decide: deciding happens at the inbox or the terminal.
+A notification holds ids and names. It holds no arguments, no text of the agent, and nothing with which its reader could
+decide: people decide in the inbox or the terminal.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.channels import NotificationChannel
 
 MAX_NAME_CHARS = 200
-"""Of ids and names that come from plans and callers."""
+"""The limit for ids and names that come from plans and callers."""
 
 
 class Outbox:
@@ -46,7 +46,7 @@ class Outbox:
 
 
 def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
-    """None when there is nobody to be told, so that executions cost nothing more."""
+    """The outbox for the channels; None without channels, so executions do no extra work."""
     return Outbox(channels) if channels else None
 
 
@@ -56,7 +56,7 @@ def format_time(at: float) -> str:
 
 
 def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
-    """One event has one id for each channel, whoever writes it and however often it is sent."""
+    """One event has one id per channel, whichever process writes it and however often it is sent."""
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
 
 

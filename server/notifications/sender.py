@@ -1,8 +1,8 @@
-"""Delivering notifications: claimed, sent, recorded; again later when it did not work; given up in the end.
+"""Delivering notifications: claim, send, record; retry later after a failure, and give up in the end.
 
-One task for each channel, beside the engine and not in its way: a receiver that is slow or dead delays nothing but its own
-notifications, and closing does not wait for it. A notification is delivered at least once. It is delivered twice when a process dies
-between sending and recording, under the same id; a live process that has claimed one keeps the others off it.
+Each channel has its own task beside the engine. A slow or dead receiver delays only its own notifications, and closing
+does not wait for it. Delivery is at least once: a process that dies between sending and recording causes a second
+delivery, with the same id. A live process's claim keeps other processes from sending the same notification.
 """
 
 import logging
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
 BATCH = 4
-"""Notifications of one channel that are on their way at the same time."""
+"""The number of notifications that one channel sends at the same time."""
 CLAIM_S = 60.0
-"""How long a claim keeps others off; longer than an attempt can take."""
+"""How long a claim lasts; longer than an attempt can take."""
 SWEEP_S = 3600.0
 FIRST_WAIT_S = 5.0
 GROWTH = 3.0
@@ -39,14 +39,14 @@ LONGEST_WAIT_S = 2 * 3600.0
 MAX_ATTEMPTS = 12
 GIVE_UP_AFTER_S = 24 * 3600.0
 MIN_ATTEMPTS = 5
-"""Also of a notification that was a day old before any process could send it."""
+"""A notification gets this many attempts even if it was a day old before any process could send it."""
 
 Post = Callable[[OutgoingRequest, float], Awaitable["DeliveryReceipt"]]
-"""Sends a message now; never raises for what the receiver does."""
+"""Sends a request now; never raises for an error of the receiver."""
 
 
 class NotificationSender:
-    """Delivers to the channels that this process can deliver to. As an async context manager it does so by itself."""
+    """Delivers to the channels that this process can reach; as an async context manager, until it is closed."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class NotificationSender:
         *,
         inbox: Callable[[], str | None] = lambda: None,
         post: Post | None = None,
-        dice: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`inbox` gives the address of the inbox page at the time of sending."""
+        """`inbox` returns the address of the inbox at the time of sending; `jitter` returns a number from 0 to 1."""
         self._store = store
         self._notifications = notifications
         self._channels = [channel for channel in channels if channel.problem is None]
@@ -67,9 +67,9 @@ class NotificationSender:
                 logger.warning("this process cannot deliver to channel %r: %s", channel.name, channel.problem)
         self._inbox = inbox
         self._post = post or _post
-        self._random = dice
+        self._jitter = jitter
         self._paused_until: dict[str, float] = {}
-        """Until when a receiver asked not to be sent anything, by channel."""
+        """By channel: the end of the pause that the receiver asked for."""
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
@@ -83,19 +83,19 @@ class NotificationSender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop at once; what was on its way is sent again when its claim is over."""
+        """Stop at once; another process sends interrupted notifications again when their claims end."""
         assert self._tasks is not None
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
     async def deliver_all(self) -> None:
-        """One look at every channel."""
+        """Send what is due on every channel, once."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
                 tasks.start_soon(self.deliver_due, channel)
 
     async def deliver_due(self, channel: NotificationChannel) -> bool:
-        """Send what is due on one channel, a few at a time; False when there was nothing."""
+        """Send a batch of what is due on one channel; False if nothing was due."""
         now = self._store.clock.now()
         if now < self._paused_until.get(channel.name, now) or not await self._notifications.is_due(channel.name):
             return False
@@ -106,11 +106,11 @@ class NotificationSender:
         return bool(claimed)
 
     async def sweep(self) -> bool:
-        """Give up what has waited a day for channels that this process does not know or cannot use."""
+        """Give up notifications that waited a day for channels that this process does not have or cannot use."""
         before = self._store.clock.now() - GIVE_UP_AFTER_S
         given_up = await self._notifications.sweep([channel.name for channel in self._channels], before)
         if given_up:
-            logger.warning("%d notifications were given up: their channels were removed or lack a secret", given_up)
+            logger.warning("gave up %d notifications: their channels were removed or lack a secret", given_up)
         return False
 
     async def _deliver_one(self, channel: NotificationChannel, notification: Notification) -> None:
@@ -128,7 +128,7 @@ class NotificationSender:
             self._paused_until[channel.name] = now + receipt.retry_after_s
         if self._is_exhausted(notification, now + wait_s) or receipt.is_final:
             if await self._notifications.give_up(notification, receipt.description):
-                text = "notification %s for channel %r was given up after %d attempts: %s %s"
+                text = "gave up notification %s for channel %r after %d attempts: %s %s"
                 logger.warning(
                     text,
                     notification.notification_id,
@@ -144,31 +144,32 @@ class NotificationSender:
             await self._notifications.postpone(notification, now + wait_s)
 
     async def _is_still_relevant(self, notification: Notification) -> bool:
-        """A phone must not ring for a question that is already answered; what became of it is always told."""
+        """Whether the question is still open, because a phone must not ring for a closed one. Outcomes always count."""
         if notification.kind not in ("asked", "reminded", "escalated"):
             return True
         row = await self._store.find_suspension(notification.suspension_id)
         return row is not None and row.status == "pending"
 
     def _retry_wait_s(self, notification: Notification) -> float:
-        """Longer from attempt to attempt, and spread at random so that many notifications do not come back together."""
+        """The wait grows with each attempt; random jitter keeps many notifications from retrying at the same moment."""
         whole_s = min(FIRST_WAIT_S * GROWTH ** (notification.attempts - 1), LONGEST_WAIT_S)
-        return whole_s * (0.5 + self._random() / 2)
+        return whole_s * (0.5 + self._jitter() / 2)
 
     def _is_exhausted(self, notification: Notification, next_at: float) -> bool:
         is_too_old = next_at - notification.created_at > GIVE_UP_AFTER_S and notification.attempts >= MIN_ATTEMPTS
         return is_too_old or notification.attempts >= MAX_ATTEMPTS
 
     async def _repeat(self, work: Callable[[], Awaitable[bool]], pause_s: float) -> None:
+        """Call `work` until cancelled; pause whenever it returns False or raises."""
         while True:
             has_more = False
             try:
                 has_more = await work()
             except* PlanwardenError as group:
                 logger.error("notifications: %s", group.exceptions[0])
-            # The task must outlive one bad row; whatever it was, it is tried again.
+            # One bad row must not end the task; the next call tries again.
             except* Exception:
-                logger.exception("delivering notifications stumbled")
+                logger.exception("cannot deliver notifications; trying again")
             if not has_more:
                 await anyio.sleep(pause_s)
 

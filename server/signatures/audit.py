@@ -1,8 +1,8 @@
-"""The signatures of the audit, verified again.
+"""Verifying the signatures in the audit again.
 
-A signature is verified with the public key that its own row of kind `key_added` holds, so an export of the audit is enough
-for anybody to do the same; the keys that are stored beside it must agree. A decision that says `signed` must have its
-signature before it. Where the inbox listened is not known any more: of the origin only the host is compared.
+The public key comes from the audit row of kind `key_added`, so anyone can repeat the check with an export of the audit.
+The stored keys must agree with those rows. A decision with assurance `signed` needs its signature in an earlier row.
+The audit does not record the address of the inbox, so the check compares only the host of the origin.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,19 +45,19 @@ class _SignatureFacts(_KeyFacts):
 
 
 class SignatureCheck:
-    """Takes the rows of an audit in their order, then the stored keys."""
+    """Checks the rows of an audit in order, then the stored keys."""
 
     def __init__(self) -> None:
         self.verified = 0
         self.unverified = 0
-        """Signatures that could not be verified because the extra is not installed."""
+        """The number of signatures that could not be verified because the extra is not installed."""
         self._is_available = is_available()
         self._keys: dict[str, _KeyAddedFacts] = {}
         self._removed = set[str]()
         self._signed = set[tuple[str | None, str, str]]()
 
     def check_row(self, row: AuditRow) -> Iterator[str]:
-        """What is wrong with the row as far as signatures go."""
+        """The faults of the row that concern signatures."""
         entry = row.entry
         try:
             if entry.kind == "key_added":
@@ -68,36 +68,36 @@ class SignatureCheck:
             elif entry.kind == "signature":
                 self._check_signature(row, _SignatureFacts.model_validate(entry.facts))
             elif entry.kind in ("decided", "endorsed") and entry.facts.get("assurance") == "signed":
-                said = (entry.suspension_id, str(entry.facts.get("digest")), str(entry.facts.get("principal")))
-                if said not in self._signed:
-                    yield f"row {row.sequence} says signed, and there is no such signature before it"
+                claim = (entry.suspension_id, str(entry.facts.get("digest")), str(entry.facts.get("principal")))
+                if claim not in self._signed:
+                    yield f"row {row.sequence} claims a signature, and no earlier row holds it"
         except ValidationError:
-            yield f"row {row.sequence} of kind {entry.kind} is not in the form of such rows"
+            yield f"row {row.sequence} of kind {entry.kind} does not have the fields of this kind"
         except SignatureRefused as error:
-            yield f"row {row.sequence} is no valid signature: {error.message}"
+            yield f"row {row.sequence} is not a valid signature: {error.message}"
 
     def compare_keys(self, stored: Iterable[SigningKey]) -> Iterator[str]:
-        """Where the stored keys are not those of the audit."""
-        found = {key.key_id: key for key in stored}
+        """The differences between the stored keys and those of the audit."""
+        remaining = {key.key_id: key for key in stored}
         for key_id, added in self._keys.items():
-            key = found.pop(key_id, None)
+            key = remaining.pop(key_id, None)
             if key is None:
-                yield f"key {key_id!r} of the audit is not stored any more"
+                yield f"key {key_id!r} is in the audit and no longer stored"
             elif (key.principal, key.rp_id, to_base64url(key.public_key)) != (
                 added.principal,
                 added.rp_id,
                 added.public_key,
             ):
-                yield f"key {key_id!r} is stored otherwise than it was added"
+                yield f"key {key_id!r}: the stored key differs from the one in the audit"
             elif (key.revoked_at is not None) != (key_id in self._removed):
-                yield f"key {key_id!r}: the audit and the stored key do not tell the same end"
-        yield from (f"key {key_id!r} is stored, and the audit does not know it" for key_id in found)
+                yield f"key {key_id!r}: the audit and the stored key disagree about its removal"
+        yield from (f"key {key_id!r} is stored and not in the audit" for key_id in remaining)
 
     def _check_signature(self, row: AuditRow, signed: _SignatureFacts) -> None:
         """Raises `SignatureRefused`."""
         added = self._keys.get(signed.key)
         if added is None or added.principal != signed.principal or signed.key in self._removed:
-            raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} then")
+            raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} at that time")
         try:
             evidence = SignatureEvidence(
                 credential_id=from_base64url(signed.credential),
@@ -109,7 +109,7 @@ class SignatureCheck:
         except ValueError:
             raise SignatureRefused("its bytes are not base64url") from None
         if derive_key_id(evidence.credential_id) != signed.key:
-            raise SignatureRefused("its key is another one than it names")
+            raise SignatureRefused("its credential does not belong to the key that it names")
         if self._is_available:
             expected = build_challenge(signed.digest, signed.nonce, signed.content)
             verify_signature(evidence, public_key=public_key, challenge=expected, rp_id=added.rp_id, origin=None)

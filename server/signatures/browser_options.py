@@ -1,4 +1,7 @@
-"""What a browser is asked for, as the JSON that it takes (https://www.w3.org/TR/webauthn-3/#sctn-parseCreationOptionsFromJSON)."""
+"""The options for a browser's key API, as JSON.
+
+Source: https://www.w3.org/TR/webauthn-3/#sctn-parseCreationOptionsFromJSON
+"""
 
 import secrets
 from collections.abc import Sequence
@@ -9,23 +12,23 @@ from planwarden.server.signatures.signature import check_available
 from planwarden.storage.ports.keys import SigningKey
 
 NONCE_S = 300.0
-"""How long a challenge can be signed."""
+"""How long a challenge is valid."""
 
 BrowserOptions = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelyingParty:
-    """Where the browser is: keys are bound to it."""
+    """The address of the inbox as browsers see it; browsers bind keys to it."""
 
     rp_id: str
-    """Name of the host."""
+    """The name of the host."""
     origin: str
-    """Scheme, name and port, as browsers write it."""
+    """Scheme, host name and port, as browsers write them."""
 
 
-def build_request_options(place: RelyingParty, challenge: bytes, keys: Sequence[SigningKey]) -> BrowserOptions:
-    """For one signature with one of the keys, by a person whom the key has recognised.
+def build_request_options(relying_party: RelyingParty, challenge: bytes, keys: Sequence[SigningKey]) -> BrowserOptions:
+    """Options for one signature with one of the keys, with user verification.
 
     Raises:
         UsageError: the extra is not installed.
@@ -37,7 +40,7 @@ def build_request_options(place: RelyingParty, challenge: bytes, keys: Sequence[
 
     return options_to_json_dict(
         generate_authentication_options(
-            rp_id=place.rp_id,
+            rp_id=relying_party.rp_id,
             challenge=challenge,
             timeout=int(NONCE_S * 1000),
             allow_credentials=[PublicKeyCredentialDescriptor(id=key.credential_id) for key in keys],
@@ -47,12 +50,12 @@ def build_request_options(place: RelyingParty, challenge: bytes, keys: Sequence[
 
 
 def build_creation_options(
-    place: RelyingParty, challenge: bytes, principal: str, keys: Sequence[SigningKey]
+    relying_party: RelyingParty, challenge: bytes, principal: str, keys: Sequence[SigningKey]
 ) -> BrowserOptions:
-    """For a new key that is none of the known ones.
+    """Options for a new key other than the known ones.
 
-    The user's handle is new for each key: an authenticator replaces a key of the same handle, and several homes of one
-    machine have the same name.
+    Each key gets a new user handle, because an authenticator replaces a key with the same handle and host, and several
+    homes of one machine share a host.
 
     Raises:
         UsageError: the extra is not installed.
@@ -70,7 +73,7 @@ def build_creation_options(
 
     return options_to_json_dict(
         generate_registration_options(
-            rp_id=place.rp_id,
+            rp_id=relying_party.rp_id,
             rp_name="planwarden",
             user_name=principal,
             user_id=secrets.token_bytes(32),

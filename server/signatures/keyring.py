@@ -1,8 +1,8 @@
-"""Keys of people in use: what is asked of a browser, and what becomes of what it sends back.
+"""The signing keys of people: requesting signatures and keys from a browser, and checking what it sends back.
 
-A key is added in a session of the inbox. The first one of a person needs no more than that session, every further one a
-signature by a key that they have, and pages do not remove the last: so whoever gets hold of a session of somebody with a
-key cannot make a key for it. What that leaves open: a stolen session of somebody who has no key yet.
+A person adds a key in a session of the inbox. Their first key needs only that session; each further key needs a
+signature by a key that they have. Pages never remove the last key. So a thief of a session cannot add a key for a
+person who has one. Not prevented: a thief of the session of a person without a key.
 """
 
 import secrets
@@ -41,57 +41,58 @@ CHANNEL = "inbox"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedStatement:
-    """What is approved by a signature."""
+    """What a signature approves."""
 
     execution_id: str
     suspension_id: str
     digest: str
     """The approval digest of the revision."""
     content: str = ""
-    """Digest of the answer, for a question that has a form."""
+    """The digest of the answer, for a question with a form."""
 
 
 class Keyring:
     """The keys of one home."""
 
     def __init__(self, store: Store) -> None:
-        """Raises `UsageError` when the store keeps no keys."""
+        """Raises `UsageError` if the store has no keys."""
         self._store = store
         self._keys = keys_of(store)
 
     async def list_keys(self) -> tuple[SigningKey, ...]:
-        """Of everybody, revoked ones included, oldest first."""
+        """The keys of all people, including revoked keys, oldest first."""
         return await self._keys.keys()
 
     async def list_usable_keys(self, principal: str) -> tuple[SigningKey, ...]:
-        """The keys of one person that are not revoked, wherever they can be used."""
+        """The keys of one person that are not revoked, for every host."""
         return tuple(key for key in await self._keys.keys(principal) if key.revoked_at is None)
 
     async def request_signature(
-        self, session: InboxSession, place: RelyingParty, statement: SignedStatement
+        self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement
     ) -> BrowserOptions:
-        """A challenge for one signature about the statement.
+        """A challenge for one signature over the statement.
 
         Raises:
-            UsageError: this person has no key for this place.
+            UsageError: this person has no key for this host.
         """
-        known = _filter_by_host(await self.list_usable_keys(session.principal), place)
+        known = _filter_by_host(await self.list_usable_keys(session.principal), relying_party)
         if not known:
-            raise UsageError(f"you have no key for {place.rp_id}; add one first")
+            raise UsageError(f"you have no key for {relying_party.rp_id}; add one first")
         nonce = await self._store_nonce("sign", session, statement)
         signed = build_challenge(statement.digest, nonce, statement.content)
-        return {"nonce": nonce, "get": build_request_options(place, signed, known), "create": None}
+        return {"nonce": nonce, "get": build_request_options(relying_party, signed, known), "create": None}
 
     async def record_signature(
-        self, session: InboxSession, place: RelyingParty, statement: SignedStatement, nonce: str, text: str
+        self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement, nonce: str, text: str
     ) -> None:
-        """Count a signature about the statement and keep it in the audit; the challenge is used up, whatever comes of it.
+        """Verify a signature over the statement and record it in the audit. The challenge cannot be used again, even if
+        this fails.
 
         Raises:
-            SignatureRefused: it does not count; that stands in the audit too.
+            SignatureRefused: the signature does not count; the audit records the refusal.
         """
         try:
-            await self._verify_and_record(session, place, statement, nonce, text)
+            await self._verify_and_record(session, relying_party, statement, nonce, text)
         except SignatureRefused as error:
             facts: dict[str, JsonValue] = {
                 "assurance": "signed",
@@ -103,76 +104,72 @@ class Keyring:
             raise
 
     async def _verify_and_record(
-        self, session: InboxSession, place: RelyingParty, statement: SignedStatement, nonce: str, text: str
+        self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement, nonce: str, text: str
     ) -> None:
-        asked = await self._take_nonce(nonce, "sign", session)
-        if (asked.suspension_id, asked.digest, asked.content) != (
-            statement.suspension_id,
-            statement.digest,
-            statement.content,
-        ):
-            raise SignatureRefused(
-                "what was signed is another question, another revision or another answer; sign again"
-            )
+        stored = await self._take_nonce(nonce, "sign", session)
+        expected = (statement.suspension_id, statement.digest, statement.content)
+        if (stored.suspension_id, stored.digest, stored.content) != expected:
+            raise SignatureRefused("you signed another question, another revision or another answer; sign again")
         evidence = SignatureEvidence.read(text)
-        use = await self._verify_own_signature(
-            session, place, evidence, build_challenge(asked.digest, nonce, asked.content)
-        )
+        challenge = build_challenge(stored.digest, nonce, stored.content)
+        use = await self._verify_own_signature(session, relying_party, evidence, challenge)
         facts: dict[str, JsonValue] = {
             "channel": CHANNEL,
             "principal": session.principal,
             "key": use.key_id,
-            "rpId": place.rp_id,
-            "digest": asked.digest,
+            "rpId": relying_party.rp_id,
+            "digest": stored.digest,
             "nonce": nonce,
-            **({"content": asked.content} if asked.content else {}),
+            **({"content": stored.content} if stored.content else {}),
             **evidence.facts(),
         }
         if not await self._keys.use_key(use, _build_audit_entry("signature", facts, statement)):
-            raise SignatureRefused("this key was removed or used elsewhere meanwhile; sign again")
+            raise SignatureRefused("this key was removed or used elsewhere in the meantime; sign again")
 
-    async def request_key(self, session: InboxSession, place: RelyingParty) -> BrowserOptions:
-        """A challenge for a new key, and one for a known key if this person has any.
+    async def request_key(self, session: InboxSession, relying_party: RelyingParty) -> BrowserOptions:
+        """A challenge for a new key, and one for a known key if this person has a key.
 
         Raises:
-            UsageError: this person has enough keys, or none of theirs can be used here to add another.
+            UsageError: this person has too many keys, or none of their keys works at this host.
         """
         usable = await self.list_usable_keys(session.principal)
-        known = _filter_by_host(usable, place)
+        known = _filter_by_host(usable, relying_party)
         _check_may_add(usable, known)
         nonce = await self._store_nonce("add", session, None)
+        by_known, by_new = (build_registration_challenge(nonce, step) for step in ("known", "new"))
         return {
             "nonce": nonce,
-            "get": build_request_options(place, build_registration_challenge(nonce, "known"), known) if known else None,
-            "create": build_creation_options(
-                place, build_registration_challenge(nonce, "new"), session.principal, known
-            ),
+            "get": build_request_options(relying_party, by_known, known) if known else None,
+            "create": build_creation_options(relying_party, by_new, session.principal, known),
         }
 
     async def add_key(
-        self, session: InboxSession, place: RelyingParty, *, nonce: str, label: str, credential: str, text: str
+        self, session: InboxSession, relying_party: RelyingParty, *, nonce: str, label: str, credential: str, text: str
     ) -> SigningKey:
-        """The new key; `text` is the signature of a known one, where one is needed.
+        """Add a key and return it; `text` is the signature of a known key, if this person has one.
 
         Raises:
             UsageError: the label is empty, too long or not printable.
-            SignatureRefused: the key is not a valid one, or the signature does not count.
+            SignatureRefused: the key is not valid, or the signature does not count.
         """
         label = label.strip()
         if not label or len(label) > MAX_LABEL_CHARS or not label.isprintable():
             raise UsageError(f"name the key with 1 to {MAX_LABEL_CHARS} printable characters")
         await self._take_nonce(nonce, "add", session)
         usable = await self.list_usable_keys(session.principal)
-        _check_may_add(usable, _filter_by_host(usable, place))
+        _check_may_add(usable, _filter_by_host(usable, relying_party))
         made = verify_registration(
-            credential, challenge=build_registration_challenge(nonce, "new"), rp_id=place.rp_id, origin=place.origin
+            credential,
+            challenge=build_registration_challenge(nonce, "new"),
+            rp_id=relying_party.rp_id,
+            origin=relying_party.origin,
         )
         by = None
         if usable:
             by = await self._verify_own_signature(
-                session, place, SignatureEvidence.read(text), build_registration_challenge(nonce, "known")
+                session, relying_party, SignatureEvidence.read(text), build_registration_challenge(nonce, "known")
             )
-        key = self._build_key(made, session.principal, place, label)
+        key = self._build_key(made, session.principal, relying_party, label)
         facts: dict[str, JsonValue] = {
             "channel": CHANNEL,
             "principal": key.principal,
@@ -184,33 +181,36 @@ class Keyring:
             **({"confirmedBy": by.key_id} if by is not None else {}),
         }
         if not await self._keys.add_key(key, by, AuditEntry(kind="key_added", facts=facts)):
-            raise SignatureRefused("this key is known already, or your keys changed meanwhile; look at them again")
+            raise SignatureRefused(
+                "this key is registered already, or your keys changed in the meantime; reload the page of your keys"
+            )
         return key
 
     async def remove_own_key(self, session: InboxSession, key_id: str) -> None:
-        """End one of this person's keys, but not their last.
+        """Revoke one of this person's keys, but not their last.
 
         Raises:
-            UsageError: it is not theirs, ended before, or is the last one.
+            UsageError: the key is not theirs, was revoked before, or is their last.
         """
         entry = _build_removal_entry(key_id, session.principal, CHANNEL)
         is_own = any(key.key_id == key_id for key in await self.list_usable_keys(session.principal))
         now = self._store.clock.now()
         if not is_own or not await self._keys.revoke_key(key_id, now, entry, spares_last=True):
             raise UsageError(
-                "only a key of yours that is not your last is removed here; `planwarden key revoke` in a terminal removes any"
+                "this page removes only a key of yours that is not your last; `planwarden key revoke` in a terminal "
+                "removes any key"
             )
 
-    async def revoke_key(self, named: str, principal: str) -> SigningKey:
-        """End any key, for the operator's terminal: by its id or the beginning of it.
+    async def revoke_key(self, prefix: str, principal: str) -> SigningKey:
+        """Revoke any key, for the operator's terminal, by its id or the first 4 or more characters of it.
 
         Raises:
-            UsageError: there is no such key, several begin so, or it ended before.
+            UsageError: no key or several keys begin with `prefix`, or the key was revoked before.
         """
-        found = [key for key in await self.list_keys() if key.key_id.startswith(named.lower())]
-        if len(found) != 1 or len(named) < 4:
-            raise UsageError(f"{len(found) if len(named) >= 4 else 'too many'} keys begin with {named[:64]!r}")
-        [key] = found
+        matches = [key for key in await self.list_keys() if key.key_id.startswith(prefix.lower())]
+        if len(matches) != 1 or len(prefix) < 4:
+            raise UsageError(f"{len(matches) if len(prefix) >= 4 else 'too many'} keys begin with {prefix[:64]!r}")
+        [key] = matches
         if not await self._keys.revoke_key(
             key.key_id, self._store.clock.now(), _build_removal_entry(key.key_id, principal, "terminal", key.principal)
         ):
@@ -232,45 +232,45 @@ class Keyring:
         return nonce.nonce
 
     async def _take_nonce(self, nonce: str, purpose: Purpose, session: InboxSession) -> SigningNonce:
-        """The nonce, used up. One of another session or purpose is used up too and refused."""
-        found = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
-        if found is None or found.session != session.hash or found.purpose != purpose:
-            raise SignatureRefused("what was to be signed was used before, or has expired; sign again")
-        return found
+        """Use the nonce up and return it. Raises `SignatureRefused` if it belongs to another session or purpose."""
+        stored = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
+        if stored is None or stored.session != session.hash or stored.purpose != purpose:
+            raise SignatureRefused("this challenge was used before, or has expired; sign again")
+        return stored
 
     async def _verify_own_signature(
-        self, session: InboxSession, place: RelyingParty, evidence: SignatureEvidence, signed: bytes
+        self, session: InboxSession, relying_party: RelyingParty, evidence: SignatureEvidence, signed: bytes
     ) -> KeyUse:
-        """A valid signature by a usable key of this person."""
+        """Verify a signature by a usable key of this person. Raises `SignatureRefused` if it does not count."""
         known = await self.list_usable_keys(session.principal)
         key = next((key for key in known if key.credential_id == evidence.credential_id), None)
         if key is None:
-            raise SignatureRefused("the key that signed is not one of yours, or was removed")
+            raise SignatureRefused("the key that signed is not yours, or was removed")
         count = verify_signature(
-            evidence, public_key=key.public_key, challenge=signed, rp_id=key.rp_id, origin=place.origin
+            evidence, public_key=key.public_key, challenge=signed, rp_id=key.rp_id, origin=relying_party.origin
         )
         if not counts(key.sign_count, count):
             raise SignatureRefused(
                 f"key {key.key_id} counts {count} signatures after {key.sign_count}: it may have been copied; "
-                "use another, and remove this one"
+                "use another key, and remove this one"
             )
         return KeyUse(key_id=key.key_id, principal=session.principal, sign_count=count, at=self._store.clock.now())
 
-    def _build_key(self, made: KeyRegistration, principal: str, place: RelyingParty, label: str) -> SigningKey:
+    def _build_key(self, made: KeyRegistration, principal: str, relying_party: RelyingParty, label: str) -> SigningKey:
         return SigningKey(
             key_id=derive_key_id(made.credential_id),
             credential_id=made.credential_id,
             public_key=made.public_key,
             principal=principal,
-            rp_id=place.rp_id,
+            rp_id=relying_party.rp_id,
             label=label,
             sign_count=made.sign_count,
             created_at=self._store.clock.now(),
         )
 
 
-def _filter_by_host(keys: tuple[SigningKey, ...], place: RelyingParty) -> tuple[SigningKey, ...]:
-    return tuple(key for key in keys if key.rp_id == place.rp_id)
+def _filter_by_host(keys: tuple[SigningKey, ...], relying_party: RelyingParty) -> tuple[SigningKey, ...]:
+    return tuple(key for key in keys if key.rp_id == relying_party.rp_id)
 
 
 def _check_may_add(usable: tuple[SigningKey, ...], known: tuple[SigningKey, ...]) -> None:
@@ -278,7 +278,7 @@ def _check_may_add(usable: tuple[SigningKey, ...], known: tuple[SigningKey, ...]
         raise LimitExceeded(f"you have {len(usable)} keys, the limit is {MAX_KEYS}")
     if usable and not known:
         raise UsageError(
-            f"another key is added with one that you have, and yours can be used at {usable[0].rp_id} only; "
+            f"you add another key with one that you have, and yours work at {usable[0].rp_id} only; "
             "`planwarden key revoke` in a terminal removes them"
         )
 

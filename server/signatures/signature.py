@@ -1,11 +1,9 @@
-"""A person's signature over an approval digest: what is signed, what of it is kept, and how it is verified.
+"""A person's signature over an approval digest: what it covers, its evidence, and its verification.
 
-What is signed is a WebAuthn assertion with user verification (https://www.w3.org/TR/webauthn-3/#sctn-verifying-assertion)
-whose challenge rests on the approval digest, so that the signature is about one revision of one question and nothing else.
-All that is needed to verify it again is kept, in the audit. What is not proven: that the person read what was shown, and
-that the authenticator is what it says it is, because attestation is not asked for.
-
-The library `webauthn` is an extra and is imported when used.
+A signature is a WebAuthn assertion with user verification (https://www.w3.org/TR/webauthn-3/#sctn-verifying-assertion).
+Its challenge is derived from the approval digest, so the signature covers one revision of one question and nothing
+else. The audit keeps everything that a later verification needs. Not proven: that the person read what the page showed,
+and the model of the authenticator, because planwarden requests no attestation.
 """
 
 import base64
@@ -31,13 +29,13 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class SignatureRefused(UsageError):
-    """The signature does not count; nothing was decided."""
+    """The signature does not count, and nothing was decided."""
 
     code = "signature_refused"
 
 
 class _ClientData(BaseModel):
-    """What the browser says about the ceremony (https://www.w3.org/TR/webauthn-3/#dictdef-collectedclientdata)."""
+    """The client data of the browser (https://www.w3.org/TR/webauthn-3/#dictdef-collectedclientdata)."""
 
     model_config = ConfigDict(strict=True, defer_build=True)
     origin: str
@@ -52,7 +50,7 @@ class _Response(BaseModel):
 
 
 class _Assertion(BaseModel):
-    """What the inbox's script sends; the form of https://www.w3.org/TR/webauthn-3/#dictdef-authenticationresponsejson."""
+    """What the script of the inbox sends (https://www.w3.org/TR/webauthn-3/#dictdef-authenticationresponsejson)."""
 
     model_config = ConfigDict(strict=True, defer_build=True)
     credential_id: str = Field(alias="id", min_length=1, max_length=1_400)
@@ -61,30 +59,30 @@ class _Assertion(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureEvidence:
-    """One signature, whole."""
+    """One signature with everything that its verification needs."""
 
     credential_id: bytes
     authenticator_data: bytes
     client_data: bytes
-    """JSON as the browser made it; its challenge and its origin are signed with it."""
+    """The browser's JSON; the signature covers it, including its challenge and origin."""
     signature: bytes
 
     @classmethod
     def read(cls, text: str) -> "SignatureEvidence":
-        """The evidence that a page sent. Raises `SignatureRefused` for anything else."""
+        """The evidence in the text that a page sent. Raises `SignatureRefused` for any other text."""
         try:
-            found = _Assertion.model_validate_json(text)
+            assertion = _Assertion.model_validate_json(text)
             return cls(
-                credential_id=from_base64url(found.credential_id),
-                authenticator_data=from_base64url(found.response.authenticator_data),
-                client_data=from_base64url(found.response.client_data),
-                signature=from_base64url(found.response.signature),
+                credential_id=from_base64url(assertion.credential_id),
+                authenticator_data=from_base64url(assertion.response.authenticator_data),
+                client_data=from_base64url(assertion.response.client_data),
+                signature=from_base64url(assertion.response.signature),
             )
         except ValueError:
-            raise SignatureRefused("the signature is not in the form that the page sends") from None
+            raise SignatureRefused("the page did not send a signature in the expected format") from None
 
     def facts(self) -> dict[str, JsonValue]:
-        """As it stands in the audit."""
+        """The facts of the audit row."""
         return {
             "credential": to_base64url(self.credential_id),
             "authenticatorData": to_base64url(self.authenticator_data),
@@ -95,7 +93,7 @@ class SignatureEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRegistration:
-    """A new key, as its authenticator made it."""
+    """A new key, as its authenticator created it."""
 
     credential_id: bytes
     public_key: bytes
@@ -103,20 +101,21 @@ class KeyRegistration:
 
 
 def is_available() -> bool:
-    """Whether signatures can be verified by this installation."""
+    """Whether this installation can verify signatures."""
     return find_spec("webauthn") is not None
 
 
 def build_challenge(digest: str, nonce: str, content: str = "") -> bytes:
-    """The 32 bytes to be signed: over the approval digest, the server's nonce, and the digest of the answer if there is one.
+    """The 32 bytes to sign: a hash of the approval digest, the server's nonce and, for a form, the digest of the
+    answer.
 
-    All three are hexadecimal and of one length each, so no two triples have the same text.
+    Each part is hexadecimal and has a fixed length, so no two triples produce the same text.
     """
     return hashlib.sha256(f"{CONTEXT}\0{digest}{nonce}{content}".encode()).digest()
 
 
 def build_registration_challenge(nonce: str, step: str) -> bytes:
-    """The 32 bytes to be signed when a key is added; `step` keeps the new key's and the known one's apart."""
+    """The 32 bytes to sign when a person adds a key; `step` separates the new key's challenge from the known key's."""
     return hashlib.sha256(f"{REGISTRATION_CONTEXT}\0{step}\0{nonce}".encode()).digest()
 
 
@@ -127,12 +126,13 @@ def derive_key_id(credential_id: bytes) -> str:
 def verify_signature(
     evidence: SignatureEvidence, *, public_key: bytes, challenge: bytes, rp_id: str, origin: str | None
 ) -> int:
-    """The sign count of a valid signature by the person at that place; whether it has grown is for the caller to judge.
+    """Verify a signature and return its sign count; the caller checks that the count has grown.
 
-    With `origin` None any origin of the host `rp_id` will do: where the inbox listened is not known afterwards.
+    With `origin` None, accepts any origin of the host `rp_id`, because the audit does not record the address of the
+    inbox.
 
     Raises:
-        SignatureRefused: it is not one, or of something else; the message says what is wrong.
+        SignatureRefused: the signature is invalid or covers something else; the message says which.
         UsageError: the extra is not installed.
     """
     check_available()
@@ -142,9 +142,9 @@ def verify_signature(
     try:
         client = _ClientData.model_validate_json(evidence.client_data)
     except ValidationError:
-        raise SignatureRefused("the signature does not say where it was made") from None
+        raise SignatureRefused("the signature does not name its origin") from None
     if client.cross_origin:
-        raise SignatureRefused("the signature was made inside a page of another site")
+        raise SignatureRefused("the signature comes from a page inside another site")
     if origin is None and can_use_keys_of(client.origin, rp_id):
         origin = client.origin
     try:
@@ -154,21 +154,21 @@ def verify_signature(
             expected_rp_id=rp_id,
             expected_origin=origin or "",
             credential_public_key=public_key,
-            # The count is compared in the transaction that counts the signature.
+            # The transaction that records the signature compares the count.
             credential_current_sign_count=0,
             require_user_verification=True,
         )
-    # Besides the library's own errors: what a damaged key makes it and `cryptography` raise.
+    # Besides the library's own errors, those that it and `cryptography` raise for a damaged key.
     except (WebAuthnException, ValueError, KeyError, TypeError, IndexError) as error:
         raise SignatureRefused(f"the signature is not valid: {error}"[:300]) from error
     return verified.new_sign_count
 
 
 def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str) -> KeyRegistration:
-    """The new key that a page sent, made with user verification.
+    """Verify and return the new key that a page sent; the authenticator must have verified its user.
 
     Raises:
-        SignatureRefused: it is not one; the message says what is wrong.
+        SignatureRefused: the key is not valid; the message says why.
         UsageError: the extra is not installed.
     """
     check_available()
@@ -176,7 +176,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
     from webauthn.helpers.exceptions import WebAuthnException
 
     if len(text) > 32_000:
-        raise SignatureRefused("the new key is larger than any key")
+        raise SignatureRefused("the new key is too large")
     try:
         verified = verify_registration_response(
             credential=text,
@@ -185,7 +185,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
             expected_origin=origin,
             require_user_verification=True,
         )
-    # Besides the library's own errors: what hostile attestation makes it and `cryptography` raise.
+    # Besides the library's own errors, those that it and `cryptography` raise for hostile attestation.
     except (WebAuthnException, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise SignatureRefused(f"the new key is not valid: {error}"[:300]) from error
     return KeyRegistration(
@@ -196,7 +196,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
 
 
 def can_use_keys_of(origin: str, host: str) -> bool:
-    """Whether a page of that origin may use keys of `host`: the same name, over https or on this machine."""
+    """Whether a page of this origin can use keys of `host`: it has the same name, and https or `localhost`."""
     parts = urlsplit(origin)
     return parts.hostname == host and (parts.scheme == "https" or host == "localhost")
 
@@ -213,9 +213,9 @@ def from_base64url(text: str) -> bytes:
 
 
 def check_available() -> None:
-    """Raises `UsageError` when signatures cannot be made and verified by this installation."""
+    """Raises `UsageError` if this installation cannot create and verify signatures."""
     if not is_available():
-        raise UsageError(f"signing needs an extra that is not installed where planwarden runs: {EXTRA}")
+        raise UsageError(f"signing needs an extra that is not installed with planwarden: {EXTRA}")
 
 
 def _build_credential(evidence: SignatureEvidence) -> "AuthenticationCredential":

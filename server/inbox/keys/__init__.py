@@ -1,1 +1,1 @@
-"""Signing keys in the inbox: the page that lists them, where a browser can use them, signing a decision."""
+"""Signing keys in the inbox: the page that lists them, the address where browsers can use them, signing a decision."""

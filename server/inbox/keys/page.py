@@ -1,4 +1,4 @@
-"""The page of a person's keys: what they have, adding one, removing one."""
+"""The page of a person's signing keys: it lists, adds and removes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,18 +42,18 @@ async def show_keys(request: InboxRequest) -> Response:
 
 
 async def add_key(request: InboxRequest) -> Response:
-    """A challenge while there is no new key; then the key is added."""
-    keyring, place = _open_keyring(request), find_relying_party(request)
+    """Return a challenge to the script; add the key when the form holds the credential."""
+    keyring, relying_party = _open_keyring(request), find_relying_party(request)
     try:
-        if place is None:
-            raise UsageError("keys cannot be used at this address")
+        if relying_party is None:
+            raise UsageError("browsers cannot use keys at this address")
         if request.wants_json:
-            return JSONResponse(await keyring.request_key(request.session, place))
+            return JSONResponse(await keyring.request_key(request.session, relying_party))
         if not request.form_value("credential"):
-            raise UsageError("adding a key needs script, which did not run")
+            raise UsageError("adding a key needs JavaScript, which did not run in this browser")
         await keyring.add_key(
             request.session,
-            place,
+            relying_party,
             nonce=request.form_value("nonce"),
             label=request.form_value("label"),
             credential=request.form_value("credential"),

@@ -1,4 +1,4 @@
-"""Whether keys can be used where the browser is: at a name, over https or on this machine, with the extra installed."""
+"""Whether the browser can use keys at its address: a host name, https or localhost, and the extra installed."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -10,16 +10,16 @@ from planwarden.server.signatures.signature import EXTRA, can_use_keys_of, is_av
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyObstacle:
-    """Why no key can be used, and what helps."""
+    """Why the browser cannot use a key, and what helps."""
 
     text: str
     link: str = ""
     action: str = ""
-    """What the link says."""
+    """The text of the link."""
 
 
 def find_relying_party(request: InboxRequest) -> RelyingParty | None:
-    """Where the browser is; None when keys cannot be used there."""
+    """The relying party at the browser's address; None if browsers cannot use keys there."""
     origin = request.site.origin
     parts = urlsplit(origin or "")
     if origin is None or parts.hostname is None or not can_use_keys_of(origin, parts.hostname):
@@ -30,16 +30,18 @@ def find_relying_party(request: InboxRequest) -> RelyingParty | None:
 
 
 def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
-    """What keeps keys from being used on the page at `path`."""
+    """Why the browser cannot use keys on the page at `path`; None if it can."""
     if not is_available():
-        return KeyObstacle(text=f"Signing needs an extra that is not installed where planwarden runs: {EXTRA}")
+        return KeyObstacle(text=f"Signing needs an extra that is not installed with planwarden: {EXTRA}")
     if find_relying_party(request) is not None:
         return None
     origin = request.site.origin
     if origin is None or urlsplit(origin).netloc == request.http.headers.get("host"):
-        return KeyObstacle(text="Keys cannot be used at this address: that takes https, or localhost on this machine.")
+        return KeyObstacle(
+            text="Browsers cannot use keys at this address; they need https, or localhost on this machine."
+        )
     return KeyObstacle(
-        text=f"Keys can be used at {origin} only; a browser that has not been there needs a code again.",
+        text=f"Browsers can use keys at {origin} only; a browser without a session there needs a new code.",
         link=f"{origin}{path}",
         action="Go there",
     )

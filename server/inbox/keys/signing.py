@@ -1,7 +1,7 @@
-"""Signing on the page of a question: whether this person may, the challenge, and the signature that comes back.
+"""Signing on the page of a question: whether this person can sign, the challenge, and the signature.
 
-The page's form is sent twice to the same address: first by the script, which is given a challenge for the answer that
-stands in the form, then with the signature of it. Both times the same answer is made of the same fields.
+The script sends the form twice to the same address: first to get a challenge for the answer in the form, then with the
+signature over that challenge. Both times the server builds the same answer from the same fields.
 """
 
 from starlette.responses import JSONResponse, Response
@@ -19,7 +19,7 @@ from planwarden.storage.ports.keys import HasKeys
 
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Whether this person's approval counts with a signature and does not without."""
+    """Whether this person's approval counts only with a signature."""
     gate, question = request.service.engine.grants.gate, record.suspension.question
     name, owner = request.session.principal, record.row.principal
     if not isinstance(request.service.engine.store, HasKeys):
@@ -30,34 +30,34 @@ def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:
-    """What keeps a person who may sign from it."""
-    found = find_obstacle(request, f"{INBOX_PATH}/suspensions/{record.row.suspension_id}")
-    place = find_relying_party(request)
-    if found is not None or place is None:
-        return found
+    """Why a person whose signature would count cannot sign here; None if they can."""
+    obstacle = find_obstacle(request, f"{INBOX_PATH}/suspensions/{record.row.suspension_id}")
+    relying_party = find_relying_party(request)
+    if obstacle is not None or relying_party is None:
+        return obstacle
     usable = await Keyring(request.service.engine.store).list_usable_keys(request.session.principal)
-    if any(key.rp_id == place.rp_id for key in usable):
+    if any(key.rp_id == relying_party.rp_id for key in usable):
         return None
     return KeyObstacle(
-        text="This call is approved with a key of yours, and you have none here.",
+        text="You approve this call with a key, and you have none here.",
         link=f"{INBOX_PATH}/keys",
         action="Add one",
     )
 
 
 async def take_signature(request: InboxRequest, record: QuestionRecord, decision: Decision) -> Response | None:
-    """A challenge while there is no signature; None once one was counted, and the decision may be recorded as signed.
+    """Return a challenge if the form holds no signature. Return None after recording a valid signature.
 
     Raises:
-        SignatureRefused: there is one, and it does not count.
+        SignatureRefused: the signature does not count.
     """
     if not can_sign(request, record):
-        raise SignatureRefused("a signature by you is of no use for this call")
+        raise SignatureRefused("your signature does not count for this call")
     if decision.modified_args is not None:
-        raise SignatureRefused("edited arguments are kept first, and signed as they then stand")
-    place, keyring = find_relying_party(request), Keyring(request.service.engine.store)
-    if place is None:
-        raise SignatureRefused("keys cannot be used at this address")
+        raise SignatureRefused("keep the edited arguments first, then sign the new revision")
+    relying_party, keyring = find_relying_party(request), Keyring(request.service.engine.store)
+    if relying_party is None:
+        raise SignatureRefused("browsers cannot use keys at this address")
     statement = SignedStatement(
         execution_id=record.execution.execution_id,
         suspension_id=record.row.suspension_id,
@@ -66,12 +66,12 @@ async def take_signature(request: InboxRequest, record: QuestionRecord, decision
     )
     if request.form_value("signature"):
         await keyring.record_signature(
-            request.session, place, statement, request.form_value("nonce"), request.form_value("signature")
+            request.session, relying_party, statement, request.form_value("nonce"), request.form_value("signature")
         )
         return None
     if not request.wants_json:
-        raise SignatureRefused("signing needs script, which did not run; nothing was decided")
+        raise SignatureRefused("signing needs JavaScript, which did not run in this browser; nothing was decided")
     try:
-        return JSONResponse(await keyring.request_signature(request.session, place, statement))
+        return JSONResponse(await keyring.request_signature(request.session, relying_party, statement))
     except UsageError as error:
         return JSONResponse({"message": error.message}, status_code=422)

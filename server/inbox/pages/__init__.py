@@ -1,1 +1,1 @@
-"""The pages of the inbox, one a module: routes, what a page shows, what a form on it does."""
+"""The pages of the inbox, one per module: its routes, what it shows, and what its forms do."""

@@ -1,4 +1,4 @@
-"""The page of one execution: its steps, and what happened when."""
+"""The page of one execution: its steps and its timeline."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class TimelineEntry:
     details: tuple[tuple[str, str], ...]
     tone: str
     question: str | None
-    """Id of the question that it is about."""
+    """The id of the question that the entry is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class StepSummary:
 
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
-"""What a person has no use for, or finds behind the link."""
+"""Fields that a person does not need, or finds behind the link."""
 
 _TONES = {
     "AGENT_SUSPENDED": "warn",
@@ -68,7 +68,7 @@ async def show_execution(request: InboxRequest) -> Response:
 
 
 async def show_timeline(request: InboxRequest) -> Response:
-    """The changing part alone; nothing while the execution is as the page shows it."""
+    """The part of the page that changes; 204 if the page already shows the current version."""
     return await _render_execution(request, "_execution.html", seen=request.http.query_params.get("seen"))
 
 
@@ -76,13 +76,13 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
     execution_id = request.http.path_params["execution_id"]
     header = await request.service.engine.store.header(execution_id)
     if header is None:
-        raise NotFound("there is no execution with that id")
+        raise NotFound("no execution has this id")
     execution = await request.service.engine.find(execution_id)
     if seen == str(execution.version):
         return Response(status_code=204)
     recorded = await request.service.engine.store.read(execution_id)
-    people = {s for s, found in execution.suspensions.items() if found.question.addressee == "human"}
-    moments = [_build_timeline_entry(found, people) for found in observations(recorded, execution)]
+    people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
+    entries = [_build_timeline_entry(found, people) for found in observations(recorded, execution)]
     return request.render_page(
         template,
         execution=execution,
@@ -90,15 +90,15 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
         steps=_summarize_steps(execution),
-        moments=moments[-MAX_ENTRIES:],
-        left_out=max(0, len(moments) - MAX_ENTRIES),
+        entries=entries[-MAX_ENTRIES:],
+        left_out=max(0, len(entries) - MAX_ENTRIES),
         waiting=[s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
         seen=str(execution.version),
     )
 
 
 def _build_timeline_entry(found: Observation, people: Collection[str]) -> TimelineEntry:
-    """`people` are the ids of questions to people, which have a page."""
+    """`people` holds the ids of questions to people; only these questions have a page."""
     details = [
         (name, value) for name, value in found.data.items() if name not in _HIDDEN_DATA and value not in (None, [], "")
     ]

@@ -1,4 +1,4 @@
-"""Standing grants: what a person has allowed beforehand, made from a question, ended with a button."""
+"""The pages of standing grants: a person makes one from a question, and ends one with a button."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,11 +44,11 @@ def build_grant_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def show_grants(request: InboxRequest) -> Response:
-    found = [_build_listed_grant(grant) for grant in await request.service.grants.list()]
+    grants = [_build_listed_grant(grant) for grant in await request.service.grants.list()]
     return request.render_page(
         "grants.html",
-        usable=[g for g in found if g.grant.is_open and not g.grant.is_stale],
-        over=[g for g in found if not g.grant.is_open or g.grant.is_stale],
+        usable=[g for g in grants if g.grant.is_open and not g.grant.is_stale],
+        over=[g for g in grants if not g.grant.is_open or g.grant.is_stale],
     )
 
 
@@ -62,22 +62,22 @@ async def show_grant_form(request: InboxRequest) -> Response:
 
 
 async def make_grant(request: InboxRequest) -> Response:
-    """Allow calls like the one of the question; the question itself stays open."""
+    """Allow calls like the one that the question is about; the question itself stays open."""
     record = await _find_grantable_question(request)
     if not record.view.is_open:
-        raise AlreadyDecided("this question was decided meanwhile; nothing was allowed")
+        raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
     if request.form_value("digest") != record.view.digest:
         raise StaleRevision("this question was revised since you looked at it; nothing was allowed")
     uses, minutes = request.form_value("uses"), request.form_value("minutes")
     if not (uses.isascii() and uses.isdigit() and len(uses) <= 6) or minutes not in DURATIONS:
         return _render_grant_form(
-            request, record, fault=f"Write how many calls, from 1 to {MAX_USES}, and choose how long."
+            request, record, fault=f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
         )
-    given = request.form_values()
+    sent = request.form_values()
     arguments: dict[str, JsonValue] = {
         name: value
         for name, value in (record.suspension.question.arguments or {}).items()
-        if given.get(f"fix.{derive_key(name)}") == "yes"
+        if sent.get(f"fix.{derive_key(name)}") == "yes"
     }
     grant = GrantRequest(
         tool_name=record.suspension.question.tool_name or "",
@@ -96,15 +96,15 @@ async def make_grant(request: InboxRequest) -> Response:
 async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
     record = await find_question(request.service, request.http.path_params["suspension_id"])
     if not record.view.can_be_granted:
-        raise BadForm("calls like this one cannot be allowed beforehand")
+        raise BadForm("calls like this one cannot be allowed in advance")
     return record
 
 
 def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str = "") -> Response:
-    names = [(name, derive_key(name)) for name in (record.suspension.question.arguments or {})]
+    names, call = record.suspension.question.arguments or {}, record.view.call
     rows = [
-        (f"fix.{key}", argument)
-        for (_, key), argument in zip(names, record.view.call.arguments if record.view.call else (), strict=True)
+        (f"fix.{derive_key(name)}", argument)
+        for name, argument in zip(names, call.arguments if call else (), strict=True)
     ]
     return request.render_page(
         "grant.html",

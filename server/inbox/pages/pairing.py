@@ -1,7 +1,7 @@
-"""Coming in and going out: a code is exchanged for a session once, and a session can be ended.
+"""Logging in and out: a one-time code opens a session, and a person can end it.
 
-A link only fills the form in; using the code up takes a POST, so a preview of the link or a browser that fetches ahead
-does not spend it.
+Opening a link only fills in the form; a POST redeems the code. So a link preview or a browser that prefetches the page
+does not use the code up.
 """
 
 import re
@@ -18,7 +18,7 @@ from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
 from planwarden.server.inbox.site import InboxSite, render
 
 _OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
-"""Where a person may be sent after coming in: our own pages, nothing else."""
+"""The only pages to which a login may redirect: those of the inbox."""
 
 
 def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
@@ -35,7 +35,7 @@ def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def _show_form(site: InboxSite, request: Request) -> Response:
-    """The form for the code. Whoever is in already goes on."""
+    """The form for the code; a browser with a session goes to the target at once."""
     target = _check_target(request.query_params.get("next", ""))
     if await site.access().find_session(request.cookies.get(site.cookie_name)) is not None:
         return RedirectResponse(target, status_code=303)
@@ -49,16 +49,16 @@ async def _redeem_code(site: InboxSite, request: Request) -> Response:
     try:
         opened = await site.access(pairing=True).redeem(code, given.get("passphrase", "")[:1_000])
     except PlanwardenError as error:
-        # A code that was refused for another reason than the passphrase is of no further use.
-        kept = code[:256] if isinstance(error, PassphraseRefused) else ""
-        return _render_form(site, code=kept, target=target, fault=error.message, status=http_status(error))
+        # Only a wrong passphrase leaves the code usable.
+        usable_code = code[:256] if isinstance(error, PassphraseRefused) else ""
+        return _render_form(site, code=usable_code, target=target, fault=error.message, status=http_status(error))
     response = RedirectResponse(target, status_code=303)
     response.set_cookie(
         site.cookie_name,
         opened.token,
         max_age=int(SESSION_S),
         path=INBOX_PATH,
-        # Behind a proxy that has TLS the request itself does not say so.
+        # Behind a TLS proxy the request itself does not use https.
         secure=f"https://{request.headers.get('host')}"
         in (site.origin, f"{request.url.scheme}://{request.url.netloc}"),
         httponly=True,

@@ -1,7 +1,8 @@
 """The page of one question, and the decision that a person sends from it.
 
-The form carries the digest of the revision that the page showed. The engine compares that digest again in the transaction
-that records the decision. A person who edits arguments approves them in a second step, on a page that shows the difference.
+The form carries the digest of the revision that the page showed. The engine compares that digest again in the
+transaction that records the decision. A person who edits arguments approves them in a second step, on a page that shows
+the difference.
 """
 
 import hashlib

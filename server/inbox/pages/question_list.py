@@ -1,4 +1,4 @@
-"""Pages of several questions: those that wait, several decided at once, and those that are over."""
+"""The pages of several questions: the open ones, the chosen ones to decide together, and the closed ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAX_TOGETHER = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What became of one decision among several."""
+    """The result of one decision of a batch."""
 
     suspension_id: str
     tool: str
@@ -44,7 +44,7 @@ async def show_waiting(request: InboxRequest) -> Response:
 
 
 async def show_waiting_part(request: InboxRequest) -> Response:
-    """The list alone, for the page's own refresh; nothing while it is what the page shows already."""
+    """The list without the page around it, for the page's refresh; 204 if the page already shows this list."""
     return await _render_waiting(request, "_waiting.html", seen=request.http.query_params.get("seen"))
 
 
@@ -54,12 +54,12 @@ async def show_history(request: InboxRequest) -> Response:
 
 
 async def show_review(request: InboxRequest) -> Response:
-    """Every call of the chosen questions, whole, before one decision about all of them."""
+    """Show every call of the chosen questions completely, before one decision about all of them."""
     chosen = list(dict.fromkeys(request.http.query_params.getlist("id")))
     if not chosen:
         return request.redirect("")
     if len(chosen) > MAX_TOGETHER:
-        raise BadForm(f"at most {MAX_TOGETHER} questions are decided together, and {len(chosen)} were chosen")
+        raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(chosen)}")
     ready: list[QuestionView] = []
     single: list[QuestionView] = []
     gone = 0
@@ -77,10 +77,10 @@ async def show_review(request: InboxRequest) -> Response:
 
 
 async def decide_together(request: InboxRequest) -> Response:
-    """One decision for each checked question; each stands or falls by itself."""
+    """Apply one decision to each checked question; a failure of one does not affect the others."""
     verdict, chosen = request.form_value("decision"), request.form.get("decide", ())
     if verdict not in ("approve", "reject") or not 0 < len(chosen) <= MAX_TOGETHER:
-        raise BadForm("choose at least one question, and approve or reject")
+        raise BadForm("choose at least one question, then approve or reject")
     reason = request.form_value("reason").strip() or None
     decision = Decision(approved=verdict == "approve", reason=reason)
     outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(chosen)]
@@ -95,14 +95,18 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
         record = await find_question(request.service, suspension_id)
         tool = record.view.call.tool if record.view.call is not None else record.view.kind
         if not record.view.is_yes_or_no:
-            raise BadForm("this question is answered on its own page")
+            raise BadForm("answer this question on its own page")
         view = await record_decision(request, record, decision, digest, wait_s=0)
     except PlanwardenError as error:
         return BatchResult(suspension_id=suspension_id[:64], tool=tool, text=error.message, tone="bad")
     still_open = next((found for found in view.suspensions if found.suspension_id == suspension_id), None)
     if still_open is not None:
         has_voted = any(vote.principal == request.session.principal for vote in still_open.endorsements)
-        text = "approved by you, others have to agree" if has_voted else "your approval does not suffice; it stays open"
+        text = (
+            "approved by you; other people must approve it too"
+            if has_voted
+            else "your approval does not suffice; the question stays open"
+        )
         return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone="good" if has_voted else "bad")
     return BatchResult(
         suspension_id=suspension_id, tool=tool, text="approved" if decision.approved else "rejected", tone="good"

@@ -1,11 +1,11 @@
-// Comfort for the inbox: keys, relative times, and lists that keep their ticks when they refresh. Everything works without it.
+// Keyboard shortcuts, relative times, and lists that keep their checked boxes on refresh. Every page works without it.
 (() => {
   "use strict";
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const units = [[60, "second"], [3600, "minute"], [86400, "hour"], [604800, "day"]];
   const words = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
-  function relative(seconds) {
+  function formatRelative(seconds) {
     const size = Math.abs(seconds);
     let unit = 1;
     for (const [limit, name] of units) {
@@ -15,9 +15,9 @@
     return null;
   }
 
-  function tellTimes(root = document) {
+  function showRelativeTimes(root = document) {
     for (const time of all("time[datetime]:not(.exact)", root)) {
-      const text = relative((Date.parse(time.dateTime) - Date.now()) / 1000);
+      const text = formatRelative((Date.parse(time.dateTime) - Date.now()) / 1000);
       if (!time.title) time.title = time.textContent;
       if (text !== null) time.textContent = text;
     }
@@ -25,7 +25,7 @@
 
   function boxes() { return all("#waiting input[name=id]:not(:disabled)"); }
 
-  function offerAll() {
+  function showSelectAll() {
     const label = document.getElementById("choose-all");
     if (!label) return;
     label.hidden = boxes().length < 2;
@@ -34,14 +34,14 @@
     });
   }
 
-  function tellTotal() {
+  function showTotalInTitle() {
     const list = document.getElementById("waiting");
     if (!list) return;
     const total = Number(list.dataset.total);
     document.title = document.title.replace(/^(\(\d+\) )?/, total ? `(${total}) ` : "");
   }
 
-  function move(step) {
+  function moveFocus(step) {
     const links = all(".open");
     if (!links.length) return;
     const now = links.findIndex((link) => link.closest("li").contains(document.activeElement));
@@ -50,15 +50,15 @@
     links[next].closest("li").scrollIntoView({ block: "nearest" });
   }
 
-  function toggle() {
+  function toggleBox() {
     const box = document.activeElement.closest?.("li")?.querySelector("input[type=checkbox]:not(:disabled)");
     if (box) box.checked = !box.checked;
   }
 
   const keys = {
-    j: () => move(1),
-    k: () => move(-1),
-    x: toggle,
+    j: () => moveFocus(1),
+    k: () => moveFocus(-1),
+    x: toggleBox,
     a: () => document.querySelector("button.approve")?.focus(),
     r: () => document.querySelector("button.reject")?.focus(),
   };
@@ -72,24 +72,24 @@
     act();
   });
 
-  let ticked = new Set();
-  let focused = null;
+  let checkedIds = new Set();
+  let focusedId = null;
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.target.id !== "waiting") return;
-    ticked = new Set(boxes().filter((box) => box.checked).map((box) => box.value));
-    focused = document.activeElement?.closest?.("#waiting li")?.id ?? null;
+    checkedIds = new Set(boxes().filter((box) => box.checked).map((box) => box.value));
+    focusedId = document.activeElement?.closest?.("#waiting li")?.id ?? null;
   });
   document.addEventListener("htmx:afterSettle", () => {
-    for (const box of boxes()) if (ticked.has(box.value)) box.checked = true;
-    if (focused) document.getElementById(focused)?.querySelector(".open")?.focus({ preventScroll: true });
-    ticked = new Set();
-    focused = null;
-    offerAll();
-    tellTotal();
-    tellTimes();
+    for (const box of boxes()) if (checkedIds.has(box.value)) box.checked = true;
+    if (focusedId) document.getElementById(focusedId)?.querySelector(".open")?.focus({ preventScroll: true });
+    checkedIds = new Set();
+    focusedId = null;
+    showSelectAll();
+    showTotalInTitle();
+    showRelativeTimes();
   });
 
-  // A second press must not send a form again while the first is on its way.
+  // A second press must not send the form again while the first request is pending.
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.dataset.sent) event.preventDefault();
@@ -98,7 +98,7 @@
   window.addEventListener("pageshow", () => { for (const form of all("form")) delete form.dataset.sent; });
 
   for (const hint of all(".keys")) hint.hidden = false;
-  offerAll();
-  tellTimes();
-  setInterval(tellTimes, 20000);
+  showSelectAll();
+  showRelativeTimes();
+  setInterval(showRelativeTimes, 20000);
 })();

@@ -1,49 +1,49 @@
-// Keys: a form whose button has data-key is sent once for a challenge, the browser asks the person's key, and the form is
-// sent again with what the key said. Nothing is decided here; the server verifies everything.
+// Signing keys. For a button with data-key, this script sends the form to get a challenge, lets the browser ask the person's
+// key, and sends the form again with the signature. It decides nothing; the server verifies everything.
 (() => {
   "use strict";
-  const bytes = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
-  const text = (buffer) =>
+  const decode = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+  const encode = (buffer) =>
     btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-  const listed = (credentials) => (credentials ?? []).map((found) => ({ ...found, id: bytes(found.id) }));
+  const decodeIds = (credentials) => (credentials ?? []).map((item) => ({ ...item, id: decode(item.id) }));
   const reasons = {
-    InvalidStateError: "This key is one of yours already.",
-    NotAllowedError: "No key answered: it was cancelled, took too long, or is not one of yours. Nothing was sent.",
-    SecurityError: "The browser does not let keys be used at this address.",
+    InvalidStateError: "You have added this key already.",
+    NotAllowedError: "No key answered: the request was cancelled, took too long, or used a key that is not yours. Nothing was sent.",
+    SecurityError: "The browser does not allow keys at this address.",
   };
 
-  async function signed(options) {
-    const publicKey = { ...options, challenge: bytes(options.challenge), allowCredentials: listed(options.allowCredentials) };
-    return written(await navigator.credentials.get({ publicKey }), ["clientDataJSON", "authenticatorData", "signature"]);
+  async function requestSignature(options) {
+    const publicKey = { ...options, challenge: decode(options.challenge), allowCredentials: decodeIds(options.allowCredentials) };
+    return toJson(await navigator.credentials.get({ publicKey }), ["clientDataJSON", "authenticatorData", "signature"]);
   }
 
-  async function created(options) {
+  async function createKey(options) {
     const publicKey = {
       ...options,
-      challenge: bytes(options.challenge),
-      user: { ...options.user, id: bytes(options.user.id) },
-      excludeCredentials: listed(options.excludeCredentials),
+      challenge: decode(options.challenge),
+      user: { ...options.user, id: decode(options.user.id) },
+      excludeCredentials: decodeIds(options.excludeCredentials),
     };
-    return written(await navigator.credentials.create({ publicKey }), ["clientDataJSON", "attestationObject"]);
+    return toJson(await navigator.credentials.create({ publicKey }), ["clientDataJSON", "attestationObject"]);
   }
 
-  function written(credential, names) {
-    const response = Object.fromEntries(names.map((name) => [name, text(credential.response[name])]));
-    return JSON.stringify({ id: credential.id, rawId: text(credential.rawId), type: credential.type, response });
+  function toJson(credential, names) {
+    const response = Object.fromEntries(names.map((name) => [name, encode(credential.response[name])]));
+    return JSON.stringify({ id: credential.id, rawId: encode(credential.rawId), type: credential.type, response });
   }
 
-  function put(form, name, value) {
+  function setField(form, name, value) {
     const input = form.querySelector(`input[name=${name}]`) ?? form.appendChild(document.createElement("input"));
     Object.assign(input, { type: "hidden", name, value });
   }
 
-  function say(form, words) {
-    const place = form.querySelector("[data-key-says]");
-    place.textContent = words;
-    place.hidden = !words;
+  function showMessage(form, message) {
+    const element = form.querySelector("[data-key-says]");
+    element.textContent = message;
+    element.hidden = !message;
   }
 
-  async function challenge(form, button) {
+  async function requestChallenge(form, button) {
     const body = new URLSearchParams(new FormData(form));
     if (button.name) body.set(button.name, button.value);
     const headers = { Accept: "application/json" };
@@ -52,17 +52,17 @@
     return isJson ? answer.json() : null;
   }
 
-  async function press(form, button) {
-    say(form, "");
-    const asked = await challenge(form, button);
-    if (asked?.message) return say(form, asked.message);
-    if (asked) {
-      say(form, "Your key is asked …");
-      if (asked.get) put(form, "signature", await signed(asked.get));
-      if (asked.create) put(form, "credential", await created(asked.create));
-      put(form, "nonce", asked.nonce);
+  async function submitWithKey(form, button) {
+    showMessage(form, "");
+    const challenge = await requestChallenge(form, button);
+    if (challenge?.message) return showMessage(form, challenge.message);
+    if (challenge) {
+      showMessage(form, "Waiting for your key …");
+      if (challenge.get) setField(form, "signature", await requestSignature(challenge.get));
+      if (challenge.create) setField(form, "credential", await createKey(challenge.create));
+      setField(form, "nonce", challenge.nonce);
     }
-    // Without a challenge the server had something else to say, in a page: let it.
+    // Without a challenge, the server answers the plain form with a page: show it.
     form.requestSubmit(button);
   }
 
@@ -70,7 +70,7 @@
     const form = button.form;
     const canSign = window.isSecureContext && "credentials" in navigator && "PublicKeyCredential" in window;
     if (!canSign) {
-      say(form, "This browser cannot use keys at this address.");
+      showMessage(form, "This browser cannot use keys at this address.");
       continue;
     }
     let busy = false;
@@ -82,9 +82,9 @@
       busy = true;
       for (const old of form.querySelectorAll("input[name=signature], input[name=credential], input[name=nonce]")) old.remove();
       try {
-        await press(form, button);
+        await submitWithKey(form, button);
       } catch (error) {
-        say(form, reasons[error.name] ?? `It did not work: ${error.message}`);
+        showMessage(form, reasons[error.name] ?? `The key could not be used: ${error.message}`);
       }
       busy = false;
     });

@@ -1,4 +1,4 @@
-"""What tests of the inbox share: an inbox on a warden, and a browser without script that fills in the forms it is shown."""
+"""Helpers of the inbox tests: an inbox on a warden, and a browser without JavaScript that fills in forms."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -39,17 +39,17 @@ class Form:
 
 @dataclass
 class Page:
-    """An answer, read."""
+    """A parsed response."""
 
     status: int
     text: str
     headers: httpx2.Headers
     forms: list[Form]
     words: str
-    """The text that is read on it, white space as in the source."""
+    """The visible text, with the white space of the source."""
 
     def form(self, ending: str) -> Form:
-        """The one form whose action ends so."""
+        """The one form whose action ends with `ending`."""
         [found] = [form for form in self.forms if form.action.endswith(ending)]
         return found
 
@@ -61,8 +61,8 @@ class Browser:
     client: httpx2.AsyncClient
     site: InboxSite
 
-    async def come_in(self, name: str = "ann") -> Page:
-        """Get in with a fresh link."""
+    async def log_in(self, name: str = "ann") -> Page:
+        """Log in with a new link."""
         codes = await self.site.access().make_codes(name, "terminal")
         page = await self.open(f"/inbox/pair?code={codes.link}")
         answer = await self.submit(page.form("/pair"))
@@ -70,7 +70,7 @@ class Browser:
         return await self.open(answer.headers["location"])
 
     async def open(self, path: str, **headers: str) -> Page:
-        return read(await self.client.get(path, headers=_named(headers)))
+        return read(await self.client.get(path, headers=_to_header_names(headers)))
 
     async def submit(self, form: Form, *, press: str | None = None, **changes: str | list[str] | None) -> Page:
         """Send the form; `press` is the value of a button named `decision`, a change of None leaves a field out."""
@@ -88,7 +88,7 @@ class Browser:
     async def send(self, path: str, fields: Mapping[str, Sequence[str]], **headers: str) -> Page:
         pairs = [(name, value) for name, values in fields.items() for value in values]
         body = urlencode(pairs)
-        given = {"content-type": "application/x-www-form-urlencoded", "origin": ORIGIN, **_named(headers)}
+        given = {"content-type": "application/x-www-form-urlencoded", "origin": ORIGIN, **_to_header_names(headers)}
         return read(await self.client.post(path, content=body, headers=given))
 
     async def decide(self, suspension_id: str, press: str, **changes: str | list[str] | None) -> Page:
@@ -99,7 +99,7 @@ class Browser:
 
 @dataclass
 class Inbox:
-    """An inbox and whose it is."""
+    """An inbox with its warden."""
 
     warden: planwarden.Warden
     site: InboxSite
@@ -116,8 +116,8 @@ class Inbox:
         assert execution.suspensions, execution
         return execution.suspensions[0]
 
-    async def standing(self, suspension: Suspension) -> planwarden.Execution:
-        """What has become of the execution."""
+    async def current_execution(self, suspension: Suspension) -> planwarden.Execution:
+        """The current state of the execution."""
         return await self.warden.get_execution(suspension.thread_id)
 
 
@@ -193,5 +193,5 @@ class _Reader(HTMLParser):
         self.forms[-1].fields[self._textarea][0] += text
 
 
-def _named(headers: Mapping[str, str]) -> dict[str, str]:
+def _to_header_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}

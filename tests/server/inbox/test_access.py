@@ -1,4 +1,4 @@
-"""Who gets into the inbox: codes work once and for a while, guesses are cut off, sessions end, and only hashes are kept."""
+"""Access to the inbox: codes work once, guesses are cut off, sessions end, and the store holds only hashes."""
 
 import sqlite3
 import stat
@@ -31,11 +31,11 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 
-async def _kinds(store: Store) -> list[str]:
+async def _list_kinds(store: Store) -> list[str]:
     return [row.kind for row in (await AuditReader(store).page()).rows]
 
 
-async def _refused(access: InboxAccess, code: str, passphrase: str = "") -> type[UsageError]:
+async def _redeem_refused(access: InboxAccess, code: str, passphrase: str = "") -> type[UsageError]:
     with pytest.raises(UsageError) as refusal:
         await access.redeem(code, passphrase)
     return refusal.type
@@ -49,8 +49,8 @@ async def test_a_code_opens_one_session_and_its_other_form_goes_with_it(store: S
     opened = await access.redeem(codes.link)
     assert opened.session.principal == "ann"
     assert await access.find_session(opened.token) == opened.session
-    assert await _refused(access, codes.link) is CodeRefused
-    assert await _refused(access, codes.typed) is CodeRefused
+    assert await _redeem_refused(access, codes.link) is CodeRefused
+    assert await _redeem_refused(access, codes.typed) is CodeRefused
 
 
 @requirement("inbox:code-once")
@@ -79,7 +79,7 @@ async def test_a_code_expires_within_minutes(store: Store, clock: ManualClock) -
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     clock.advance(CODE_S)
-    assert await _refused(access, codes.link) is CodeRefused
+    assert await _redeem_refused(access, codes.link) is CodeRefused
     assert CODE_S <= 15 * 60
 
 
@@ -89,9 +89,9 @@ async def test_guessing_locks_typed_codes_out_and_leaves_links_alone(store: Stor
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
     for number in range(ATTEMPTS):
-        assert await _refused(access, f"0000-0000-000{number}") is CodeRefused
-    assert await _refused(access, codes.typed) is RateLimited
-    assert await _refused(access, "no such link") is RateLimited
+        assert await _redeem_refused(access, f"0000-0000-000{number}") is CodeRefused
+    assert await _redeem_refused(access, codes.typed) is RateLimited
+    assert await _redeem_refused(access, "no such link") is RateLimited
     assert (await access.redeem(codes.link)).session.principal == "ann"
     clock.advance(ATTEMPTS_S + 1)
     fresh = await access.make_codes("bob", "terminal")
@@ -103,10 +103,10 @@ async def test_guesses_while_locked_out_neither_prolong_it_nor_fill_the_audit(st
     """ours"""
     access = InboxAccess(store)
     for _ in range(ATTEMPTS * 3):
-        await _refused(access, "guess")
-    assert (await _kinds(store)).count("code_refused") == ATTEMPTS
+        await _redeem_refused(access, "guess")
+    assert (await _list_kinds(store)).count("code_refused") == ATTEMPTS
     clock.advance(ATTEMPTS_S + 1)
-    assert await _refused(access, "guess") is CodeRefused
+    assert await _redeem_refused(access, "guess") is CodeRefused
 
 
 @pytest.mark.parametrize("manner", ["lower case", "spaces", "around"])
@@ -119,7 +119,7 @@ async def test_a_typed_code_is_read_as_people_type_it(store: Store, manner: str)
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 129, "a\nb", "a\u202eb"])
-async def test_a_name_that_could_not_be_read_gets_no_code(store: Store, name: str) -> None:
+async def test_an_unreadable_name_gets_no_code(store: Store, name: str) -> None:
     """ours"""
     with pytest.raises(UsageError, match="printable"):
         await InboxAccess(store).make_codes(name, "terminal")
@@ -139,7 +139,7 @@ async def test_a_session_expires_and_can_be_ended(store: Store, clock: ManualClo
     unused = await access.make_codes("ann", "terminal")
     assert await access.end_all_sessions("ann") == 2
     assert await access.find_session(third.token) is None
-    assert await _refused(access, unused.link) is CodeRefused
+    assert await _redeem_refused(access, unused.link) is CodeRefused
     last = await opened()
     clock.advance(SESSION_S)
     assert await access.find_session(last.token) is None
@@ -153,11 +153,11 @@ async def test_nothing_that_is_not_a_session_is_one(store: Store) -> None:
 
 
 @requirement("inbox:audited")
-async def test_coming_in_and_being_kept_out_stand_in_the_audit(store: Store) -> None:
+async def test_the_audit_records_logins_and_refusals(store: Store) -> None:
     """spec: audit; no code and no token is in it"""
     access = InboxAccess(store)
     codes = await access.make_codes("ann", "terminal")
-    await _refused(access, "wrong")
+    await _redeem_refused(access, "wrong")
     opened = await access.redeem(codes.link)
     await access.end_session(opened.token, "ann")
     page = await AuditReader(store).page()
@@ -189,7 +189,7 @@ async def test_a_passphrase_is_asked_for_besides_the_code(store: Store, tmp_path
     assert "horse" not in file.read_text()
     access = InboxAccess(store, Passphrase.read(file))
     codes = await access.make_codes("ann", "terminal")
-    assert await _refused(access, codes.link, "wrong") is PassphraseRefused
+    assert await _redeem_refused(access, codes.link, "wrong") is PassphraseRefused
     assert (await access.redeem(codes.link, "correct horse battery")).session.principal == "ann"
 
 
@@ -202,9 +202,9 @@ async def test_a_code_is_void_after_a_few_wrong_passphrases(store: Store, tmp_pa
     codes = await access.make_codes("ann", "terminal")
     for number in range(PASSPHRASE_ATTEMPTS):
         code = codes.link if number % 2 else codes.typed
-        assert await _refused(access, code, "wrong") is PassphraseRefused
-    assert await _refused(access, codes.link, "correct horse battery") is CodeRefused
-    assert (await _kinds(store)).count("code_refused") == PASSPHRASE_ATTEMPTS + 1
+        assert await _redeem_refused(access, code, "wrong") is PassphraseRefused
+    assert await _redeem_refused(access, codes.link, "correct horse battery") is CodeRefused
+    assert (await _list_kinds(store)).count("code_refused") == PASSPHRASE_ATTEMPTS + 1
 
 
 @pytest.mark.parametrize(

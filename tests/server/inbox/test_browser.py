@@ -1,5 +1,5 @@
-"""The inbox in a real Chromium: what people do in it, with and without script, by keyboard, on a phone, and no complaint of
-its policy in the console.
+"""The inbox in a real Chromium: what people do in it, with and without script, by keyboard, on a phone, and no
+complaint of its policy in the console.
 """
 
 import re
@@ -24,7 +24,7 @@ pytestmark = DRIVES_CHROMIUM
 
 
 @dataclass
-class Desk:
+class BrowserTester:
     """A person's browser in front of an inbox."""
 
     found: InboxScene
@@ -32,7 +32,7 @@ class Desk:
     complaints: list[str] = field(default_factory=list[str])
     """What stood in the console."""
 
-    async def come_in(self, name: str = "ann", target: str = "/inbox") -> None:
+    async def log_in(self, name: str = "ann", target: str = "/inbox") -> None:
         await self.page.goto(await self.found.make_link(name, target))
         await self.page.click("main button[type=submit]")
         await self.page.wait_for_selector("nav")
@@ -45,13 +45,13 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(**options: Any) -> AsyncGenerator[Desk]:
+async def open_browser(**options: Any) -> AsyncGenerator[BrowserTester]:
     """A fresh browser; leaving checks that nothing was refused, missing or broken in it."""
     assert CHROMIUM is not None
     with anyio.fail_after(120):
         async with open_scene() as found, launch_browser(CHROMIUM) as browser:
             context = await browser.new_context(**options)
-            made = Desk(found, await context.new_page())
+            made = BrowserTester(found, await context.new_page())
 
             def logged(message: "ConsoleMessage") -> None:
                 made.complaints.append(message.text)
@@ -69,12 +69,12 @@ async def desk(**options: Any) -> AsyncGenerator[Desk]:
 @requirement("inbox:code-once")
 async def test_a_link_lets_one_browser_in_once() -> None:
     """spec: pairing"""
-    async with desk() as d:
+    async with open_browser() as d:
         link = await d.found.make_link()
         await d.page.goto(link)
         assert "Open the inbox" in await d.page.inner_text("h1")
         await d.page.click("main button[type=submit]")
-        await d.page.wait_for_selector("text=Nothing waits for you")
+        await d.page.wait_for_selector("text=No question waits for you")
         browser = d.page.context.browser
         assert browser is not None
         other = await (await browser.new_context()).new_page()
@@ -86,9 +86,9 @@ async def test_a_link_lets_one_browser_in_once() -> None:
 @requirement("inbox:edited-seen")
 async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> None:
     """spec: approve with edited arguments"""
-    async with desk() as d:
+    async with open_browser() as d:
         asked = await d.found.run_to_question(LETTER)
-        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
         await d.page.click("text=Edit the arguments first")
         await d.page.get_by_label("subject").fill("Last reminder")
         await d.page.get_by_label("priority").select_option(label="high")
@@ -103,9 +103,9 @@ async def test_a_person_edits_an_argument_sees_the_difference_and_approves() -> 
 
 async def test_a_person_rejects_with_a_reason() -> None:
     """spec"""
-    async with desk() as d:
+    async with open_browser() as d:
         asked = await d.found.run_to_question(*CLEAN_UP)
-        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
         await d.page.fill("#reason", "not these")
         await d.page.click("button.reject")
         await d.page.wait_for_selector("text=rejected by ann")
@@ -115,14 +115,14 @@ async def test_a_person_rejects_with_a_reason() -> None:
 @requirement("inbox:together")
 async def test_several_are_chosen_reviewed_and_approved_together() -> None:
     """spec: bulk"""
-    async with desk() as d:
+    async with open_browser() as d:
         await d.found.run_to_question(*CLEAN_UP)
         await d.found.run_to_question(PAY)
-        await d.come_in()
+        await d.log_in()
         await d.page.get_by_label("all on this page").check()
-        await d.page.click("text=Review the chosen")
+        await d.page.click("text=Review selected")
         await d.page.wait_for_selector("text=2 calls to decide together")
-        await d.page.get_by_label("Decide crm_delete too").uncheck()
+        await d.page.get_by_label("Include crm_delete").uncheck()
         await d.page.click("button.approve")
         await d.page.wait_for_selector("text=1 of 1 approved")
         assert d.found.ledger.lines == ["pay_invoice 2026-1187 1840.5"]
@@ -131,7 +131,7 @@ async def test_several_are_chosen_reviewed_and_approved_together() -> None:
 @requirement("inbox:no-script")
 async def test_everything_works_without_script() -> None:
     """spec: a browser without script (deciding still works)"""
-    async with desk(java_script_enabled=False) as d:
+    async with open_browser(java_script_enabled=False) as d:
         first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
         await d.page.goto(await d.found.make_link())
         await d.page.click("main button[type=submit]")
@@ -143,20 +143,20 @@ async def test_everything_works_without_script() -> None:
         assert "approved by ann" in await d.page.inner_text(".standing")
         await d.page.goto(d.found.url)
         await d.page.check(f"input[value='{second}']")
-        await d.page.click("text=Review the chosen")
+        await d.page.click("text=Review selected")
         await d.page.click("button.reject")
         assert "1 of 1 rejected" in await d.page.inner_text("h1")
         await d.page.click("text=Log out")
-        assert "Come in" in await d.page.inner_text("h1")
+        assert "Log in" in await d.page.inner_text("h1")
         assert d.found.ledger.lines == ["send_mail team@acme.example Your account will be closed normal 2"]
 
 
 @requirement("inbox:keyboard")
 async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
     """spec: j/k/enter, a/r focus buttons, approve is never the focused button"""
-    async with desk() as d:
+    async with open_browser() as d:
         first, second = await d.found.run_to_question(LETTER), await d.found.run_to_question(PAY)
-        await d.come_in()
+        await d.log_in()
         for key in "jjk":
             await d.page.keyboard.press(key)
         assert "send_mail" in await d.focused()
@@ -179,9 +179,9 @@ async def test_the_keyboard_moves_and_never_approves_by_accident() -> None:
 @requirement("inbox:keyboard")
 async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> None:
     """spec: approve is not what Enter presses"""
-    async with desk() as d:
+    async with open_browser() as d:
         asked = await d.found.run_to_question(LETTER)
-        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
         await d.page.click("text=Edit the arguments first")
         subject = d.page.get_by_label("subject")
         await subject.fill("aaa rrr jjj")
@@ -195,9 +195,9 @@ async def test_enter_in_a_field_shows_the_difference_and_decides_nothing() -> No
 @requirement("inbox:keyboard")
 async def test_the_focus_reaches_every_control_in_reading_order_and_reject_before_approve() -> None:
     """spec: focus order"""
-    async with desk() as d:
+    async with open_browser() as d:
         asked = await d.found.run_to_question(PAY)
-        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
         seen: list[str] = []
         for _ in range(16):
             await d.page.keyboard.press("Tab")
@@ -213,9 +213,9 @@ async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
     """spec: live updates"""
     from playwright.async_api import expect
 
-    async with desk() as d:
+    async with open_browser() as d:
         first = await d.found.run_to_question(LETTER)
-        await d.come_in()
+        await d.log_in()
         await d.page.check(f"input[value='{first}']")
         second = await d.found.run_to_question(PAY)
         await d.page.wait_for_selector(f"#q-{second}")
@@ -227,9 +227,9 @@ async def test_a_new_question_appears_by_itself_and_ticks_stay() -> None:
 @requirement("inbox:live")
 async def test_a_decision_made_elsewhere_appears_on_the_open_page() -> None:
     """spec: live updates"""
-    async with desk() as d:
+    async with open_browser() as d:
         asked = await d.found.run_to_question(PAY)
-        await d.come_in(target=f"/inbox/suspensions/{asked}")
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
         other = await d.page.context.new_page()
         await other.goto(f"{d.found.url}/suspensions/{asked}")
         await other.click("button.reject")
@@ -240,7 +240,7 @@ async def test_a_decision_made_elsewhere_appears_on_the_open_page() -> None:
 async def test_hostile_text_is_text() -> None:
     """spec: a fake [Approve], markup, bidi, newlines"""
     script = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-    async with desk() as d:
+    async with open_browser() as d:
         asked = await d.found.run_to_question(HOSTILE, goal=script)
         mail: dict[str, JsonValue] = {
             "to": script,
@@ -248,7 +248,7 @@ async def test_hostile_text_is_text() -> None:
             "body": f"{script}\n{{{{7*7}}}}",
         }
         second = await d.found.run_to_question(tool_step("m", "send_mail", mail))
-        await d.come_in()
+        await d.log_in()
         for path in ("", f"/suspensions/{asked}", f"/suspensions/{second}", f"/review?id={asked}&id={second}"):
             await d.page.goto(f"{d.found.url}{path}")
             assert await d.page.locator("main img[src=x]").count() == 0
@@ -267,9 +267,9 @@ async def test_hostile_text_is_text() -> None:
 async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
     """spec: works on a phone, light and dark, accessible (labels, contrast, landmarks)"""
     size = {"width": 360, "height": 740}
-    async with desk(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme) as d:
+    async with open_browser(viewport=size, is_mobile=True, has_touch=True, color_scheme=scheme) as d:
         ids = await d.found.ask_every_kind()
-        await d.come_in()
+        await d.log_in()
         places = ["", "/history", "/grants", f"/review?id={ids['mail']}", f"/suspensions/{ids['pay']}/grant"]
         for path in [*places, *(f"/suspensions/{found}" for found in ids.values())]:
             await d.page.goto(f"{d.found.url}{path}")
@@ -283,9 +283,9 @@ async def test_it_fits_a_phone_and_can_be_read(scheme: str) -> None:
 
 async def test_a_click_on_a_link_in_another_site_keeps_the_session() -> None:
     """ours: a strict cookie is held back on the first request"""
-    async with desk() as d:
+    async with open_browser() as d:
         asked = await d.found.run_to_question(PAY)
-        await d.come_in()
+        await d.log_in()
         elsewhere = d.found.url.replace("127.0.0.1", "localhost").rpartition("/inbox")[0]
         link = f"<a href='{d.found.url}/suspensions/{asked}'>x</a>"
 
@@ -325,7 +325,8 @@ FAINT = """
     if (!own || !element.offsetParent || element.closest(".unseen, .past, :disabled")) continue;
     const [one, other] = [light(numbers(style.color)), light(ground(element))].sort((a, b) => b - a);
     const contrast = (one + 0.05) / (other + 0.05);
-    if (contrast < 4.5) faint.push(`${contrast.toFixed(2)} ${element.tagName}.${element.className} ${element.innerText.slice(0, 40)}`);
+    const name = `${element.tagName}.${element.className}`;
+    if (contrast < 4.5) faint.push(`${contrast.toFixed(2)} ${name} ${element.innerText.slice(0, 40)}`);
   }
   return faint;
 })()

@@ -30,9 +30,9 @@ pytestmark = pytest.mark.anyio
 HOME = Path("/nonexistent")
 
 
-async def _in(found: Inbox, name: str = "ann") -> Browser:
+async def _log_in(found: Inbox, name: str = "ann") -> Browser:
     browser = found.browser()
-    await browser.come_in(name)
+    await browser.log_in(name)
     return browser
 
 
@@ -49,7 +49,7 @@ async def test_a_person_approves_and_the_call_runs_once_as_it_was_shown() -> Non
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         answers = [await browser.submit(page.form("/decision"), press="approve", reason="fine") for _ in range(3)]
         assert [answer.status for answer in answers] == [303, 303, 303]
@@ -71,11 +71,11 @@ async def test_a_person_rejects_and_the_reason_goes_to_the_model() -> None:
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
-        browser = await _in(found)
+        browser = await _log_in(found)
         answer = await browser.decide(asked.suspension_id, "reject", reason="not <today>")
         page = await browser.open(answer.headers["location"])
         assert "rejected by ann" in page.words and "not <today>" in page.words and "<today>" not in page.text
-        execution = await found.standing(asked)
+        execution = await found.current_execution(asked)
         assert statuses(execution) == {"erase": "rejected"} and ledger.lines == []
 
 
@@ -85,7 +85,7 @@ async def test_edited_arguments_run_only_after_their_difference_was_shown() -> N
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         edited = {_key(page.text, "ids"): "[2]"}
         difference = await browser.submit(page.form("/decision"), press="approve", **edited)
@@ -105,7 +105,7 @@ async def test_edits_that_were_not_seen_as_a_difference_are_shown_first_however_
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         for seen in ("", "0" * 64, asked.digest):
             answer = await browser.submit(page.form("/decision"), press="approve", edited='{"ids": [9]}', seen=seen)
@@ -119,14 +119,14 @@ async def test_arguments_that_do_not_fit_decide_nothing_and_come_back_for_anothe
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         key = _key(page.text, "ids")
         for text in ("[1,", '["x"]', "", "{}", '{"a": 1, "a": 2}', "NaN", "[" * 3_000):
             answer = await browser.submit(page.form("/decision"), press="approve", **{key: text})
             assert answer.status == 422, text
             assert answer.form("/decision").fields[key] == [text]
-        assert (await found.standing(asked)).status == "suspended" and ledger.lines == []
+        assert (await found.current_execution(asked)).status == "suspended" and ledger.lines == []
 
 
 def _letters(ledger: Ledger) -> list[object]:
@@ -154,7 +154,7 @@ async def test_a_form_that_is_sent_back_untouched_changes_no_character() -> None
     ledger = Ledger()
     async with inbox(ledger, tools=_letters(ledger)) as found:
         asked = await found.ask(tool_step("s", "send", LETTER))
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         fields = {name: [value[0].replace("\n", "\r\n")] for name, value in page.form("/decision").fields.items()}
         answer = await browser.send(page.form("/decision").action, {**fields, "decision": ["approve"]})
@@ -167,7 +167,7 @@ async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
     ledger = Ledger()
     async with inbox(ledger, tools=_letters(ledger)) as found:
         asked = await found.ask(tool_step("s", "send", LETTER))
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         keys = {name: _key(page.text, name) for name in ("to", "body", "copies", "urgent", "tags", "note")}
         fields = page.form("/decision").fields
@@ -187,13 +187,13 @@ async def test_each_kind_of_argument_is_edited_in_its_own_input() -> None:
 
 
 @requirement("inbox:stale")
-async def test_a_question_that_was_revised_meanwhile_is_shown_as_it_is_now() -> None:
+async def test_a_decision_about_an_old_revision_shows_the_current_one() -> None:
     """spec: stale revision: show the new one"""
     ledger = Ledger()
     settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
         asked = await found.ask(tool_step("s", "wipe", {"what": "old"}))
-        ann, bob = await _in(found), await _in(found, "bob")
+        ann, bob = await _log_in(found), await _log_in(found, "bob")
         old = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
         page = await bob.open(f"/inbox/suspensions/{asked.suspension_id}")
         edited = await bob.submit(page.form("/decision"), press="approve", **{_key(page.text, "what"): "new"})
@@ -206,12 +206,12 @@ async def test_a_question_that_was_revised_meanwhile_is_shown_as_it_is_now() -> 
 
 
 @requirement("inbox:stale")
-async def test_what_was_decided_meanwhile_says_by_whom() -> None:
-    """spec: decided meanwhile (say who/when)"""
+async def test_a_late_decision_shows_who_decided_first() -> None:
+    """spec: decided in the meantime (say who/when)"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
-        ann, bob = await _in(found), await _in(found, "bob")
+        ann, bob = await _log_in(found), await _log_in(found, "bob")
         page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
         await bob.decide(asked.suspension_id, "reject", reason="no")
         late = await ann.submit(page.form("/decision"), press="approve")
@@ -219,16 +219,16 @@ async def test_what_was_decided_meanwhile_says_by_whom() -> None:
         assert '<time datetime="' in late.text and ledger.lines == []
 
 
-async def test_a_question_that_ran_out_says_so() -> None:
+async def test_an_expired_question_says_so() -> None:
     """spec: expired"""
     clock = ManualClock()
     ledger = Ledger()
 
     async with inbox(ledger, store=MemoryStore(clock)) as found:
         asked = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM, "timeoutSeconds": 30}))
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
-        assert "Without an answer" in page.words
+        assert "If nobody answers" in page.words
         clock.advance(31)
         late = await browser.submit(page.form("/decision"), press="reject")
         assert late.status == 409 and "passed" in late.words
@@ -251,19 +251,19 @@ async def test_a_form_is_filled_in_on_the_page() -> None:
     """spec: forms of requestInput"""
     async with inbox() as found:
         asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": FORM}))
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         keys = {name: _key(page.text, name) for name in ("count", "size", "sure", "note", "extra")}
         assert "How <b>many</b>" in page.words and "<b>many" not in page.text
         missing = await browser.submit(page.form("/decision"), press="approve", **{keys["count"]: "2"})
-        assert missing.status == 422 and "this is needed" in missing.words
+        assert missing.status == 422 and "this field is required" in missing.words
         wrong = await browser.submit(
             page.form("/decision"), press="approve", **{keys["count"]: "0", keys["size"]: '"small"'}
         )
         assert wrong.status == 422 and "minimum" in wrong.words
         given = {keys["count"]: "2", keys["size"]: '"large"', keys["extra"]: '{"a": 1}'}
         assert (await browser.submit(page.form("/decision"), press="approve", **given)).status == 303
-        result = (await found.standing(asked)).steps[0].result
+        result = (await found.current_execution(asked)).steps[0].result
         content = {"count": 2, "size": "large", "note": "none", "extra": {"a": 1}}
         assert result == {"approved": True, "content": content}
 
@@ -273,10 +273,10 @@ async def test_a_form_that_is_not_flat_is_answered_as_json(form: dict[str, JsonV
     """ours"""
     async with inbox() as found:
         asked = await found.ask(tool_step("s", "requestInput", {"message": "Which?", "form": form}))
-        browser = await _in(found)
+        browser = await _log_in(found)
         assert (await browser.decide(asked.suspension_id, "approve", content="")).status == 422
         assert (await browser.decide(asked.suspension_id, "approve", content='{"a": [1]}')).status == 303
-        assert (await found.standing(asked)).steps[0].result == {"approved": True, "content": {"a": [1]}}
+        assert (await found.current_execution(asked)).steps[0].result == {"approved": True, "content": {"a": [1]}}
 
 
 @planwarden.tool(risk="read")
@@ -289,22 +289,22 @@ async def test_a_lost_call_is_settled_on_the_page() -> None:
     """spec: forms of reconcile"""
     async with inbox(tools=[lost]) as found:
         asked = await found.ask(tool_step("s", "lost"))
-        browser = await _in(found)
+        browser = await _log_in(found)
         assert asked.kind == "reconcile"
         nothing = await browser.decide(asked.suspension_id, "approve")
         assert nothing.status == 422 and "Choose whether it happened" in nothing.words
         broken = await browser.decide(asked.suspension_id, "approve", happened="yes", result="{")
         assert broken.status == 422
         done = await browser.decide(asked.suspension_id, "approve", happened="yes", result='{"id": 7}')
-        assert done.status == 303 and (await found.standing(asked)).steps[0].result == {"id": 7}
+        assert done.status == 303 and (await found.current_execution(asked)).steps[0].result == {"id": 7}
 
 
 async def test_a_lost_call_is_given_up_on_the_page() -> None:
     """spec"""
     async with inbox(tools=[lost]) as found:
         asked = await found.ask(tool_step("s", "lost"))
-        await (await _in(found)).decide(asked.suspension_id, "reject")
-        assert (await found.standing(asked)).status != "suspended"
+        await (await _log_in(found)).decide(asked.suspension_id, "reject")
+        assert (await found.current_execution(asked)).status != "suspended"
 
 
 @requirement("inbox:together")
@@ -314,17 +314,17 @@ async def test_several_are_decided_from_a_table_that_shows_every_call() -> None:
     async with inbox(ledger) as found:
         asked = [await found.ask(tool_step("s", "erase", {"ids": [n, n + 1]})) for n in range(3)]
         form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
-        browser = await _in(found)
+        browser = await _log_in(found)
         ids = [*(a.suspension_id for a in asked), form.suspension_id, "0" * 32]
         table = await browser.open("/inbox/review?" + "&".join(f"id={i}" for i in ids))
-        assert "3 calls to decide together" in table.words and "Answered on their own pages" in table.words
-        assert "1 of the chosen is no longer open" in table.words
+        assert "3 calls to decide together" in table.words and "Answer these on their own pages" in table.words
+        assert "1 of the selected questions is no longer open" in table.words
         boxes = table.form("/decision").fields["decide"]
         assert len(boxes) == 3
         done = await browser.submit(table.form("/decision"), press="approve", decide=boxes[:2])
         assert done.status == 200 and "2 of 2 approved" in done.words
         assert ledger.lines == ["erase [0, 1]", "erase [1, 2]"]
-        assert (await found.standing(asked[2])).status == "suspended"
+        assert (await found.current_execution(asked[2])).status == "suspended"
 
 
 @requirement("inbox:together")
@@ -334,7 +334,7 @@ async def test_each_of_several_stands_or_falls_by_itself() -> None:
     async with inbox(ledger) as found:
         first, second, third = [await found.ask(tool_step("s", "erase", {"ids": [n]})) for n in range(3)]
         form = await found.ask(tool_step("s", "requestInput", {"message": "?", "form": FORM}))
-        browser = await _in(found)
+        browser = await _log_in(found)
         table = await browser.open(f"/inbox/review?id={first.suspension_id}")
         await browser.decide(second.suspension_id, "reject")
         chosen = [
@@ -363,13 +363,13 @@ def _wipe(ledger: Ledger) -> object:
 
 
 @requirement("inbox:worth")
-async def test_who_does_not_suffice_is_told_so_before_and_after() -> None:
+async def test_a_person_whose_approval_does_not_suffice_sees_that_before_and_after() -> None:
     """spec: critical needs a signature or a person other than the owner"""
     ledger = Ledger()
     settings = Settings(home=HOME, policy=OperatorPolicy(same_person=frozenset({"local", "ann"})))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
         asked = await found.ask(tool_step("s", "wipe"))
-        ann, bob = await _in(found), await _in(found, "bob")
+        ann, bob = await _log_in(found), await _log_in(found, "bob")
         page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
         assert ("decision", "approve", False) in page.form("/decision").buttons
         fields = {**page.form("/decision").fields, "decision": ["approve"]}
@@ -386,7 +386,7 @@ async def test_a_quorum_gathers_on_the_page() -> None:
     settings = Settings(home=HOME, policy=OperatorPolicy(quorum=2))
     async with inbox(ledger, tools=[_wipe(ledger)], settings=settings) as found:
         asked = await found.ask(tool_step("s", "wipe"))
-        ann, bob = await _in(found), await _in(found, "bob")
+        ann, bob = await _log_in(found), await _log_in(found, "bob")
         assert (await ann.decide(asked.suspension_id, "approve")).status == 303
         page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
         assert "1 of 2" in page.words and "You have approved this" in page.words and ledger.lines == []
@@ -403,7 +403,7 @@ async def test_a_decision_counts_in_whichever_process_it_is_made(tmp_path: Path)
     one, other = SqliteStore.open(path), SqliteStore.open(path)
     async with warden(ledger, store=one) as asking, inbox(ledger, store=other) as found:
         execution = await asking.execute_plan(plan(tool_step("s", "erase", {"ids": [1]})))
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open("/inbox")
         assert execution.suspensions[0].suspension_id in page.text
         assert (await browser.decide(execution.suspensions[0].suspension_id, "approve")).status == 303
@@ -425,9 +425,9 @@ async def test_where_a_tool_is_missing_the_decision_is_recorded_and_the_process_
         async with warden(store=store) as elsewhere:
             site = InboxSite(service=lambda: elsewhere.service, home=HOME)
             found = Inbox(elsewhere, site, build_inbox_app(site, lambda: {HOST}))
-            browser = await _in(found)
+            browser = await _log_in(found)
             page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
-            assert "does not have erase" in page.words and "not registered" in page.words
+            assert "does not have erase" in page.words and "no longer registered" in page.words
             assert (await browser.decide(asked.suspension_id, "approve")).status == 303
             assert ledger.lines == []
         clock.advance(60)
@@ -443,7 +443,7 @@ async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask()
-        browser = await _in(found)
+        browser = await _log_in(found)
         form = (await browser.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision")
         for changes in ({"decision": "Approve"}, {"decision": ["approve", "approve"]}, {"digest": ""}, {}):
             answer = await browser.submit(form, **changes)  # pyright: ignore[reportArgumentType]
@@ -452,21 +452,21 @@ async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
         assert long.status == 413 and ledger.lines == []
 
 
-async def test_a_decision_by_another_door_is_seen_on_the_page() -> None:
+async def test_a_decision_through_another_channel_appears_on_the_page() -> None:
     """spec: live"""
     async with inbox() as found:
         asked = await found.ask(confirm("c"))
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
         assert (await browser.open(where, hx_request="true")).status == 204
         authority = Authority(assurance="client", channel="elicitation", principal="local")
-        await _answered(found, asked, authority)
+        await _answer(found, asked, authority)
         news = await browser.open(where, hx_request="true")
         assert news.status == 200 and "approved by local" in news.words and "assurance client" in news.words
 
 
-async def _answered(found: Inbox, asked: Suspension, authority: Authority) -> None:
+async def _answer(found: Inbox, asked: Suspension, authority: Authority) -> None:
     decision = Decision(approved=True)
     await found.warden.service.answer(
         asked.thread_id, asked.suspension_id, decision, authority, wait_seconds=60, principal="local"

@@ -11,9 +11,9 @@ from tests.support.wardens import Ledger, confirm, plan, tool_step
 pytestmark = pytest.mark.anyio
 
 
-async def _in(found: Inbox) -> Browser:
+async def _log_in(found: Inbox) -> Browser:
     browser = found.browser()
-    await browser.come_in()
+    await browser.log_in()
     return browser
 
 
@@ -31,7 +31,7 @@ async def test_calls_with_the_checked_values_run_without_asking_until_they_are_u
     """spec: "allow this tool with these arguments, N times, until ..." """
     ledger = Ledger()
     async with inbox(ledger) as found:
-        browser = await _in(found)
+        browser = await _log_in(found)
         _, page = await _form(browser, found)
         assert len(_fixed(page)) == 1
         made = await browser.submit(page.form("/grant/make"), uses="2", minutes="60")
@@ -42,7 +42,7 @@ async def test_calls_with_the_checked_values_run_without_asking_until_they_are_u
         assert (await found.warden.execute_plan(plan(tool_step("e", "erase", {"ids": [9]})))).status == "suspended"
         assert ledger.lines == ["erase [1, 2]"] * 2
         words = (await browser.open("/inbox/grants")).words
-        assert "0 of 2 left" in words and "allowed by ann" in words and "Over" in words
+        assert "0 of 2 left" in words and "allowed by ann" in words and "Ended" in words
 
 
 @requirement("inbox:grants")
@@ -50,7 +50,7 @@ async def test_a_value_that_was_unchecked_may_be_anything() -> None:
     """spec: those named must be equal"""
     ledger = Ledger()
     async with inbox(ledger) as found:
-        browser = await _in(found)
+        browser = await _log_in(found)
         _, page = await _form(browser, found)
         form = page.form("/grant/make")
         del form.fields[_fixed(page)[0]]
@@ -62,7 +62,7 @@ async def test_a_value_that_was_unchecked_may_be_anything() -> None:
 async def test_a_grant_is_ended_with_a_button() -> None:
     """spec: revoke"""
     async with inbox() as found:
-        browser = await _in(found)
+        browser = await _log_in(found)
         _, page = await _form(browser, found)
         await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
         grants = await browser.open("/inbox/grants")
@@ -87,17 +87,17 @@ async def test_a_grant_is_ended_with_a_button() -> None:
 async def test_numbers_that_are_not_usable_allow_nothing(changes: dict[str, str]) -> None:
     """ours: at most 8 hours"""
     async with inbox() as found:
-        browser = await _in(found)
+        browser = await _log_in(found)
         _, page = await _form(browser, found)
         fields = {"uses": "5", "minutes": "60", **changes}
         answer = await browser.submit(page.form("/grant/make"), **fields)
         assert answer.status == 422 and await found.warden.service.grants.list() == ()
 
 
-async def test_a_question_that_was_decided_or_revised_meanwhile_allows_nothing() -> None:
+async def test_a_decided_or_revised_question_allows_nothing() -> None:
     """ours"""
     async with inbox() as found:
-        browser = await _in(found)
+        browser = await _log_in(found)
         asked, page = await _form(browser, found)
         stale = await browser.submit(page.form("/grant/make"), uses="5", minutes="60", digest="0" * 64)
         assert stale.status == 409
@@ -106,11 +106,11 @@ async def test_a_question_that_was_decided_or_revised_meanwhile_allows_nothing()
         assert late.status == 409 and await found.warden.service.grants.list() == ()
 
 
-async def test_a_confirmation_cannot_be_allowed_beforehand_on_a_page() -> None:
+async def test_a_confirmation_cannot_be_allowed_in_advance_on_a_page() -> None:
     """spec: a grant is worth what its maker is worth"""
     async with inbox() as found:
         asked = await found.ask(confirm("c"))
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         assert not re.search(r"/grant\b", page.text)
         assert (await browser.open(f"/inbox/suspensions/{asked.suspension_id}/grant")).status == 422

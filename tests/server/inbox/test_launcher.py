@@ -1,4 +1,4 @@
-"""How the inbox is reached: opened by the server when a person is needed, beside /mcp over HTTP, and from a terminal."""
+"""Opening the inbox: by the server when a question needs a person, beside /mcp over HTTP, and from a terminal."""
 
 import json
 import re
@@ -63,16 +63,16 @@ class Person:
         return read(await self.client.post(f"{origin[0]}{form.action}", data=values, headers={"origin": origin[0]}))
 
     async def approve(self, inbox_url: str, link: str) -> Page:
-        """Get in with a link and approve the question at the address."""
+        """Log in with a link and approve the question at the address."""
         assert (await self.press(link, "/pair")).status == 303
         return await self.press(inbox_url, "/decision", decision="approve")
 
 
 @asynccontextmanager
-async def _door(
+async def _launch(
     ledger: Ledger, environment: Mapping[str, str] = DESKTOP, *, opens_inbox: bool = True
 ) -> AsyncGenerator[tuple[planwarden.Warden, list[str], anyio.Event]]:
-    """A warden with a door, the pages that were opened in the browser, and an event for the first of them."""
+    """A warden with a launcher, the pages that it opened in the browser, and an event that is set at the first."""
     opened: list[str] = []
     called = anyio.Event()
 
@@ -87,7 +87,7 @@ async def _door(
             yield made, opened, called
 
 
-def _address(execution: planwarden.Execution) -> str:
+def _read_address(execution: planwarden.Execution) -> str:
     address = execution.suspensions[0].how_to_answer.inbox_url
     assert address is not None
     return address
@@ -98,13 +98,13 @@ def _address(execution: planwarden.Execution) -> str:
 async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> None:
     """spec: not before; howToAnswer.inboxUrl is filled, no secret in it"""
     ledger = Ledger()
-    async with _door(ledger) as (made, opened, called), Person() as person:
+    async with _launch(ledger) as (made, opened, called), Person() as person:
         done = await made.execute_plan(plan(tool_step("n", "note", {"text": "x"})))
         assert done.status == "completed" and made.service.inbox is None
         thinking = await made.run_goal("think", wait_seconds=60)
         assert thinking.suspensions[0].how_to_answer.inbox_url is None and made.service.inbox is None
         asked = await made.execute_plan(plan(DANGER))
-        address = _address(asked)
+        address = _read_address(asked)
         assert re.fullmatch(r"http://localhost:\d+/inbox/suspensions/[0-9a-f]{32}", address)
         await called.wait()
         assert (await person.approve(address, opened[0])).status == 303
@@ -118,9 +118,9 @@ async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> Non
 @requirement("inbox:opens-when-needed")
 async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and_not_for_a_form() -> None:
     """spec: open_inbox = auto; a client asks about the rest"""
-    async with _door(Ledger()) as (made, opened, called):
+    async with _launch(Ledger()) as (made, opened, called):
         asked = await made.execute_plan(plan(confirm("c")))
-        assert _address(asked) and opened == []
+        assert _read_address(asked) and opened == []
         made.service.call_person(asked.suspensions[0].suspension_id)
         await called.wait()
         made.service.call_person(asked.suspensions[0].suspension_id)
@@ -138,14 +138,14 @@ async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and
         (DESKTOP, False),
     ],
 )
-async def test_nobodys_browser_is_opened_where_there_is_none_or_nobody_wants_it(
+async def test_no_browser_opens_without_a_display_or_against_the_settings(
     environment: Mapping[str, str], opens: bool
 ) -> None:
     """spec: not over SSH, not in CI, open_inbox = never"""
-    async with _door(Ledger(), environment, opens_inbox=opens) as (made, opened, _), Person() as person:
+    async with _launch(Ledger(), environment, opens_inbox=opens) as (made, opened, _), Person() as person:
         asked = await made.execute_plan(plan(DANGER))
         made.service.call_person(asked.suspensions[0].suspension_id)
-        assert (await person.open(_address(asked))).status == 303
+        assert (await person.open(_read_address(asked))).status == 303
         assert opened == []
 
 
@@ -200,7 +200,7 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
-async def _link(home: Path, name: str = "ann") -> str:
+async def _make_code(home: Path, name: str = "ann") -> str:
     """The secret part of a link, made by another process of the home as `planwarden inbox` makes it."""
     store = SqliteStore.open(home / "planwarden.db")
     codes = await InboxAccess(store).make_codes(name, "terminal")
@@ -228,7 +228,7 @@ async def test_a_stdio_server_is_answered_in_the_browser(home: Path) -> None:
                 decision={"approved": True},
             )
             assert tried["awaiting"] == "human" and address in tried["nextAction"] and not (home / "ledger").exists()
-            link = f"{address.rpartition('/suspensions')[0]}/pair?code={await _link(home)}"
+            link = f"{address.rpartition('/suspensions')[0]}/pair?code={await _make_code(home)}"
             assert (await person.approve(address, link)).status == 303
             done = await ok(client, "get_execution", threadId=asked["threadId"])
             assert done["status"] == "completed" and (home / "ledger").read_text() == "erase [1, 2] none\n"
@@ -262,7 +262,7 @@ async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
                 await store.close()
                 refused = await person.client.get(f"{base}/inbox", headers={"host": "evil.example"})
                 assert refused.status_code == 421
-                assert (await person.approve(address, f"{base}/inbox/pair?code={await _link(home)}")).status == 303
+                assert (await person.approve(address, f"{base}/inbox/pair?code={await _make_code(home)}")).status == 303
                 assert (await ok(client, "get_execution", threadId=asked["threadId"]))["status"] == "completed"
             tasks.cancel_scope.cancel()
     store = SqliteStore.open(home / "planwarden.db")
@@ -301,7 +301,7 @@ async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_in
     suspension_id = await anyio.to_thread.run_sync(_suspend, cli)
     terminal = start_on_terminal(cli, "inbox", "--no-open", "--as", "bob", columns=200)
     try:
-        link, code = await anyio.to_thread.run_sync(_shown, terminal)
+        link, code = await anyio.to_thread.run_sync(_read_link_and_code, terminal)
         base = link.partition("/pair")[0]
         with anyio.fail_after(60):
             async with Person() as person:
@@ -310,7 +310,7 @@ async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_in
                 assert answer.status == 303
                 page = await person.open(f"{base}/suspensions/{suspension_id}")
                 assert "approved by bob" in page.words and cli.ledger == ["erase [1, 2] none"]
-                other = await anyio.to_thread.run_sync(on_second, cli)
+                other = await anyio.to_thread.run_sync(open_second_terminal, cli)
                 assert other.startswith(f"{base}/pair?code=")
         terminal.process.send_signal(2)
         assert await anyio.to_thread.run_sync(terminal.finish) == 130
@@ -319,11 +319,11 @@ async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_in
     assert json.loads(cli.spawn("inbox", "--end-sessions", "--json").out) == {"sessionsEnded": 1}
 
 
-def on_second(cli: Cli) -> str:
+def open_second_terminal(cli: Cli) -> str:
     """A second terminal is led to the inbox that runs, and ends."""
     terminal = start_on_terminal(cli, "inbox", "--no-open", columns=200)
     try:
-        link, _ = _shown(terminal)
+        link, _ = _read_link_and_code(terminal)
         assert terminal.finish() == 0
         return link
     finally:
@@ -368,10 +368,10 @@ def test_settings_of_the_inbox_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_home_that_cannot_keep_its_inbox_goes_on_without_one() -> None:
+async def test_a_server_continues_without_an_inbox_that_it_cannot_register() -> None:
     """ours: the server does not end because a page could not be opened"""
     ledger = Ledger()
-    async with _door(ledger) as (made, _, _):
+    async with _launch(ledger) as (made, _, _):
         store = made.service.engine.store
         assert isinstance(store, MemoryStore)
 

@@ -21,9 +21,9 @@ from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 pytestmark = pytest.mark.anyio
 
 
-async def _in(found: Inbox, name: str = "ann") -> Browser:
+async def _log_in(found: Inbox, name: str = "ann") -> Browser:
     browser = found.browser()
-    await browser.come_in(name)
+    await browser.log_in(name)
     return browser
 
 
@@ -42,7 +42,7 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
     )
     async with inbox() as found:
         asked = await found.ask(*steps, goal="Tidy up")
-        words = (await (await _in(found)).open(f"/inbox/suspensions/{asked.suspension_id}")).words
+        words = (await (await _log_in(found)).open(f"/inbox/suspensions/{asked.suspension_id}")).words
         wanted = (
             "erase",
             "dangerous",
@@ -63,7 +63,7 @@ async def test_long_values_are_cut_with_size_and_hash_in_the_list_and_whole_on_t
     whole = json.dumps(text)
     async with inbox(tools=[send]) as found:
         asked = await found.ask(tool_step("s", "send", {"to": "a", "body": text}))
-        browser = await _in(found)
+        browser = await _log_in(found)
         listed = await browser.open("/inbox")
         digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
         assert f"[{len(whole)} bytes, sha256 {digest}]" in listed.words and "the end" not in listed.words
@@ -79,7 +79,7 @@ async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
     async with inbox(tools=[send]) as found:
         first = await found.ask(confirm("c\u202e<b>", nasty), goal=nasty)
         second = await found.ask(tool_step("s", "send", arguments, description=nasty[:19_000]))
-        browser = await _in(found)
+        browser = await _log_in(found)
         await browser.decide(first.suspension_id, "reject", reason=nasty[-1_000:])
         paths = ["", "/history", f"/review?id={second.suspension_id}", f"/suspensions/{first.suspension_id}"]
         paths += [f"/suspensions/{second.suspension_id}", f"/executions/{first.execution_id}"]
@@ -101,7 +101,7 @@ async def test_questions_of_every_thread_and_owner_are_listed_oldest_first() -> 
         first = await found.ask()
         await found.warden.run_goal("think", wait_seconds=60)
         other = await found.warden.execute_plan(plan(confirm("c")), principal="bob")
-        page = await (await _in(found)).open("/inbox")
+        page = await (await _log_in(found)).open("/inbox")
         ids = re.findall(r'id="q-(\w+)"', page.text)
         assert ids == [first.suspension_id, other.suspensions[0].suspension_id]
         assert "2 waiting" in page.words
@@ -113,7 +113,7 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path:
     """spec: forged, foreign, expired ids: absent and foreign look the same"""
     async with inbox() as found:
         asked = await found.warden.run_goal("think", wait_seconds=60)
-        browser = await _in(found)
+        browser = await _log_in(found)
         csrf = (await browser.open("/inbox")).forms[0].fields["csrf"]
         answers: list[tuple[int, str]] = []
         for suspension_id in (asked.suspensions[0].suspension_id, "0" * 32, "x", "%00", "a" * 5_000):
@@ -125,10 +125,10 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer(path:
 
 
 @pytest.mark.parametrize("path", ["/executions/none", "/nowhere", "/suspensions", "/static/none", "/?after=forged"])
-async def test_what_is_not_there_is_said_in_one_page(path: str) -> None:
+async def test_a_missing_page_is_an_error_page(path: str) -> None:
     """ours"""
     async with inbox() as found:
-        page = await (await _in(found)).open(f"/inbox{path}")
+        page = await (await _log_in(found)).open(f"/inbox{path}")
         assert page.status in (404, 422) and "To the inbox" in page.words and "Traceback" not in page.text
 
 
@@ -181,7 +181,7 @@ async def _served(made: planwarden.Warden) -> Browser:
     site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"))
     app = build_inbox_app(site, lambda: {HOST})
     browser = Browser(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}"), site)
-    await browser.come_in()
+    await browser.log_in()
     return browser
 
 
@@ -189,7 +189,7 @@ async def _served(made: planwarden.Warden) -> Browser:
 async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
     """ours: the list is replaced only when it has changed"""
     async with inbox() as found:
-        browser = await _in(found)
+        browser = await _log_in(found)
         await found.ask()
         page = await browser.open("/inbox")
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
@@ -199,12 +199,12 @@ async def test_a_refresh_that_brings_nothing_new_is_empty() -> None:
         assert news.status == 200 and "<html" not in news.text and "2 waiting" in news.words
 
 
-async def test_the_timeline_tells_what_happened_and_stops_refreshing_nothing() -> None:
+async def test_the_timeline_shows_what_happened_and_a_refresh_without_news_is_empty() -> None:
     """spec: the execution's timeline (observations)"""
     ledger = Ledger()
     async with inbox(ledger) as found:
         asked = await found.ask(goal="Clean")
-        browser = await _in(found)
+        browser = await _log_in(found)
         page = await browser.open(f"/inbox/executions/{asked.execution_id}")
         assert "A question waits" in page.words and "agent suspended" in page.words
         where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
@@ -218,8 +218,8 @@ async def test_the_timeline_tells_what_happened_and_stops_refreshing_nothing() -
 async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_a_person() -> None:
     """spec: history; nothing below `human` is called approved by a human"""
     async with inbox() as found:
-        browser = await _in(found)
-        assert "Nothing was decided yet" in (await browser.open("/inbox/history")).words
+        browser = await _log_in(found)
+        assert "No question has been decided yet" in (await browser.open("/inbox/history")).words
         asked = await found.ask()
         await browser.decide(asked.suspension_id, "reject", reason="no need")
         open_one = await found.ask(confirm("c"))
@@ -237,7 +237,7 @@ async def test_what_a_confirmation_covers_is_shown_with_every_argument() -> None
     steps = (confirm("c", "Go on?", confirms=["e"]), tool_step("e", "erase", {"ids": [7]}, dependencies=["c"]))
     async with inbox() as found:
         asked = await found.ask(*steps)
-        browser = await _in(found)
+        browser = await _log_in(found)
         for path in (f"/suspensions/{asked.suspension_id}", f"/review?id={asked.suspension_id}"):
             words = (await browser.open(f"/inbox{path}")).words
             assert "also covers" in words and "erase" in words and "[7]" in words

@@ -1,4 +1,4 @@
-"""What stands before the pages: whose request it is, what a browser may do with the answer, what is never taken."""
+"""The security of the pages: which requests are refused, and which headers limit the browser."""
 
 import hashlib
 import re
@@ -17,8 +17,8 @@ from tests.support.wardens import Ledger
 pytestmark = pytest.mark.anyio
 
 
-async def _forged(browser: Browser, suspension_id: str, digest: str, **headers: str) -> int:
-    """A decision with everything right but what the test changes; gives the status."""
+async def _send_decision(browser: Browser, suspension_id: str, digest: str, **headers: str) -> int:
+    """Send a decision that is valid except for what the test changes. Returns the status."""
     page = await browser.open(f"/inbox/suspensions/{suspension_id}")
     fields = {**page.form("/decision").fields, "decision": ["approve"], "digest": [digest]}
     return (await browser.send(f"/inbox/suspensions/{suspension_id}/decision", fields, **headers)).status
@@ -44,9 +44,9 @@ async def test_a_change_that_another_page_asks_for_is_refused(headers: dict[str,
     async with inbox(ledger) as found:
         asked = await found.ask()
         browser = found.browser()
-        await browser.come_in()
-        assert await _forged(browser, asked.suspension_id, asked.digest, **headers) == 403
-        assert ledger.lines == [] and (await found.standing(asked)).status == "suspended"
+        await browser.log_in()
+        assert await _send_decision(browser, asked.suspension_id, asked.digest, **headers) == 403
+        assert ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
 
 
 @requirement("inbox:cross-site")
@@ -56,7 +56,7 @@ async def test_a_change_without_an_origin_counts_only_when_no_browser_sent_it_fr
     async with inbox(ledger) as found:
         asked = await found.ask()
         browser = found.browser()
-        await browser.come_in()
+        await browser.log_in()
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         fields = {**page.form("/decision").fields, "decision": ["approve"]}
         body = "&".join(
@@ -77,7 +77,7 @@ async def test_looking_at_any_address_decides_nothing() -> None:
     async with inbox(ledger) as found:
         asked = await found.ask()
         browser = found.browser()
-        await browser.come_in()
+        await browser.log_in()
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         csrf = page.form("/decision").fields["csrf"][0]
         query = f"?csrf={csrf}&digest={asked.digest}&decision=approve"
@@ -93,8 +93,8 @@ async def test_a_form_without_this_sessions_token_is_refused() -> None:
     async with inbox(ledger) as found:
         asked = await found.ask()
         browser, other = found.browser(), found.browser()
-        await browser.come_in()
-        await other.come_in("bob")
+        await browser.log_in()
+        await other.log_in("bob")
         page = await browser.open(f"/inbox/suspensions/{asked.suspension_id}")
         theirs = (await other.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision").fields["csrf"]
         for token in (None, [""], ["0" * 64], ["é"], theirs):
@@ -110,7 +110,7 @@ async def test_without_a_session_nothing_is_shown_and_nothing_is_taken() -> None
     async with inbox(ledger) as found:
         asked = await found.ask()
         insider, stranger = found.browser(), found.browser()
-        await insider.come_in()
+        await insider.log_in()
         page = await insider.open(f"/inbox/suspensions/{asked.suspension_id}")
         assert (await stranger.submit(page.form("/decision"), press="approve")).status == 403
         for path in ("", "/history", "/grants", "/waiting", f"/suspensions/{asked.suspension_id}", "/review?id=x"):
@@ -126,7 +126,7 @@ async def test_logging_out_ends_the_session_and_not_only_the_cookie() -> None:
     """spec"""
     async with inbox() as found:
         browser = found.browser()
-        page = await browser.come_in()
+        page = await browser.log_in()
         jar = dict(browser.client.cookies)
         left = await browser.submit(page.forms[0])
         assert left.status == 303 and "Max-Age=0" in left.headers["set-cookie"]
@@ -140,8 +140,8 @@ async def test_all_sessions_are_ended_from_one_of_them() -> None:
     """spec: can be ended"""
     async with inbox() as found:
         browser, other = found.browser(), found.browser()
-        page = await browser.come_in()
-        await other.come_in("bob")
+        page = await browser.log_in()
+        await other.log_in("bob")
         [everywhere] = [form for form in page.forms if form.fields.get("everywhere")]
         await browser.submit(everywhere)
         assert [(await found_.open("/inbox")).status for found_ in (browser, other)] == [303, 303]
@@ -173,7 +173,7 @@ async def test_no_page_holds_script_or_style() -> None:
     async with inbox() as found:
         asked = await found.ask()
         browser = found.browser()
-        await browser.come_in()
+        await browser.log_in()
         where = ["", "/history", "/grants", "/pair", "/nowhere", f"/suspensions/{asked.suspension_id}"]
         where += [f"/suspensions/{asked.suspension_id}/grant", f"/executions/{asked.execution_id}"]
         where += [f"/review?id={asked.suspension_id}"]
@@ -188,7 +188,7 @@ async def test_a_page_is_not_shown_inside_another(dest: str) -> None:
     """spec: must hold, inbox: framed -> 403"""
     async with inbox() as found:
         browser = found.browser()
-        await browser.come_in()
+        await browser.log_in()
         assert (await browser.open("/inbox", sec_fetch_dest=dest)).status == 403
 
 
@@ -198,7 +198,7 @@ async def test_only_its_own_names_are_answered(host: str) -> None:
     """spec: Host allow-list, against rebinding"""
     async with inbox() as found:
         browser = found.browser()
-        await browser.come_in()
+        await browser.log_in()
         assert (await browser.open("/inbox", host=host)).status == 421
         assert (await browser.open("/inbox/static/inbox.css", host=host)).status == 421
 
@@ -215,7 +215,7 @@ async def test_a_body_without_end_is_cut_off() -> None:
     """spec: huge bodies bounded; with and without a length"""
     async with inbox() as found:
         browser = found.browser()
-        await browser.come_in()
+        await browser.log_in()
         sent = 0
 
         async def endless() -> object:
@@ -248,7 +248,7 @@ async def test_a_body_that_is_no_form_of_ours_is_refused(body: bytes, media: str
     async with inbox() as found:
         asked = await found.ask()
         browser = found.browser()
-        await browser.come_in()
+        await browser.log_in()
         for where in (f"/inbox/suspensions/{asked.suspension_id}/decision", "/inbox/pair"):
             given = {"content-type": media, "origin": ORIGIN}
             answer = await browser.client.post(where, content=body, headers=given)
@@ -298,7 +298,7 @@ async def test_opening_a_link_does_not_use_it_up() -> None:
         "",
     ],
 )
-async def test_nobody_is_sent_elsewhere_after_coming_in(target: str) -> None:
+async def test_a_login_redirects_only_to_pages_of_the_inbox(target: str) -> None:
     """ours"""
     async with inbox() as found:
         browser = found.browser()
@@ -308,7 +308,7 @@ async def test_nobody_is_sent_elsewhere_after_coming_in(target: str) -> None:
         assert (answer.status, answer.headers["location"]) == (303, "/inbox")
 
 
-async def test_a_person_is_taken_to_the_question_after_coming_in() -> None:
+async def test_a_login_redirects_to_the_question() -> None:
     """ours"""
     async with inbox() as found:
         asked = await found.ask()

@@ -139,7 +139,7 @@ class SigningInbox(Inbox):
     async def person(self, name: str = "ann") -> SigningBrowser:
         """Somebody who is in and has a key."""
         browser = self.signer()
-        await browser.come_in(name)
+        await browser.log_in(name)
         added = await browser.add_key()
         assert added.status == 303, added.words
         return browser

@@ -60,12 +60,12 @@ async def row(path: Path, kind: str) -> AuditEntry:
         ({"content": "f" * 64}, "challenge"),
         ({"principal": "bob"}, "'bob' had no key"),
         ({"key": "f" * 16}, "had no key"),
-        ({"credential": "AAAA"}, "another one than it names"),
+        ({"credential": "AAAA"}, "does not belong to the key that it names"),
         ({"signature": "AAAA"}, "Could not verify"),
         ({"signature": "*"}, "not base64url"),
         ({"clientDataJSON": "e30"}, "where it was made"),
         ({"authenticatorData": "AAAA"}, "malformed"),
-        ({"signature": 7}, "not in the form"),
+        ({"signature": 7}, "does not have the fields"),
     ],
 )
 async def test_a_row_that_is_no_signature_of_what_it_says_is_named(tmp_path: Path, change: Facts, named: str) -> None:
@@ -82,13 +82,16 @@ async def test_a_row_that_is_no_signature_of_what_it_says_is_named(tmp_path: Pat
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
-        ("UPDATE keys SET public_key = x'00'", "stored otherwise than it was added"),
-        ("UPDATE keys SET principal = 'bob'", "stored otherwise than it was added"),
-        ("DELETE FROM keys", "is not stored any more"),
-        ("UPDATE keys SET revoked_at = 1.0", "do not tell the same end"),
+        ("UPDATE keys SET public_key = x'00'", "the stored key differs from the one in the audit"),
+        ("UPDATE keys SET principal = 'bob'", "the stored key differs from the one in the audit"),
+        ("DELETE FROM keys", "is in the audit and no longer stored"),
+        ("UPDATE keys SET revoked_at = 1.0", "disagree about its removal"),
         (
-            "INSERT INTO keys SELECT 'new', credential_id, public_key, 'bob', rp_id, label, 0, 1.0, NULL, NULL FROM keys",
-            "the audit does not know it",
+            (
+                "INSERT INTO keys SELECT 'new', credential_id, public_key, 'bob', rp_id, label, 0, 1.0, NULL, NULL "
+                "FROM keys"
+            ),
+            "is stored and not in the audit",
         ),
     ],
 )
@@ -115,7 +118,7 @@ async def test_a_signature_after_its_key_was_removed_is_named(tmp_path: Path) ->
     true = await row(path, "signature")
     removed = AuditEntry(kind="key_removed", facts={"key": true.facts["key"], "principal": "ann"})
     told = await verdict(path, removed, true)
-    assert any(f"row {told.rows} is no valid signature: 'ann' had no key" in problem for problem in told.problems)
+    assert any(f"row {told.rows} is not a valid signature: 'ann' had no key" in problem for problem in told.problems)
 
 
 @requirement("signed:audit")

@@ -33,7 +33,7 @@ pytestmark = DRIVES_CHROMIUM
 
 
 @dataclass
-class Desk:
+class BrowserTester:
     """A person's browser with an authenticator, in front of an inbox."""
 
     inbox: Inbox
@@ -45,7 +45,7 @@ class Desk:
     authenticator: str = ""
     complaints: list[str] = field(default_factory=list[str])
 
-    async def come_in(self, target: str = "/inbox", *, origin: str | None = None, name: str = "ann") -> None:
+    async def log_in(self, target: str = "/inbox", *, origin: str | None = None, name: str = "ann") -> None:
         codes = await self.inbox.site.access().make_codes(name, "terminal")
         url = f"{origin or self.listening.origin}/inbox"
         await self.page.goto(build_pairing_url(url, codes.link, target))
@@ -86,7 +86,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
+async def open_browser(folder: Path, **options: Any) -> AsyncGenerator[BrowserTester]:
     """A fresh browser; leaving checks that nothing was refused or broken in it, and that the audit is whole."""
     assert CHROMIUM is not None
     ledger, listening = Ledger(), open_sockets()
@@ -104,7 +104,9 @@ async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
                 context = await browser.new_context(**options)
                 page = await context.new_page()
                 page.set_default_timeout(15_000)
-                found = Desk(Inbox(made, site, app), listening, page, ledger, await context.new_cdp_session(page))
+                found = BrowserTester(
+                    Inbox(made, site, app), listening, page, ledger, await context.new_cdp_session(page)
+                )
                 page.on("console", lambda message: found.complaints.append(message.text))
                 page.on("pageerror", lambda error: found.complaints.append(str(error)))
                 yield found
@@ -118,10 +120,10 @@ async def desk(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
 @requirement("signed:page")
 async def test_a_person_adds_a_key_and_approves_a_critical_call_with_it(tmp_path: Path) -> None:
     """spec: approvals, assurance signed"""
-    async with desk(tmp_path) as d:
+    async with open_browser(tmp_path) as d:
         await d.plug_in()
         asked = await d.ask()
-        await d.come_in(f"/inbox/suspensions/{asked}")
+        await d.log_in(f"/inbox/suspensions/{asked}")
         assert await d.page.is_disabled("button.approve")
         await d.page.click("text=Add one")
         await d.add_key()
@@ -136,15 +138,15 @@ async def test_a_person_adds_a_key_and_approves_a_critical_call_with_it(tmp_path
         await d.page.wait_for_selector("li >> text=signed")
         await d.page.fill("#label", "again")
         await d.page.click("button[data-key]")
-        await d.says("one of yours already")
+        await d.says("added this key already")
 
 
 @requirement("signed:page")
 async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path: Path) -> None:
     """spec: user verification"""
-    async with desk(tmp_path) as d:
+    async with open_browser(tmp_path) as d:
         await d.plug_in()
-        await d.come_in()
+        await d.log_in()
         await d.add_key()
         await d.open(await d.ask())
         await d.recognise(is_verified=False)
@@ -160,9 +162,9 @@ async def test_who_is_not_recognised_decides_nothing_and_may_try_again(tmp_path:
 @requirement("signed:page")
 async def test_edited_arguments_are_kept_seen_and_signed(tmp_path: Path) -> None:
     """spec: edit, confirm, sign the new revision"""
-    async with desk(tmp_path) as d:
+    async with open_browser(tmp_path) as d:
         await d.plug_in()
-        await d.come_in()
+        await d.log_in()
         await d.add_key()
         await d.open(await d.ask())
         await d.page.click("summary >> text=Edit the arguments first")
@@ -180,11 +182,11 @@ async def test_edited_arguments_are_kept_seen_and_signed(tmp_path: Path) -> None
 @requirement("signed:place")
 async def test_who_came_by_number_is_led_to_the_name_and_pairs_once_more(tmp_path: Path) -> None:
     """spec: 127.0.0.1 is no place for keys; cookies do not go from one to the other"""
-    async with desk(tmp_path) as d:
+    async with open_browser(tmp_path) as d:
         await d.plug_in()
         asked = await d.ask()
         number = f"http://127.0.0.1:{d.listening.port}"
-        await d.come_in(f"/inbox/suspensions/{asked}", origin=number)
+        await d.log_in(f"/inbox/suspensions/{asked}", origin=number)
         await d.page.click("text=Go there")
         await d.page.wait_for_selector("#code")
         assert d.page.url.startswith(f"{d.listening.origin}/inbox/pair?next=")
@@ -195,7 +197,7 @@ async def test_who_came_by_number_is_led_to_the_name_and_pairs_once_more(tmp_pat
         assert d.page.url == f"{d.listening.origin}/inbox/suspensions/{asked}"
 
 
-async def _add_a_key_elsewhere(d: Desk) -> None:
+async def _add_a_key_elsewhere(d: BrowserTester) -> None:
     """Ann has a key, made in another browser of hers."""
     key, ring = Authenticator(origin=str(d.listening.origin)), Keyring(d.inbox.warden.service.engine.store)
     place = RelyingParty(rp_id="localhost", origin=key.origin)
@@ -208,11 +210,11 @@ async def _add_a_key_elsewhere(d: Desk) -> None:
 @requirement("signed:page")
 async def test_without_script_the_page_says_so_and_rejecting_works(tmp_path: Path) -> None:
     """spec: progressive"""
-    async with desk(tmp_path, java_script_enabled=False) as d:
-        await d.come_in()
+    async with open_browser(tmp_path, java_script_enabled=False) as d:
+        await d.log_in()
         await _add_a_key_elsewhere(d)
         await d.open(await d.ask())
-        assert await d.page.is_visible("text=Signing needs script") and await d.page.is_disabled("button.approve")
+        assert await d.page.is_visible("text=Signing needs JavaScript") and await d.page.is_disabled("button.approve")
         await d.page.click("button.reject")
         await d.page.wait_for_selector("text=rejected by ann")
         assert d.ledger.lines == []

@@ -115,7 +115,7 @@ async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None
         asked = await found.ask(tool_step("a", "ask_for_it"))
         while asked.answer_schema is None:
             assert (await ann.sign(asked.suspension_id)).status == 303
-            [asked] = (await found.standing(asked)).suspensions
+            [asked] = (await found.current_execution(asked)).suspensions
         page = (await ann.open(f"/inbox/suspensions/{asked.suspension_id}")).form("/decision")
         [field] = [name for name in page.fields if name.startswith("arg.")]
         yes = {**page.fields, "decision": ["sign"], field: ["yes"]}
@@ -126,7 +126,7 @@ async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None
         challenge = await ann.challenge(page.action, yes)
         signature = {"signature": [ann.key.get(challenge["get"])], "nonce": [challenge["nonce"]]}
         assert (await ann.send(page.action, {**yes, **signature})).status == 303
-        assert (await found.standing(asked)).status == "completed"
+        assert (await found.current_execution(asked)).status == "completed"
         verdict = await found.warden.service.audit.verify()
         assert verdict.is_whole and verdict.signatures >= 1
 
@@ -137,7 +137,7 @@ async def test_a_quorum_of_two_is_the_owners_signature_and_a_second_person() -> 
     ledger = Ledger()
     async with signing_inbox(ledger, quorum=2) as found:
         ann, bob = await found.person(), found.signer()
-        await bob.come_in("bob")
+        await bob.log_in("bob")
         asked = await found.ask(WIPE)
         assert (await ann.sign(asked.suspension_id)).status == 303 and ledger.lines == []
         page = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
@@ -160,7 +160,7 @@ async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pyte
     ledger = Ledger()
     async with signing_inbox(ledger) as found:
         ann = found.signer()
-        await ann.come_in("ann")
+        await ann.log_in("ann")
         asked = await found.ask(WIPE)
         where = f"/inbox/suspensions/{asked.suspension_id}"
         page = await ann.open(where)
@@ -170,11 +170,13 @@ async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pyte
         assert "no key for localhost" in str(await ann.challenge(form.action, {**form.fields, "decision": ["sign"]}))
         await ann.add_key()
         page = await ann.open(where)
-        assert "Signing needs script" in page.words and ("decision", "sign", False) in page.form("/decision").buttons
+        assert (
+            "Signing needs JavaScript" in page.words and ("decision", "sign", False) in page.form("/decision").buttons
+        )
         unscripted = await ann.send(form.action, {**form.fields, "decision": ["sign"]})
-        assert unscripted.status == 422 and "needs script" in unscripted.words
+        assert unscripted.status == 422 and "needs JavaScript" in unscripted.words
         number = found.browser("http://127.0.0.1:8765")
-        await number.come_in("ann")
+        await number.log_in("ann")
         page = await number.open(where)
         assert f"Keys can be used at {ORIGIN} only" in page.words and f'href="{ORIGIN}{where}"' in page.text
         assert "signing.js" not in page.text
@@ -188,7 +190,7 @@ async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pyte
         assert EXTRA in str(await ann.challenge(form.action, {**form.fields, "decision": ["sign"]}))
         assert ledger.lines == []
         assert (await ann.submit((await ann.open(where)).form("/decision"), press="reject")).status == 303
-        assert (await found.standing(asked)).status == "rejected"
+        assert (await found.current_execution(asked)).status == "rejected"
 
 
 @requirement("signed:place")
@@ -206,7 +208,7 @@ async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
         verdict = await found.warden.service.audit.verify()
         assert verdict.is_whole and verdict.signatures == 1
         local = found.browser("http://127.0.0.1:8765")
-        await local.come_in("ann")
+        await local.log_in("ann")
         page = await local.open("/inbox/keys")
         assert f'href="{origin}/inbox/keys"' in page.text and "for plan.example.com" in page.words
 
@@ -216,7 +218,7 @@ async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
     """spec: pages of keys; key_added and key_removed in the audit"""
     async with signing_inbox(Ledger()) as found:
         ann, bob = await found.person(), found.signer()
-        await bob.come_in("bob")
+        await bob.log_in("bob")
         page = await ann.open("/inbox/keys")
         assert "blue key" in page.words and "planwarden key revoke" in page.words
         assert not [form for form in page.forms if form.action.endswith("/remove")]
@@ -230,7 +232,7 @@ async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
         page = await ann.open("/inbox/keys")
         assert "Removed" in page.words and not [form for form in page.forms if form.action.endswith("/remove")]
         unscripted = await ann.submit(page.form("/add"), label="green key")
-        assert unscripted.status == 422 and "needs script" in unscripted.words
+        assert unscripted.status == 422 and "needs JavaScript" in unscripted.words
         rows = [row for row in (await found.warden.service.audit.page()).rows if row.kind.startswith("key_")]
         assert [row.kind for row in rows] == ["key_added", "key_added", "key_removed"]
         assert rows[1].facts["confirmedBy"] == rows[0].facts["key"] == rows[2].facts["key"]
@@ -243,7 +245,7 @@ async def test_a_stolen_session_cannot_make_a_key_for_somebody_who_has_one() -> 
     async with signing_inbox(Ledger()) as found:
         await found.person()
         thief = found.signer()
-        await thief.come_in("ann")
+        await thief.log_in("ann")
         form = (await thief.open("/inbox/keys")).form("/add")
         asked = await thief.challenge(form.action, {**form.fields, "label": ["mine"]})
         credential = thief.key.create(asked["create"])
@@ -272,4 +274,4 @@ async def test_a_decision_that_only_says_signed_is_found_out(tmp_path: Path) -> 
         await found.warden.service.answer(asked.thread_id, asked.suspension_id, yes, said, principal=None)
         [problem] = (await found.warden.service.audit.verify()).problems
     await store.close()
-    assert "says signed, and there is no such signature" in problem
+    assert "claims a signature, and no earlier row holds it" in problem
