@@ -53,7 +53,7 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
         )
         places = [words.index(text) for text in wanted]
         assert places == sorted(places)
-        assert "Goal, as the caller put it" in words and "Tidy up" in words
+        assert "Goal, in the caller's words" in words and "Tidy up" in words
 
 
 @requirement("inbox:facts-first")

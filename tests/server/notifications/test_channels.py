@@ -64,7 +64,7 @@ def test_a_token_that_cannot_be_a_header_is_not_used(tmp_path: Path, token: str)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (WEBHOOK.replace("https:", "http:"), "plain http is only for this machine"),
+        (WEBHOOK.replace("https:", "http:"), "plain http is allowed for this machine only"),
         (WEBHOOK.replace("https:", "file:"), "not an address that a notification can be sent to"),
         (WEBHOOK.replace("hooks.example", "ann:pw@hooks.example"), "must not hold a user name or password"),
         (WEBHOOK.replace("hooks.example", "hooks.example:99999"), "not an address"),
@@ -74,7 +74,7 @@ def test_a_token_that_cannot_be_a_header_is_not_used(tmp_path: Path, token: str)
         (WEBHOOK.replace('secret_env = "HOOK_SECRET"', ""), "a webhook is signed"),
         (WEBHOOK + 'token_env = "X"', "a webhook is signed"),
         (WEBHOOK.replace('"HOOK_SECRET"', '"whsec_abc/+="'), "secret_env"),
-        (NTFY + 'secret_env = "X"', "ntfy has no secret_env"),
+        (NTFY + 'secret_env = "X"', "ntfy uses no secret_env"),
         (NTFY.replace("/t0psecret", ""), "one topic"),
         (NTFY.replace("/t0psecret", "/a/b"), "one topic"),
         (NTFY.replace("/t0psecret", "/a?auth=b"), "one topic"),
@@ -83,7 +83,7 @@ def test_a_token_that_cannot_be_a_header_is_not_used(tmp_path: Path, token: str)
         (NTFY + 'events = ["test"]', "events"),
         (NTFY + 'name = "a\\nb"', "name"),
         (NTFY + 'secret = "x"', "unknown key"),
-        (NTFY + NTFY, "two .* channels called 'ntfy:ntfy.sh'; give each a 'name'"),
+        (NTFY + NTFY, "two .* channels called 'ntfy:ntfy.sh'; give each a different 'name'"),
         ("".join(f'{NTFY}name = "n{number}"\n' for number in range(11)), "the limit is 10"),
     ],
 )

@@ -63,7 +63,7 @@ async def row(path: Path, kind: str) -> AuditEntry:
         ({"credential": "AAAA"}, "does not belong to the key that it names"),
         ({"signature": "AAAA"}, "Could not verify"),
         ({"signature": "*"}, "not base64url"),
-        ({"clientDataJSON": "e30"}, "where it was made"),
+        ({"clientDataJSON": "e30"}, "does not name its origin"),
         ({"authenticatorData": "AAAA"}, "malformed"),
         ({"signature": 7}, "does not have the fields"),
     ],

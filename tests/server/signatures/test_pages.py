@@ -78,7 +78,7 @@ async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() 
         straight = await ann.send(form.action, {**edited, "decision": ["sign"]}, accept="application/json")
         assert straight.headers["content-type"].startswith("text/html") and "You changed 1 argument" in straight.words
         table = straight.form("/decision")
-        assert "to be signed" in straight.words
+        assert "On the next page you sign" in straight.words
         kept = await ann.submit(table, press="approve")
         assert kept.status == 200 and "This is revision 2, with your changes" in kept.words and ledger.lines == []
         fields = {**kept.form("/decision").fields, "decision": ["sign"]}
@@ -178,7 +178,7 @@ async def test_who_cannot_sign_here_is_told_why_and_what_helps(monkeypatch: pyte
         number = found.browser("http://127.0.0.1:8765")
         await number.log_in("ann")
         page = await number.open(where)
-        assert f"Keys can be used at {ORIGIN} only" in page.words and f'href="{ORIGIN}{where}"' in page.text
+        assert f"Browsers can use keys at {ORIGIN} only" in page.words and f'href="{ORIGIN}{where}"' in page.text
         assert "signing.js" not in page.text
         page = await number.open("/inbox/keys")
         assert f'href="{ORIGIN}/inbox/keys"' in page.text and not [f for f in page.forms if f.action.endswith("/add")]

@@ -200,7 +200,7 @@ async def test_only_a_living_key_of_the_person_signs(scene: Scene) -> None:
     await scene.add("bob", foreign)
     [theirs] = foreign.keys
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
-    with pytest.raises(SignatureRefused, match="not one of yours"):
+    with pytest.raises(SignatureRefused, match="not yours"):
         await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], foreign.get(asked["get"], theirs))
     asked = await scene.ring.request_signature(session(), HERE, ASKED)
     [key] = await scene.ring.list_usable_keys("ann")
@@ -237,7 +237,7 @@ async def test_a_further_key_needs_a_signature_by_a_known_one_and_the_last_is_no
     # The new key cannot speak for itself.
     [made] = list(new.keys)[1:]
     own = new.get(asked["get"], made)
-    with pytest.raises(SignatureRefused, match="not one of yours"):
+    with pytest.raises(SignatureRefused, match="not yours"):
         await scene.ring.add_key(session(), HERE, nonce=asked["nonce"], label="x", credential=credential, text=own)
     first, second = (await scene.ring.list_usable_keys("ann"))[0], await scene.add()
     assert [key.key_id for key in await scene.ring.list_usable_keys("ann")] == [first.key_id, second.key_id]
@@ -308,7 +308,7 @@ async def test_what_is_no_signature_at_all_is_refused_by_a_sentence(scene: Scene
     with pytest.raises(SignatureRefused, match="expected format"):
         await scene.ring.record_signature(session(), HERE, ASKED, asked["nonce"], text)
     asked = await scene.ring.request_key(session("bob"), HERE)
-    with pytest.raises(SignatureRefused, match=r"not valid|larger than any"):
+    with pytest.raises(SignatureRefused, match=r"not valid|too large"):
         await scene.ring.add_key(session("bob"), HERE, nonce=asked["nonce"], label="x", credential=text, text="")
 
 
