@@ -117,7 +117,7 @@ async def _serve_inbox(
         origin=listening.origin,
     )
     async with announce_inbox(service, url), anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_app, build_inbox_app(site, lambda: listening.hosts), *listening.sockets)
+        tasks.start_soon(serve_app, build_inbox_app(site, lambda: listening.host_headers), *listening.sockets)
         await _show_codes(terminal, url, codes, opens_browser=opens_browser)
         terminal.say(TerminalLine((("The inbox runs here until Ctrl-C.", "dim"),)))
 

@@ -50,7 +50,7 @@ def list_keys(context: CliContext) -> tuple[KeyView, ...]:
 
     async def work() -> tuple[KeyView, ...]:
         async with context.open_for_reading() as service:
-            return tuple(map(_build_view, await Keyring(service.engine.store).all()))
+            return tuple(map(_build_view, await Keyring(service.engine.store).list_keys()))
 
     return anyio.run(work)
 
@@ -60,7 +60,7 @@ def revoke_key(context: CliContext, key: str) -> KeyView:
 
     async def work() -> KeyView:
         async with context.open_for_writing(follows=False) as service:
-            return _build_view(await Keyring(service.engine.store).revoke(key, operator()))
+            return _build_view(await Keyring(service.engine.store).revoke_key(key, operator()))
 
     return anyio.run(work)
 

@@ -89,4 +89,4 @@ async def _send_test(channel: NotificationChannel) -> ChannelTest:
         created_at=now,
     )
     receipt = await post(build_request(channel, notification, now, None), now=now)
-    return ChannelTest(channel=channel, is_delivered=receipt.is_delivered, reply=receipt.said)
+    return ChannelTest(channel=channel, is_delivered=receipt.is_delivered, reply=receipt.description)

@@ -281,7 +281,7 @@ def test_without_a_terminal_there_is_no_code(home: Path, capsys: pytest.CaptureF
     assert not (home / "planwarden.db").exists()
 
 
-def _shown(terminal: PtyTerminal) -> tuple[str, str]:
+def _read_link_and_code(terminal: PtyTerminal) -> tuple[str, str]:
     """The link and the typed code on the terminal."""
     terminal.expect("Good for one browser")
     text = "".join(line.strip() for line in terminal.text.splitlines())
