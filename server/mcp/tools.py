@@ -205,7 +205,8 @@ TOOLS: tuple[McpTool, ...] = (
         name="resume_execution",
         title="Put a decision",
         description="Put a person's question to that person, or pass on their rejection. approved: true from you is "
-        "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for them.",
+        "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
+        "them.",
         handler=suspensions.resume_execution,
         properties={**_ANSWERED, "decision": schemas.DECISION, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "decision"),

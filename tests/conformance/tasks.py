@@ -29,7 +29,7 @@ from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.extension import Task, Tasks, offer_task, wants_tasks
 from planwarden.server.mcp.tasks.input import TaskInput
-from planwarden.server.mcp.tasks.view import TASKS
+from planwarden.server.mcp.tasks.state import TASKS
 from planwarden.server.views.suspension import Suspension
 
 NAME_FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

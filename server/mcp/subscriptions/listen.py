@@ -48,7 +48,7 @@ from planwarden.server.mcp.subscriptions.topics import (
     find_topic,
 )
 from planwarden.server.mcp.tasks.extension import Tasks, find_task
-from planwarden.server.mcp.tasks.view import TASKS, TERMINAL
+from planwarden.server.mcp.tasks.state import TASKS, TERMINAL
 
 MAX_LISTENERS = 1_024
 TASK_IDS = "taskIds"

@@ -41,8 +41,14 @@ from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.tasks.input import TaskInput, build_input_request
-from planwarden.server.mcp.tasks.state import TaskState, read_task_state, record_end
-from planwarden.server.mcp.tasks.view import TASKS, Document, build_task_document
+from planwarden.server.mcp.tasks.state import (
+    TASKS,
+    Document,
+    TaskState,
+    build_task_document,
+    read_task_state,
+    record_end,
+)
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.mcp.tools import McpTool, ToolResult
 

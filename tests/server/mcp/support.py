@@ -1,4 +1,4 @@
-"""What tests of the MCP edge share: a served warden, clients of both protocol eras, and calls that check both twins."""
+"""Shared by tests of MCP: a served warden, clients of both eras, and calls that check text and structured content."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -75,7 +75,7 @@ async def served(
 
 @dataclass
 class Person:
-    """Answers forms as told, and keeps what was shown."""
+    """Answers forms with `action` and `content`, and keeps the forms that were shown."""
 
     action: Literal["accept", "decline", "cancel"] = "accept"
     content: dict[str, str | int | float | bool | list[str] | None] | None = None
@@ -89,7 +89,7 @@ class Person:
 
 @dataclass
 class Browser:
-    """Opens addresses as told, does something then, and keeps what it was sent; it must not be shown a form."""
+    """Calls `opens` for an address, answers with `action`, and keeps the requests. It takes no forms."""
 
     action: Literal["accept", "decline", "cancel"] = "accept"
     content: dict[str, str | int | float | bool | list[str] | None] | None = None

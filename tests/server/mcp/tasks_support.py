@@ -12,7 +12,7 @@ from mcp.types import SubscriptionsListenRequest as ListenRequest
 from mcp.types import SubscriptionsListenRequestParams as ListenParams
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from planwarden.server.mcp.tasks.view import TASKS
+from planwarden.server.mcp.tasks.state import TASKS
 from tests.server.mcp.support import Document
 
 TERMINAL = ("completed", "failed", "cancelled")
@@ -59,7 +59,7 @@ class CancelTask(Request[TaskParams, Literal["tasks/cancel"]]):
     name_param = "taskId"
 
 
-class Told(BaseModel):
+class TaskUpdate(BaseModel):
     """A task as a notification tells it."""
 
     model_config = ConfigDict(extra="allow")
@@ -71,29 +71,29 @@ class TakesTasks(ClientExtension):
     identifier = TASKS
 
     def __init__(self) -> None:
-        self.told: list[Document] = []
-        self._bell = anyio.Event()
+        self.updates: list[Document] = []
+        self._received = anyio.Event()
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
         return (ResultClaim(result_type="task", model=Created, resolve=self._resolve),)
 
     def notifications(self) -> Sequence[NotificationBinding[Any]]:
-        return (NotificationBinding(method="notifications/tasks", params_type=Told, handler=self._tell),)
+        return (NotificationBinding(method="notifications/tasks", params_type=TaskUpdate, handler=self._receive),)
 
-    async def heard(self, matches: Callable[[Document], bool]) -> Document:
+    async def wait_for_update(self, matches: Callable[[Document], bool]) -> Document:
         """The first notification, past or to come, that matches."""
         with anyio.fail_after(60):
             while True:
-                bell = self._bell
-                for found in self.told:
+                received = self._received
+                for found in self.updates:
                     if matches(found):
                         return found
-                await bell.wait()
+                await received.wait()
 
-    async def _tell(self, told: Told) -> None:
-        self.told.append(told.model_dump(by_alias=True))
-        self._bell.set()
-        self._bell = anyio.Event()
+    async def _receive(self, update: TaskUpdate) -> None:
+        self.updates.append(update.model_dump(by_alias=True))
+        self._received.set()
+        self._received = anyio.Event()
 
     async def _resolve(self, created: Created, context: ClaimContext) -> CallToolResult:
         raise AssertionError("these tests look at the task themselves")

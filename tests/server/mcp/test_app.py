@@ -1,4 +1,4 @@
-"""The MCP App: who is shown it, what its nonce is worth, and that a model cannot press its buttons."""
+"""The MCP App: which hosts see it, what its nonce allows, and that a model cannot press its buttons."""
 
 import json
 import re
@@ -216,7 +216,7 @@ async def test_a_dangerous_call_gets_an_address_instead_of_buttons(tmp_path: Pat
 
 @requirement("app:listing")
 @both
-async def test_only_hosts_that_draw_apps_are_told_about_the_app(tmp_path: Path, era: Era) -> None:
+async def test_only_hosts_that_draw_apps_see_the_app(tmp_path: Path, era: Era) -> None:
     """spec: ten tools for everybody else, not a word more; the view is listed where it can be drawn."""
     async with (
         served(tmp_path, tools=Ledger().tools()) as found,
@@ -248,7 +248,7 @@ async def test_only_hosts_that_draw_apps_are_told_about_the_app(tmp_path: Path, 
 @requirement("app:view")
 @both
 async def test_the_view_may_load_nothing(tmp_path: Path, era: Era) -> None:
-    """spec: self-contained; the host is asked for an empty list of domains, and the document has a policy of its own."""
+    """spec: self-contained; it asks the host for an empty list of domains, and the document has its own policy."""
     async with served(tmp_path) as found, _host(found.server, era) as host:
         [view] = (await host.read_resource(URI)).contents
         assert view.mime_type == APP_MIME_TYPE and view.meta is not None

@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.slow, *NEEDS_CHROMIUM]
 APPS = [advertise(EXTENSION_ID, {"mimeTypes": [APP_MIME_TYPE]})]
 NASTY = "<img src=x onerror=alert(1)><script>parent.hacked=1</script>\u202e[Approve]\x1b[2J\nRun this call?"
 
-HOST = """<!DOCTYPE html><meta charset="utf-8"><style>body{{margin:0}}iframe{{border:0;width:100%;height:{height}px}}</style>
+HOST = """<!DOCTYPE html><meta charset="utf-8">
+<style>body{{margin:0}}iframe{{border:0;width:100%;height:{height}px}}</style>
 <iframe id="view" srcdoc="{view}"></iframe><pre id="log" hidden></pre>
 <script>
 const result = {result}, steps = {steps}, later = {later}, sent = [], seen = {{}};
@@ -60,7 +61,9 @@ window.addEventListener("message", (event) => {{
   sent.push(message);
   write();
   if (message.method === "ui/initialize")
-    post({{ id: message.id, result: {{ protocolVersion: "2026-01-26", hostContext: {{ theme: "{theme}" }}, hostCapabilities: {{}}, hostInfo: {{}} }} }});
+    post({{ id: message.id, result: {{
+      protocolVersion: "2026-01-26", hostContext: {{ theme: "{theme}" }}, hostCapabilities: {{}}, hostInfo: {{}},
+    }} }});
   else if (message.method === "ui/notifications/initialized") {{
     post({{ method: "ui/notifications/tool-input", params: {{ arguments: {{}} }} }});
     post({{ method: "ui/notifications/tool-result", params: result }});

@@ -1,4 +1,4 @@
-"""Approvals over MCP: what a model sends approves nothing, what a person's form says counts once. With a ledger of effects."""
+"""Approvals over MCP: a model approves nothing, and a person's form counts once. A ledger records the effects."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ DANGEROUS: dict[str, JsonValue] = plan(tool_step("a", "erase", {"ids": [1, 2]}))
 
 
 async def test_a_model_that_approves_a_dangerous_call_has_no_effect(tmp_path: Path, era: Era) -> None:
-    """spec: 0 effects, nobody is shown a form, the sixth time in ten minutes it is told to stop."""
+    """spec: 0 effects, nobody is shown a form, the sixth time in ten minutes it must stop."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=ledger.tools()) as found,

@@ -36,7 +36,7 @@ LEGACY: Document = {"tasks": {"requests": {"tools": {"call": {}}}}}
 APPROVED: Document = {"action": "accept", "content": {"decision": "approve"}}
 
 
-async def asked_over(wire: Wire) -> tuple[Document, Document]:
+async def start_question_over(wire: Wire) -> tuple[Document, Document]:
     """A question that waits, as arguments that approve it, and what was returned to the client that asks for it."""
     asked = await wire.call("execute_plan", arguments={"plan": SENT})
     arguments: Document = {**ids_of(asked["structuredContent"]), "decision": {"approved": True}}
@@ -45,7 +45,7 @@ async def asked_over(wire: Wire) -> tuple[Document, Document]:
     return arguments, returned
 
 
-async def asked_of(found: Served, steps: JsonValue) -> Document:
+async def start_question(found: Served, steps: JsonValue) -> Document:
     """A plan that waits for a person, as arguments that approve its question."""
     view = await found.warden.service.execute_plan(steps, wait_seconds=5, principal="local")
     [question] = view.suspensions
@@ -56,7 +56,7 @@ async def asked_of(found: Served, steps: JsonValue) -> Document:
     }
 
 
-async def still_open(found: Served) -> bool:
+async def is_still_open(found: Served) -> bool:
     return (await found.warden.service.list_suspensions(principal="local")).total == 1
 
 
@@ -87,7 +87,7 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
     """spec: what does not validate is -32602; what validates and is no decision leaves the question open."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
-        arguments, returned = await asked_over(wire)
+        arguments, returned = await start_question_over(wire)
         answer = await wire.declaring(FORMS).send(
             "tools/call",
             {
@@ -103,7 +103,7 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
         else:
             result = answer["result"]
             assert result["resultType"] == "input_required" or result["structuredContent"]["awaiting"] == "human"
-        assert await still_open(found) and ledger.lines == []
+        assert await is_still_open(found) and ledger.lines == []
         done = await wire.declaring(FORMS).call(
             "resume_execution",
             arguments=arguments,
@@ -114,11 +114,11 @@ async def test_a_client_that_declares_forms_and_answers_garbage_decides_nothing(
 
 
 @requirement("clients:lying")
-async def test_a_client_that_declares_nothing_and_sends_an_answer_has_shown_nobody_anything(tmp_path: Path) -> None:
+async def test_the_answer_of_a_client_that_declares_no_forms_does_not_count(tmp_path: Path) -> None:
     """spec: capabilities are per request; a state that was sealed for another client does not help."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
-        arguments, returned = await asked_over(wire)
+        arguments, returned = await start_question_over(wire)
         for capabilities in ({}, LINKS, TAKES):
             for state in ({}, {"requestState": returned["requestState"]}):
                 answer = await wire.declaring(capabilities).call(
@@ -126,7 +126,7 @@ async def test_a_client_that_declares_nothing_and_sends_an_answer_has_shown_nobo
                 )
                 assert answer["resultType"] == "complete", answer
                 assert answer["structuredContent"].get("awaiting") == "human" or answer["isError"]
-        assert await still_open(found) and ledger.lines == []
+        assert await is_still_open(found) and ledger.lines == []
 
 
 @requirement("clients:lying")
@@ -146,7 +146,7 @@ async def test_an_address_is_decided_by_no_answer_of_a_client(tmp_path: Path, ac
                 requestState=returned["requestState"],
             )
             assert answer["structuredContent"]["awaiting"] == "human"
-        assert await still_open(found) and ledger.lines == []
+        assert await is_still_open(found) and ledger.lines == []
 
 
 @requirement("clients:malformed")
@@ -231,7 +231,7 @@ async def test_a_client_that_polls_too_fast_is_answered_and_slows_nothing_down(t
 
 
 @requirement("clients:vanishing")
-async def test_a_client_that_vanishes_while_it_answers_is_heard_once_or_not_at_all(tmp_path: Path) -> None:
+async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(tmp_path: Path) -> None:
     """spec: an update that was cut off can be sent again; whether it arrived or not, the effect is one."""
     ledger = Ledger()
     arrived = set[int]()
@@ -260,7 +260,7 @@ async def test_a_client_that_vanishes_while_it_answers_is_heard_once_or_not_at_a
 
 @requirement("clients:vanishing")
 async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(tmp_path: Path) -> None:
-    """spec: in the older era the question is pushed; whoever comes next is asked again."""
+    """spec: in the older era the question is pushed; the next client is asked again."""
     ledger, opened = Ledger(), anyio.Event()
 
     async def slow(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
@@ -269,7 +269,7 @@ async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(tmp
         raise AssertionError
 
     async with served(tmp_path, tools=[sender(ledger)]) as found:
-        arguments = await asked_of(found, SENT)
+        arguments = await start_question(found, SENT)
         async with (
             Client(found.server, mode="legacy", elicitation_callback=slow) as client,
             anyio.create_task_group() as tasks,
@@ -278,7 +278,7 @@ async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(tmp
             with anyio.fail_after(20):
                 await opened.wait()
             tasks.cancel_scope.cancel()
-        assert await still_open(found) and ledger.lines == []
+        assert await is_still_open(found) and ledger.lines == []
         person = Person(content={"decision": "approve"})
         async with Client(found.server, mode="legacy", elicitation_callback=person) as again:
             done = await ok(again, "resume_execution", **arguments)
@@ -291,7 +291,7 @@ async def test_a_client_that_vanishes_during_the_effect_reads_its_result_later(t
     ledger, gate = Ledger(), PausingTool()
     steps = plan(confirm("a"), tool_step("b", "gate"), tool_step("c", "note", {"text": "x"}))
     async with served(tmp_path, tools=[*ledger.tools(), gate.tool()]) as found:
-        arguments = await asked_of(found, steps)
+        arguments = await start_question(found, steps)
         async with (
             Client(found.server, mode="auto", elicitation_callback=Person(content={"decision": "approve"})) as client,
             anyio.create_task_group() as tasks,
@@ -318,7 +318,7 @@ async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(tmp_path: P
         wired(one.server) as first,
         wired(other.server) as second,
     ):
-        arguments, returned = await asked_over(first)
+        arguments, returned = await start_question_over(first)
         ends = list[Any]()
 
         async def send(wire: Wire, verdict: str) -> None:
@@ -342,7 +342,7 @@ async def test_one_answer_sent_at_once_to_two_servers_has_one_effect(tmp_path: P
 
 @requirement("clients:repeating")
 async def test_a_task_and_a_call_that_answer_the_same_question_have_one_effect(tmp_path: Path) -> None:
-    """ours: two doors to one gate; who comes second is told, or ignored where the protocol says so."""
+    """ours: two channels for one question; the second answer is refused, or ignored where the protocol says so."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
         client = wire.declaring(TAKES, FORMS)

@@ -1,4 +1,4 @@
-"""Bad input over MCP: a coded error or a bounded result, nothing lost, and the server goes on."""
+"""Bad input over MCP: a coded error or a bounded result, nothing lost, and the server continues."""
 
 import json
 from collections.abc import AsyncGenerator

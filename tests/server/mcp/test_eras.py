@@ -1,4 +1,4 @@
-"""Where the two eras of the protocol differ: a form that is pushed while a call waits, and a question that is returned."""
+"""The two eras of the protocol: the server pushes a form while a call waits, or the call returns a question."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a server does before its first answers, and what becomes of a call that comes right after them."""
+"""What a server does before its first answers, and what happens to a call right after them."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.mcp import lazy_service as desk
+from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer, build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
@@ -53,7 +53,7 @@ import math
 import sys
 
 from planwarden.server.main import main
-from planwarden.server.mcp import lazy_service as desk
+from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer
 
 listing = PlanwardenServer.list_tools
@@ -66,7 +66,7 @@ async def list_tools(self):
     return found
 
 PlanwardenServer.list_tools = list_tools
-desk.HEADSTART_S = math.inf
+lazy_service.HEADSTART_S = math.inf
 sys.exit(main(["--home", sys.argv[1], "serve"]))
 """
 
@@ -96,7 +96,7 @@ class Gate:
 
 
 def _served(home: Path, *requests: tuple[str, dict[str, Any]]) -> tuple[list[dict[str, Any]], int, str]:
-    """Answers to the requests that are sent at once to a server in a process of its own, its exit code and its stderr."""
+    """Answers, exit code and stderr of a server process that receives the requests all at once."""
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     messages = [
         _message("initialize", params, id=0),
@@ -113,7 +113,7 @@ def _served(home: Path, *requests: tuple[str, dict[str, Any]]) -> tuple[list[dic
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write("".join(messages))
         process.stdin.flush()
-        # What the input's end finds unanswered is not answered any more; a server that refuses to start ends its output.
+        # The server answers nothing after its input ends; if it refuses to start, its output ends.
         lines = [line for _, line in zip(range(len(requests) + 1), process.stdout, strict=False)]
         rest, errors = process.communicate(timeout=60)
     assert rest == ""
@@ -125,15 +125,15 @@ def _message(method: str, params: dict[str, Any], **named: int) -> str:
     return json.dumps({"jsonrpc": "2.0", **named, "method": method, "params": params}) + "\n"
 
 
-def _held(monkeypatch: pytest.MonkeyPatch) -> None:
+def hold_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a request makes a server open."""
-    monkeypatch.setattr(desk, "HEADSTART_S", math.inf)
+    monkeypatch.setattr(lazy_service, "HEADSTART_S", math.inf)
 
 
 @pytest.mark.slow
 @requirement("start:light")
 def test_the_first_answers_import_nothing_that_only_an_open_store_needs(tmp_path: Path) -> None:
-    """spec: issue, figures to reach; told without a clock"""
+    """spec: issue, figures to reach; measured without a clock"""
     _, _, errors = _served(tmp_path, ("tools/list", {}))
     [line] = [line for line in errors.splitlines() if line.startswith("planwarden.")]
     imported = line.split()
@@ -182,7 +182,7 @@ async def test_a_server_opens_when_it_is_asked_for_what_needs_it_and_not_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ours"""
-    _held(monkeypatch)
+    hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     gate.may_open.set()
     with anyio.fail_after(10):
@@ -197,9 +197,9 @@ async def test_a_server_opens_when_it_is_asked_for_what_needs_it_and_not_before(
 
 @pytest.mark.anyio
 @requirement("start:light")
-async def test_a_server_that_nobody_asks_opens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_without_requests_opens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """spec: design, durability; what a dead process left running is taken over without being asked for"""
-    monkeypatch.setattr(desk, "HEADSTART_S", 0.0)
+    monkeypatch.setattr(lazy_service, "HEADSTART_S", 0.0)
     gate = Gate(tmp_path)
     gate.may_open.set()
     with anyio.fail_after(10):
@@ -213,7 +213,7 @@ async def test_calls_that_come_at_once_wait_for_one_opening_while_others_are_ans
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ours"""
-    _held(monkeypatch)
+    hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     pages: list[dict[str, Any]] = []
 
@@ -234,11 +234,11 @@ async def test_calls_that_come_at_once_wait_for_one_opening_while_others_are_ans
 
 @pytest.mark.anyio
 @requirement("start:failure")
-async def test_an_opening_that_fails_is_told_to_who_waits_and_to_who_comes_later(
+async def test_the_error_of_a_failed_opening_answers_waiting_and_later_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ours"""
-    _held(monkeypatch)
+    hold_opening(monkeypatch)
     gate = Gate(tmp_path, failure=StoreError("the disk is gone"))
     told: list[str] = []
 
@@ -262,7 +262,7 @@ async def test_a_server_that_ends_before_it_opened_opens_nothing_and_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ours; a signal ends the process as soon as the server says that it is closed"""
-    _held(monkeypatch)
+    hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     server = gate.server()
     with anyio.fail_after(10):

@@ -1,4 +1,4 @@
-"""Questions that a person decides outside of MCP: the client is sent an address, and the store says what was decided."""
+"""Questions that a person decides outside of MCP: the client gets an address, and the store has the decision."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -134,13 +134,13 @@ async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
     async def opens(url: str) -> None:
         opened.set()
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         told.append(message)
 
     browser = Browser(opens=opens)
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
-        Client(found.server, mode=era, elicitation_callback=browser, message_handler=heard) as client,
+        Client(found.server, mode=era, elicitation_callback=browser, message_handler=on_message) as client,
         anyio.create_task_group() as tasks,
     ):
         found.warden.service.inbox = INBOX
@@ -162,7 +162,7 @@ async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
             assert complete == []
 
 
-class OneDoor:
+class FakeInboxOpener:
     """Opens an inbox at an address, or cannot; keeps who was called."""
 
     def __init__(self, url: str | None) -> None:
@@ -184,16 +184,16 @@ async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_ca
     tmp_path: Path, era: Era
 ) -> None:
     """spec: on demand, once"""
-    ledger, door = Ledger(), OneDoor(INBOX)
+    ledger, opener = Ledger(), FakeInboxOpener(INBOX)
     async with (
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=approving()) as shown,
         Client(found.server, mode=era) as plain,
     ):
-        found.warden.service.inbox_opener = door
+        found.warden.service.inbox_opener = opener
         easy = await ok(shown, "execute_plan", plan=plan(confirm("b")))
         assert (await ok(shown, "resume_execution", **ids_of(easy), **NOW))["status"] == "completed"
-        assert door.called == []
+        assert opener.called == []
         asked = await ok(plain, "execute_plan", plan=DANGEROUS)
         url = f"{INBOX}/suspensions/{ids_of(asked)['suspensionId']}"
         assert question_of(asked)["howToAnswer"]["inboxUrl"] == url
@@ -201,8 +201,8 @@ async def test_the_inbox_is_opened_once_and_the_person_called_when_the_client_ca
             # A client that cannot open addresses is told the address.
             still = await ok(plain, "resume_execution", **ids_of(asked), **NOW)
             assert question_of(still)["howToAnswer"]["inboxUrl"] == url and url in still["nextAction"]
-        assert (door.opened, ledger.lines) == (1, [])
-        assert door.called == [ids_of(asked)["suspensionId"]] * 2
+        assert (opener.opened, ledger.lines) == (1, [])
+        assert opener.called == [ids_of(asked)["suspensionId"]] * 2
 
 
 @requirement("resume:table")
@@ -214,7 +214,7 @@ async def test_without_an_inbox_the_command_line_is_named_and_nobody_is_asked(tm
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=nobody) as client,
     ):
-        found.warden.service.inbox_opener = OneDoor(None)
+        found.warden.service.inbox_opener = FakeInboxOpener(None)
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
         assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
@@ -412,7 +412,7 @@ async def test_a_protocol_that_knows_no_addresses_is_sent_none(tmp_path: Path) -
 
 
 async def test_the_returned_address_is_an_ordinary_one_and_always_the_same(tmp_path: Path) -> None:
-    """spec: deterministic, or it is asked again for ever; the id of the older era is not sent in the newer."""
+    """spec: deterministic, or it would be asked again without end; the id of the older era is not sent in the newer."""
     async with _asked(tmp_path) as (_, client, _, arguments):
         first, second = [
             await client.session.call_tool("resume_execution", arguments, allow_input_required=True) for _ in range(2)

@@ -1,4 +1,4 @@
-"""Subscriptions over MCP, in both eras: what changes is told, to its owner, and a slow listener holds nothing up."""
+"""Subscriptions over MCP in both eras: owners receive changes, and a slow listener delays nobody."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -62,7 +62,7 @@ class Listener:
     uris: list[str] = field(default_factory=list[str])
     _bell: anyio.Event = field(default_factory=anyio.Event)
 
-    async def told(self, uri: str, times: int = 1) -> None:
+    async def wait_for_updates(self, uri: str, times: int = 1) -> None:
         """Returns when the address was told so often."""
         with anyio.fail_after(60):
             while self.uris.count(uri) < times:
@@ -124,37 +124,37 @@ async def asked_by(found: Served, principal: str = "local") -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates")
-async def test_executions_and_open_questions_are_told_when_they_change(tmp_path: Path, era: Era) -> None:
-    """spec: whoever decides, the subscriber hears of it and reads the new state."""
+async def test_changes_of_executions_and_open_questions_are_sent(tmp_path: Path, era: Era) -> None:
+    """spec: whichever channel decides, the subscriber is notified and reads the new state."""
     async with served(tmp_path, tools=Ledger().tools()) as found:
         thread_id = await asked_by(found)
         uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
         async with listener.subscribed(found.server, era, uri, SUSPENSIONS) as client:
             await approve_all(found.warden.service)
-            await listener.told(uri)
-            await listener.told(SUSPENSIONS)
+            await listener.wait_for_updates(uri)
+            await listener.wait_for_updates(SUSPENSIONS)
             shown = await ok(client, "get_execution", threadId=thread_id)
             assert shown["status"] == "completed"
             before = listener.uris.count(SUSPENSIONS)
             await asked_by(found)
-            await listener.told(SUSPENSIONS, before + 1)
+            await listener.wait_for_updates(SUSPENSIONS, before + 1)
 
 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates")
-async def test_the_next_execution_of_a_thread_is_told_too(tmp_path: Path, era: Era) -> None:
+async def test_the_next_execution_of_a_thread_is_sent_too(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found:
         thread_id = await asked_by(found)
         await approve_all(found.warden.service)
         uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
         async with listener.subscribed(found.server, era, uri) as client:
             await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "y"})), threadId=thread_id)
-            await listener.told(uri)
+            await listener.wait_for_updates(uri)
 
 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:updates")
-async def test_changes_by_another_process_are_told(tmp_path: Path, era: Era) -> None:
+async def test_changes_by_another_process_are_sent(tmp_path: Path, era: Era) -> None:
     """ours: two servers with one file; the second one decides."""
     async with (
         served(tmp_path, tools=Ledger().tools(), on_disk=True) as one,
@@ -164,13 +164,13 @@ async def test_changes_by_another_process_are_told(tmp_path: Path, era: Era) -> 
         uri, listener = f"{EXECUTIONS}/{thread_id}", Listener()
         async with listener.subscribed(one.server, era, uri, SUSPENSIONS):
             await approve_all(other.warden.service)
-            await listener.told(uri)
-            await listener.told(SUSPENSIONS)
+            await listener.wait_for_updates(uri)
+            await listener.wait_for_updates(SUSPENSIONS)
 
 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:owner")
-async def test_nobody_hears_of_what_belongs_to_others(tmp_path: Path, era: Era) -> None:
+async def test_nobody_receives_changes_of_other_principals(tmp_path: Path, era: Era) -> None:
     """spec: foreign threads and questions, and threads that do not exist, are silent alike."""
     async with served(tmp_path, tools=Ledger().tools()) as found:
         foreign, listener = await asked_by(found, "somebody else"), Listener()
@@ -180,7 +180,7 @@ async def test_nobody_hears_of_what_belongs_to_others(tmp_path: Path, era: Era) 
             await asked_by(found, "somebody else")
             assert listener.uris == []
             own = await asked_by(found)
-            await listener.told(SUSPENSIONS)
+            await listener.wait_for_updates(SUSPENSIONS)
             assert own and set(listener.uris) == {SUSPENSIONS}
 
 
@@ -194,7 +194,7 @@ async def test_an_older_client_can_subscribe_twice_and_unsubscribe(tmp_path: Pat
             await unsubscribe(client, uri)
             await unsubscribe(client, "test://never")
             await approve_all(found.warden.service)
-            await listener.told(SUSPENSIONS)
+            await listener.wait_for_updates(SUSPENSIONS)
             assert set(listener.uris) == {SUSPENSIONS}
 
 
@@ -225,7 +225,7 @@ async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path, task_ids:
 async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> None:
     """ours: however much happens while it does not listen, the queue has one entry for each thing it watches."""
     async with warden(Ledger()) as w:
-        service, bus, heard = w.service, InMemorySubscriptionBus(), list[object]()
+        service, bus, received = w.service, InMemorySubscriptionBus(), list[object]()
         view = await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
         watch = TopicWatcher(service, "local", bus, lambda event: True)
         [question] = view.suspensions
@@ -247,9 +247,9 @@ async def test_a_slow_listener_misses_intermediate_states_and_no_last_one() -> N
                 await service.execute_plan(CONFIRMED, wait_seconds=60, principal="local")
             await bus.publish(ResourceUpdated("the end"))
             with anyio.fail_after(60):
-                while ResourceUpdated("the end") not in heard:
-                    heard.append(await anext(changes))
-        assert set(heard[:-1]) == topics and len(heard) == len(topics) + 1
+                while ResourceUpdated("the end") not in received:
+                    received.append(await anext(changes))
+        assert set(received[:-1]) == topics and len(received) == len(topics) + 1
 
 
 async def change(ctx: AnyContext) -> str:
@@ -325,7 +325,7 @@ async def withdrawn(service: Service, clock: ManualClock, question: Suspension) 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("change", [answered, revised, expired, withdrawn])
 @requirement("subscriptions:suspension")
-async def test_who_watches_one_question_is_told_of_its_changes_and_of_no_others(
+async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
     tmp_path: Path, era: Era, change: Callable[[Service, ManualClock, Suspension], Awaitable[None]]
 ) -> None:
     """spec: the update of a subresource; what is read then is the new state, or that the question is closed."""
@@ -341,7 +341,7 @@ async def test_who_watches_one_question_is_told_of_its_changes_and_of_no_others(
         async with listener.subscribed(found.server, era, theirs, uri, f"{SUSPENSIONS}/none") as client:
             await asked_by(found)
             await change(service, clock, question)
-            await listener.told(uri)
+            await listener.wait_for_updates(uri)
             assert set(listener.uris) == {uri}
             if change is revised:
                 [content] = (await client.read_resource(uri)).contents
@@ -352,7 +352,7 @@ async def test_who_watches_one_question_is_told_of_its_changes_and_of_no_others(
 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:suspension")
-async def test_a_question_that_another_process_answers_is_told(tmp_path: Path, era: Era) -> None:
+async def test_an_answer_through_another_process_is_sent(tmp_path: Path, era: Era) -> None:
     async with (
         served(tmp_path, tools=Ledger().tools(), on_disk=True) as one,
         served(tmp_path, tools=Ledger().tools(), on_disk=True) as other,
@@ -362,12 +362,12 @@ async def test_a_question_that_another_process_answers_is_told(tmp_path: Path, e
         uri, listener = f"{SUSPENSIONS}/{question.suspension_id}", Listener()
         async with listener.subscribed(one.server, era, uri):
             await approve_all(other.warden.service)
-            await listener.told(uri)
+            await listener.wait_for_updates(uri)
 
 
 @pytest.mark.parametrize("era", ERAS)
 @requirement("subscriptions:tools")
-async def test_tools_for_plans_are_told_when_a_server_lists_others(tmp_path: Path, era: Era) -> None:
+async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_path: Path, era: Era) -> None:
     """spec: `resources/updated` for what is read there; planwarden's own tools are the same as before."""
     place = Place(tmp_path)
     place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"))
@@ -377,12 +377,12 @@ async def test_tools_for_plans_are_told_when_a_server_lists_others(tmp_path: Pat
         one, another = f"{TOOLS}/d_grown", f"{TOOLS}/d_other"
         async with listener.subscribed(found.server, era, TOOLS, one, another, SUSPENSIONS) as client:
             assert (await ok(client, "search_tools", query="echo"))["total"]
-            await listener.told(TOOLS)
-            await listener.told(another)
+            await listener.wait_for_updates(TOOLS)
+            await listener.wait_for_updates(another)
             assert one not in listener.uris
             place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"), listed("grown"))
             await ok(client, "execute_plan", plan=plan(tool_step("a", "d_echo", {})))
-            await listener.told(one)
+            await listener.wait_for_updates(one)
             [content] = (await client.read_resource(TOOLS)).contents
             assert isinstance(content, TextResourceContents) and '"d_grown"' in content.text
             assert SUSPENSIONS not in listener.uris
@@ -400,11 +400,11 @@ async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_dow
             registry.replace_group("d", [mine])
             registry.mark_group("d", None)
             registry.mark_group("d", "it does not answer")
-            await listener.told(f"{TOOLS}/mine")
-            await listener.told(TOOLS)
+            await listener.wait_for_updates(f"{TOOLS}/mine")
+            await listener.wait_for_updates(TOOLS)
             registry.replace_group("d", [])
-            await listener.told(f"{TOOLS}/mine", 2)
-            await listener.told(TOOLS, 2)
+            await listener.wait_for_updates(f"{TOOLS}/mine", 2)
+            await listener.wait_for_updates(TOOLS, 2)
         assert set(listener.uris) == {TOOLS, f"{TOOLS}/mine"}
         # The newer era's client hears of each event twice: from its stream, and as a message.
         assert era == "auto" or len(listener.uris) == 4

@@ -1,4 +1,4 @@
-"""The tasks extension through real clients: the execution is the task, and its questions go through the one gate."""
+"""The tasks extension through real clients: the execution is the task, and its questions pass the usual checks."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from planwarden.server.auth.caller import Caller
 from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.tasks.view import TASKS
+from planwarden.server.mcp.tasks.state import TASKS
 from planwarden.server.transports.http import http_app
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.memory.store import MemoryStore
@@ -58,16 +58,16 @@ TWO = plan(
 )
 
 
-def taking(server: PlanwardenServer, told: TakesTasks | None = None) -> Client:
+def connect_with_tasks(server: PlanwardenServer, extension: TakesTasks | None = None) -> Client:
     """A client that takes tasks and shows forms; forms that are pushed to it are a mistake."""
-    return Client(server, mode="auto", extensions=[told or TakesTasks()], elicitation_callback=nobody)
+    return Client(server, mode="auto", extensions=[extension or TakesTasks()], elicitation_callback=nobody)
 
 
 @requirement("tasks:lifecycle")
 async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_path: Path) -> None:
-    """spec: CreateTaskResult is durable, flat and without result; tasks/get gives what the call would have given."""
+    """spec: CreateTaskResult is durable, flat and without result; tasks/get has what the call would return."""
     gate = PausingTool()
-    async with served(tmp_path, tools=[gate.tool()]) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=[gate.tool()]) as found, connect_with_tasks(found.server) as client:
         created = await start(client, "execute_plan", plan=plan(tool_step("a", "gate")), options={"waitSeconds": 300})
         assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
         assert not {"result", "error", "inputRequests", "requestState", "task"} & created.keys()
@@ -89,7 +89,10 @@ async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_pat
 @requirement("tasks:lifecycle")
 async def test_what_failed_or_was_rejected_completes_as_a_task(tmp_path: Path) -> None:
     """spec: `failed` is for errors of the protocol; how the execution ended stands in the result."""
-    async with served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found, taking(found.server) as client:
+    async with (
+        served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found,
+        connect_with_tasks(found.server) as client,
+    ):
         failed = await start(client, "execute_plan", plan=plan(tool_step("a", "broken")))
         done = await until(client, failed["taskId"], *TERMINAL)
         assert (done["status"], done["result"]["structuredContent"]["status"]) == ("completed", "failed")
@@ -105,7 +108,10 @@ async def test_a_goal_with_a_model_of_its_own_is_a_task(tmp_path: Path) -> None:
         {"when": {"purpose": "plan"}, "reply": {"plan": NOTED}},
         {"when": {"purpose": "synthesize"}, "reply": {"content": "Written."}},
     ]
-    async with served(tmp_path, tools=Ledger().tools(), script=script) as found, taking(found.server) as client:
+    async with (
+        served(tmp_path, tools=Ledger().tools(), script=script) as found,
+        connect_with_tasks(found.server) as client,
+    ):
         created = await start(client, "run_goal", goal="write it down")
         done = await until(client, created["taskId"], *TERMINAL)
         assert done["result"]["structuredContent"]["output"] == "Written."
@@ -114,7 +120,7 @@ async def test_a_goal_with_a_model_of_its_own_is_a_task(tmp_path: Path) -> None:
 @requirement("tasks:caller")
 async def test_what_would_ask_the_calling_model_is_an_ordinary_result(tmp_path: Path) -> None:
     """ours: a client that only polls a task would never put the prompt to its model."""
-    async with served(tmp_path, tools=Ledger().tools()) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_tasks(found.server) as client:
         asked = await ok(client, "run_goal", goal="write it down")
         assert (asked["awaiting"], question_of(asked)["kind"]) == ("caller", "plan")
         step = await ok(client, "execute_plan", plan=plan(model_step("a", "note")))
@@ -128,7 +134,7 @@ async def test_what_would_ask_the_calling_model_is_an_ordinary_result(tmp_path: 
 async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(tmp_path: Path) -> None:
     """spec: the form is the one of every channel; the audit says channel, assurance and what was shown."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         created = await start(client, "execute_plan", plan=SENT)
         asked = await until(client, created["taskId"], "input_required")
         [(key, request)] = asked["inputRequests"].items()
@@ -147,9 +153,9 @@ async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(tmp_
 
 @requirement("tasks:input")
 async def test_answers_can_come_one_by_one(tmp_path: Path) -> None:
-    """spec: an answered key is gone, the other stays; the task goes on when all are answered."""
+    """spec: an answered key is gone, the other stays; the task continues when all are answered."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=TWO))["taskId"]
         first, second = (await until(client, task_id, "input_required"))["inputRequests"]
         await update(client, task_id, **{first: APPROVED})
@@ -165,7 +171,7 @@ async def test_answers_can_come_one_by_one(tmp_path: Path) -> None:
 async def test_an_answer_sent_a_hundred_times_has_one_effect(tmp_path: Path) -> None:
     """spec: updates are idempotent; a different answer afterwards is ignored, the key is never used again."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
         with anyio.fail_after(30):
@@ -182,7 +188,7 @@ async def test_an_answer_sent_a_hundred_times_has_one_effect(tmp_path: Path) -> 
 async def test_a_revised_question_has_a_new_key_and_the_old_one_decides_nothing(tmp_path: Path) -> None:
     """spec: a key never means two questions."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         old = await key_of(client, task_id)
         [question] = (await found.warden.service.list_suspensions(principal="local")).suspensions
@@ -218,16 +224,22 @@ async def test_a_revised_question_has_a_new_key_and_the_old_one_decides_nothing(
 async def test_a_form_that_came_back_undecided_is_not_asked_again_even_after_a_restart(
     tmp_path: Path, response: JsonValue
 ) -> None:
-    """spec: a key is not used again after its answer; closing a form is nobody's decision, a person still can decide."""
+    """spec: an answered key is not used again; closing a form decides nothing, and a person still can decide."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)], on_disk=True) as found, taking(found.server) as client:
+    async with (
+        served(tmp_path, tools=[sender(ledger)], on_disk=True) as found,
+        connect_with_tasks(found.server) as client,
+    ):
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
         await update(client, task_id, **{key: response})
         await update(client, task_id, **{key: APPROVED})
         over = await get(client, task_id)
         assert (over["status"], over["result"]["structuredContent"]["awaiting"]) == ("completed", "human")
-    async with served(tmp_path, tools=[sender(ledger)], on_disk=True) as found, taking(found.server) as client:
+    async with (
+        served(tmp_path, tools=[sender(ledger)], on_disk=True) as found,
+        connect_with_tasks(found.server) as client,
+    ):
         over = await get(client, task_id)
         assert (over["status"], over["result"]["structuredContent"]["awaiting"]) == ("completed", "human")
         assert ledger.lines == []
@@ -249,7 +261,7 @@ async def test_a_form_that_came_back_undecided_is_not_asked_again_even_after_a_r
 )
 @requirement("tasks:replay")
 async def test_an_answer_that_is_none_is_an_error_and_the_question_stays(tmp_path: Path, response: JsonValue) -> None:
-    async with served(tmp_path, tools=[sender(Ledger())]) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=[sender(Ledger())]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
         assert await code_of(update(client, task_id, **{key: response})) == INVALID_PARAMS
@@ -264,14 +276,14 @@ async def test_a_task_survives_a_restart_in_the_middle(tmp_path: Path) -> None:
     ledger = Ledger()
     tools = [*ledger.tools(), sender(ledger)]
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "send", {"to": "ann"}))
-    async with served(tmp_path, tools=tools, on_disk=True) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_tasks(found.server) as client:
         created = await start(client, "execute_plan", plan=steps)
         key = await key_of(client, created["taskId"])
-    async with served(tmp_path, tools=tools, on_disk=True) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_tasks(found.server) as client:
         assert await key_of(client, created["taskId"]) == key
         await update(client, created["taskId"], **{key: APPROVED})
         await until(client, created["taskId"], "completed")
-    async with served(tmp_path, tools=tools, on_disk=True) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_tasks(found.server) as client:
         done = await get(client, created["taskId"])
         assert (done["status"], done["createdAt"]) == ("completed", created["createdAt"])
     assert ledger.lines == ["note x", "send ann 1 False"]
@@ -282,31 +294,31 @@ async def test_a_client_that_drops_before_the_answer_loses_nothing(tmp_path: Pat
     """spec: the execution does not live in a request."""
     gate = PausingTool()
     async with served(tmp_path, tools=[gate.tool()]) as found:
-        async with taking(found.server) as client:
+        async with connect_with_tasks(found.server) as client:
             task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
             with anyio.fail_after(20):
                 await gate.started.wait()
         gate.opened.set()
-        async with taking(found.server) as again:
+        async with connect_with_tasks(found.server) as again:
             assert (await until(again, task_id, *TERMINAL))["status"] == "completed"
 
 
 @requirement("tasks:durable", "tasks:notified")
 async def test_two_clients_of_two_servers_share_a_task(tmp_path: Path) -> None:
     """spec: the second one answers what the first one started, and the first one hears of it."""
-    ledger, told = Ledger(), TakesTasks()
+    ledger, extension = Ledger(), TakesTasks()
     async with (
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as one,
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as other,
-        taking(one.server, told) as first,
-        taking(other.server) as second,
+        connect_with_tasks(one.server, extension) as first,
+        connect_with_tasks(other.server) as second,
         anyio.create_task_group() as tasks,
     ):
         task_id = (await start(first, "execute_plan", plan=SENT))["taskId"]
         tasks.start_soon(listen, first, task_id)
-        await told.heard(lambda task: task["status"] == "input_required")
+        await extension.wait_for_update(lambda task: task["status"] == "input_required")
         await update(second, task_id, **{await key_of(second, task_id): APPROVED})
-        ended = await told.heard(lambda task: task["status"] == "completed")
+        ended = await extension.wait_for_update(lambda task: task["status"] == "completed")
         assert ended["result"]["structuredContent"]["status"] == "completed"
         tasks.cancel_scope.cancel()
     assert ledger.lines == ["send ann 1 False"]
@@ -316,7 +328,10 @@ async def test_two_clients_of_two_servers_share_a_task(tmp_path: Path) -> None:
 async def test_a_cancelled_task_runs_nothing_more(tmp_path: Path) -> None:
     """spec: an empty acknowledgement; of a task that has ended too, which stays as it is."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[*ledger.tools(), sender(ledger)]) as found, taking(found.server) as client:
+    async with (
+        served(tmp_path, tools=[*ledger.tools(), sender(ledger)]) as found,
+        connect_with_tasks(found.server) as client,
+    ):
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
         assert set(await cancel(client, task_id)) == {"_meta", "resultType"}
@@ -337,7 +352,7 @@ async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
     ends = set[str]()
     for number in range(30):
         gate = PausingTool()
-        async with served(tmp_path, tools=[gate.tool()]) as found, taking(found.server) as client:
+        async with served(tmp_path, tools=[gate.tool()]) as found, connect_with_tasks(found.server) as client:
             task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
             with anyio.fail_after(20):
                 await gate.started.wait()
@@ -357,7 +372,7 @@ async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
 async def test_unknown_and_foreign_tasks_are_the_same_error(tmp_path: Path) -> None:
     """spec: -32602, and nothing that tells whether the task exists."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
         found.server.identify = lambda: Caller("somebody else")
@@ -373,7 +388,7 @@ async def test_unknown_and_foreign_tasks_are_the_same_error(tmp_path: Path) -> N
 
 @requirement("tasks:undeclared")
 async def test_a_client_without_the_extension_gets_ordinary_results_and_no_tasks(tmp_path: Path) -> None:
-    """spec: -32021 names what is missing; a call never gives a task that was not declared on its request."""
+    """spec: -32021 names what is missing; a call never returns a task that its request did not declare."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode="auto") as client:
         done = await ok(client, "execute_plan", plan=NOTED)
         assert done["status"] == "completed"
@@ -413,10 +428,13 @@ async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path)
 
 @requirement("tasks:lifecycle")
 async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: Path) -> None:
-    """spec: questions of the call itself are resolved first; an undecided one gives the ordinary result."""
+    """spec: questions of the call itself are resolved first; an undecided one returns the ordinary result."""
     ledger, gate = Ledger(), PausingTool()
     steps = plan(confirm("a"), tool_step("b", "gate"))
-    async with served(tmp_path, tools=[*ledger.tools(), gate.tool()]) as found, taking(found.server) as client:
+    async with (
+        served(tmp_path, tools=[*ledger.tools(), gate.tool()]) as found,
+        connect_with_tasks(found.server) as client,
+    ):
         task_id = (await start(client, "execute_plan", plan=steps))["taskId"]
         await key_of(client, task_id)
         asked = await _newest(found)
@@ -436,7 +454,7 @@ async def test_a_decision_is_asked_for_before_the_call_becomes_a_task(tmp_path: 
 async def test_an_incomplete_execution_goes_on_without_a_task(tmp_path: Path) -> None:
     """ours: a task that ended does not start again."""
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}))
-    async with served(tmp_path, tools=Ledger().tools()) as found, taking(found.server) as client:
+    async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_tasks(found.server) as client:
         created = await start(client, "execute_plan", plan=steps, options={"budgets": {"toolCalls": 1}})
         ended = await until(client, created["taskId"], *TERMINAL)
         execution = ended["result"]["structuredContent"]
@@ -447,34 +465,36 @@ async def test_an_incomplete_execution_goes_on_without_a_task(tmp_path: Path) ->
 
 
 @requirement("tasks:notified")
-async def test_a_listener_is_told_the_whole_task_at_every_turn(tmp_path: Path) -> None:
-    """spec: identical to tasks/get; unknown ids are left out; what has ended already is told at once."""
-    told = TakesTasks()
+async def test_a_listener_receives_the_whole_task_at_every_change(tmp_path: Path) -> None:
+    """spec: identical to tasks/get; unknown ids are left out; what has already ended is sent at once."""
+    extension = TakesTasks()
     async with (
         served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())]) as found,
-        taking(found.server, told) as client,
+        connect_with_tasks(found.server, extension) as client,
         anyio.create_task_group() as tasks,
     ):
         ended = (await start(client, "execute_plan", plan=NOTED))["taskId"]
         await until(client, ended, "completed")
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         tasks.start_soon(listen, client, ended, task_id, "0" * 32)
-        assert _bare(await told.heard(lambda task: task["taskId"] == ended)) == _bare(await get(client, ended))
-        asked = await told.heard(lambda task: task["status"] == "input_required")
+        assert _bare(await extension.wait_for_update(lambda task: task["taskId"] == ended)) == _bare(
+            await get(client, ended)
+        )
+        asked = await extension.wait_for_update(lambda task: task["status"] == "input_required")
         assert _bare(asked) == _bare(await get(client, task_id))
         await update(client, task_id, **dict.fromkeys(asked["inputRequests"], APPROVED))
-        done = await told.heard(lambda task: task["taskId"] == task_id and task["status"] == "completed")
+        done = await extension.wait_for_update(lambda task: task["taskId"] == task_id and task["status"] == "completed")
         assert _bare(done) == _bare(await get(client, task_id))
-        assert {task["taskId"] for task in told.told} == {ended, task_id}
+        assert {task["taskId"] for task in extension.updates} == {ended, task_id}
         tasks.cancel_scope.cancel()
 
 
 @requirement("tasks:owner", "tasks:notified")
 async def test_a_listener_hears_nothing_of_other_peoples_tasks(tmp_path: Path) -> None:
-    told, store = TakesTasks(), MemoryStore()
+    extension, store = TakesTasks(), MemoryStore()
     async with (
         served(tmp_path, tools=[*Ledger().tools(), sender(Ledger())], store=store) as found,
-        taking(found.server, told) as client,
+        connect_with_tasks(found.server, extension) as client,
         anyio.create_task_group() as tasks,
     ):
         foreign = (await start(client, "execute_plan", plan=SENT))["taskId"]
@@ -482,14 +502,14 @@ async def test_a_listener_hears_nothing_of_other_peoples_tasks(tmp_path: Path) -
         found.server.identify = lambda: Caller("somebody else")
         own = (await start(client, "execute_plan", plan=SENT))["taskId"]
         tasks.start_soon(listen, client, foreign, own)
-        await told.heard(lambda task: task["taskId"] == own)
+        await extension.wait_for_update(lambda task: task["taskId"] == own)
         found.server.identify = lambda: Caller("local")
         await update(client, foreign, **{key: APPROVED})
         await until(client, foreign, "completed")
         found.server.identify = lambda: Caller("somebody else")
         await cancel(client, own)
-        await told.heard(lambda task: task["status"] == "cancelled")
-        assert {task["taskId"] for task in told.told} == {own}
+        await extension.wait_for_update(lambda task: task["status"] == "cancelled")
+        assert {task["taskId"] for task in extension.updates} == {own}
         tasks.cancel_scope.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Tasks that are over, whatever happens to their execution afterwards, and clocks, processes and prunings in between."""
+"""Tasks that are over stay over: executions that continue, clock changes, other processes and pruning."""
 
 from pathlib import Path
 
@@ -37,9 +37,9 @@ MORE: JsonValue = {"budgets": {"toolCalls": 9}, "waitSeconds": 0}
 APPROVED: JsonValue = {"action": "accept", "content": {"decision": "approve"}}
 
 
-def seeing(found: Served, told: TakesTasks | None = None) -> Client:
+def connect_with_forms(found: Served, extension: TakesTasks | None = None) -> Client:
     """A client that takes tasks, shows forms and opens addresses."""
-    return Client(found.server, mode="auto", extensions=[told or TakesTasks()], elicitation_callback=nobody)
+    return Client(found.server, mode="auto", extensions=[extension or TakesTasks()], elicitation_callback=nobody)
 
 
 def execution_of(task: Document) -> Document:
@@ -48,7 +48,7 @@ def execution_of(task: Document) -> Document:
     return shown
 
 
-async def exhausted(client: Client, steps: JsonValue) -> Document:
+async def exhaust_budget(client: Client, steps: JsonValue) -> Document:
     """The task of a plan whose budget was used up, as its client is told."""
     created = await start(client, "execute_plan", plan=steps, options={"budgets": {"toolCalls": 1}})
     ended = await until(client, created["taskId"], *TERMINAL)
@@ -62,8 +62,8 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
     gate = PausingTool()
     steps = plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "gate"), confirm("c"))
     tools = [*Ledger().tools(), gate.tool()]
-    async with served(tmp_path, tools=tools, on_disk=True) as found, seeing(found) as client:
-        ended = await exhausted(client, steps)
+    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_forms(found) as client:
+        ended = await exhaust_budget(client, steps)
         task_id, thread_id = ended["taskId"], execution_of(ended)["threadId"]
         more = await ok(client, "execute_plan", threadId=thread_id, options=MORE)
         assert (more["executionId"], more["status"]) == (task_id, "running")
@@ -75,7 +75,7 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
         assert (await engine.wait(await engine.find(task_id), 20)).status == "suspended"
         over = await get(client, task_id)
         assert execution_of(over)["awaiting"] == "human" and "inputRequests" not in over
-    async with served(tmp_path, tools=tools, on_disk=True) as found, seeing(found) as client:
+    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_with_forms(found) as client:
         assert execution_of(await get(client, task_id))["status"] == "suspended"
         await ok(client, "cancel_execution", threadId=thread_id)
         assert execution_of(await get(client, task_id))["status"] == "cancelled"
@@ -83,9 +83,9 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
 
 @requirement("tasks:over", "tasks:cancel")
 async def test_cancelling_a_task_that_is_over_stops_its_execution_and_not_its_status(tmp_path: Path) -> None:
-    """ours: whoever cancels must not see the effect happen later; the terminal status stays what was told."""
+    """ours: a client that cancels must not see the effect later; the terminal status stays."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, seeing(found) as client:
+    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_forms(found) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         await update(client, task_id, **{await key_of(client, task_id): {"action": "cancel"}})
         assert execution_of(await get(client, task_id))["status"] == "suspended"
@@ -99,7 +99,10 @@ async def test_cancelling_a_task_that_is_over_stops_its_execution_and_not_its_st
 async def test_a_clock_that_moves_back_keeps_no_task_open(tmp_path: Path, back_s: float) -> None:
     """ours: machines are set right; who opened a page is still waited for, and not for a year."""
     clock = ManualClock()
-    async with served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found, seeing(found) as client:
+    async with (
+        served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found,
+        connect_with_forms(found) as client,
+    ):
         found.warden.service.inbox = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         await update(client, task_id, **{await key_of(client, task_id): {"action": "accept"}})
@@ -115,7 +118,10 @@ async def test_a_clock_that_moves_back_keeps_no_task_open(tmp_path: Path, back_s
 async def test_a_task_was_never_updated_before_it_was_created(tmp_path: Path) -> None:
     """spec: times of a task, and how long it is kept from its creation, in milliseconds."""
     clock = ManualClock()
-    async with served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found, seeing(found) as client:
+    async with (
+        served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found,
+        connect_with_forms(found) as client,
+    ):
         asked = await start(client, "execute_plan", plan=plan(confirm("a")))
         clock.advance(-400 * 86_400)
         key = await key_of(client, asked["taskId"])
@@ -125,22 +131,22 @@ async def test_a_task_was_never_updated_before_it_was_created(tmp_path: Path) ->
 
 
 @requirement("tasks:notified", "tasks:over")
-async def test_a_listener_is_told_of_an_end_that_another_process_brings(tmp_path: Path) -> None:
+async def test_a_listener_learns_of_an_end_in_another_process(tmp_path: Path) -> None:
     """ours: two hosts of one person; a form that is closed in one is no commit of the execution."""
-    tools, told = [sender(Ledger())], TakesTasks()
+    tools, extension = [sender(Ledger())], TakesTasks()
     async with (
         served(tmp_path, tools=tools, on_disk=True) as one,
         served(tmp_path, tools=tools, on_disk=True) as other,
-        seeing(one) as first,
-        seeing(other, told) as second,
+        connect_with_forms(one) as first,
+        connect_with_forms(other, extension) as second,
         anyio.create_task_group() as tasks,
     ):
         task_id = (await start(first, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(first, task_id)
         tasks.start_soon(listen, second, task_id)
-        await told.heard(lambda task: task["status"] == "input_required")
+        await extension.wait_for_update(lambda task: task["status"] == "input_required")
         await update(first, task_id, **{key: {"action": "cancel"}})
-        over = await told.heard(lambda task: task["status"] == "completed")
+        over = await extension.wait_for_update(lambda task: task["status"] == "completed")
         assert execution_of(over)["awaiting"] == "human"
         tasks.cancel_scope.cancel()
 
@@ -148,8 +154,8 @@ async def test_a_listener_is_told_of_an_end_that_another_process_brings(tmp_path
 @requirement("tasks:over", "tasks:owner")
 async def test_the_task_of_a_pruned_execution_is_not_found_and_nothing_comes_back(tmp_path: Path) -> None:
     """spec: after its time a task may be gone, which is the error of a task that never was."""
-    async with served(tmp_path, tools=Ledger().tools(), on_disk=True) as found, seeing(found) as client:
-        ended = await exhausted(
+    async with served(tmp_path, tools=Ledger().tools(), on_disk=True) as found, connect_with_forms(found) as client:
+        ended = await exhaust_budget(
             client, plan(tool_step("a", "note", {"text": "x"}), tool_step("b", "note", {"text": "y"}))
         )
         task_id = ended["taskId"]
@@ -167,7 +173,7 @@ async def test_every_step_may_be_another_process(tmp_path: Path) -> None:
     ledger = Ledger()
     task_id = key = ""
     for turn in range(6):
-        async with served(tmp_path, tools=[sender(ledger)], on_disk=True) as found, seeing(found) as client:
+        async with served(tmp_path, tools=[sender(ledger)], on_disk=True) as found, connect_with_forms(found) as client:
             match turn:
                 case 0:
                     task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]

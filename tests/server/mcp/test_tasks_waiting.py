@@ -1,5 +1,5 @@
-"""Tasks whose client cannot be asked, or whose person is sent to a page: nobody polls for ever, and nothing is decided
-by looking."""
+"""Tasks whose client cannot be asked, or whose person is sent to a page: nobody polls without end, and reading decides
+nothing."""
 
 from pathlib import Path
 
@@ -29,14 +29,14 @@ ERASED = plan(tool_step("a", "erase", {"ids": [1]}))
 SENT = plan(tool_step("a", "send", {"to": "ann"}))
 
 
-def blind(found: Served) -> Client:
+def connect_without_elicitation(found: Served) -> Client:
     """A client that takes tasks and can be asked nothing."""
     return Client(found.server, mode="auto", extensions=[TakesTasks()])
 
 
-def seeing(found: Served, told: TakesTasks | None = None) -> Client:
+def connect_with_forms(found: Served, extension: TakesTasks | None = None) -> Client:
     """A client that takes tasks, shows forms and opens addresses."""
-    return Client(found.server, mode="auto", extensions=[told or TakesTasks()], elicitation_callback=nobody)
+    return Client(found.server, mode="auto", extensions=[extension or TakesTasks()], elicitation_callback=nobody)
 
 
 async def decide(found: Served, *, approved: bool = True) -> None:
@@ -68,9 +68,12 @@ def result_of(task: Document) -> Document:
 async def test_a_call_that_waits_for_a_person_who_cannot_be_asked_is_an_ordinary_result(
     tmp_path: Path, steps: JsonValue
 ) -> None:
-    """spec: the server decides for each request; a task that nobody can answer would be polled for ever."""
+    """spec: the server decides for each request; clients would poll a task without end if nobody can answer it."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[*ledger.tools(), sender(ledger)]) as found, blind(found) as client:
+    async with (
+        served(tmp_path, tools=[*ledger.tools(), sender(ledger)]) as found,
+        connect_without_elicitation(found) as client,
+    ):
         asked = await ok(client, "execute_plan", plan=steps)
         assert (asked["status"], asked["awaiting"]) == ("suspended", "human")
         assert f"planwarden approve {question_of(asked)['suspensionId']}" in asked["nextAction"]
@@ -90,7 +93,7 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
     ledger, gate = Ledger(), PausingTool()
     tools = [*ledger.tools(), gate.tool()]
     steps = plan(tool_step("a", "gate"), tool_step("b", "erase", {"ids": [1]}), tool_step("c", "note", {"text": "x"}))
-    async with served(tmp_path, tools=tools, on_disk=True) as found, blind(found) as client:
+    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_without_elicitation(found) as client:
         task_id = (await start(client, "execute_plan", plan=steps))["taskId"]
         with anyio.fail_after(20):
             await gate.started.wait()
@@ -102,7 +105,7 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
         question = question_of(shown)
         assert question["howToAnswer"]["command"] == f"planwarden approve {question['suspensionId']}"
         assert over["ttlMs"] is None and await get(client, task_id) == over
-    async with served(tmp_path, tools=tools, on_disk=True) as found, blind(found) as client:
+    async with served(tmp_path, tools=tools, on_disk=True) as found, connect_without_elicitation(found) as client:
         assert result_of(await get(client, task_id)) == shown
         await decide(found)
         done = result_of(await get(client, task_id))
@@ -113,10 +116,14 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
 
 
 @requirement("tasks:waiting")
-async def test_looking_at_a_task_without_forms_takes_it_from_nobody_who_has_them(tmp_path: Path) -> None:
+async def test_a_client_without_forms_that_reads_a_task_does_not_end_it_for_clients_with_forms(tmp_path: Path) -> None:
     """ours: what a task needs from its client is a matter of the request's capabilities."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, blind(found) as other, seeing(found) as client:
+    async with (
+        served(tmp_path, tools=[sender(ledger)]) as found,
+        connect_without_elicitation(found) as other,
+        connect_with_forms(found) as client,
+    ):
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
         assert result_of(await get(other, task_id))["awaiting"] == "human"
@@ -133,7 +140,7 @@ async def test_looking_at_a_task_without_forms_takes_it_from_nobody_who_has_them
 async def test_what_continues_a_task_that_is_over_gives_an_ordinary_result(tmp_path: Path) -> None:
     """ours: a task that ended does not start again; the call itself still asks the person."""
     ledger = Ledger()
-    async with served(tmp_path, tools=[sender(ledger)]) as found, seeing(found) as client:
+    async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_forms(found) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
         await update(client, task_id, **{key: {"action": "cancel"}})
@@ -156,7 +163,7 @@ async def test_what_continues_a_task_that_is_over_gives_an_ordinary_result(tmp_p
 
 
 @requirement("tasks:waiting")
-async def test_a_client_of_forms_alone_is_told_of_what_no_form_decides(tmp_path: Path) -> None:
+async def test_a_client_with_only_forms_learns_of_questions_that_no_form_decides(tmp_path: Path) -> None:
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, wired(found.server) as wire:
         found.warden.service.inbox = INBOX
@@ -178,7 +185,7 @@ async def test_other_branches_go_on_before_a_task_ends_over_a_question(tmp_path:
     """spec: `working` as long as something works."""
     gate = PausingTool()
     steps = plan(confirm("a", dependencies=[]), tool_step("b", "gate", dependencies=[]))
-    async with served(tmp_path, tools=[gate.tool()]) as found, blind(found) as client:
+    async with served(tmp_path, tools=[gate.tool()]) as found, connect_without_elicitation(found) as client:
         task_id = (await start(client, "execute_plan", plan=steps))["taskId"]
         with anyio.fail_after(20):
             await gate.started.wait()
@@ -189,10 +196,10 @@ async def test_other_branches_go_on_before_a_task_ends_over_a_question(tmp_path:
 
 @requirement("tasks:caller", "tasks:waiting")
 async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has_answered(tmp_path: Path) -> None:
-    """ours: the model goes on with submit_answer, which the result names."""
+    """ours: the model continues with submit_answer, which the result names."""
     ledger = Ledger()
     steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]))
-    async with served(tmp_path, tools=ledger.tools()) as found, seeing(found) as client:
+    async with served(tmp_path, tools=ledger.tools()) as found, connect_with_forms(found) as client:
         shown = await ok(client, "execute_plan", plan=steps)
         assert (shown["awaiting"], len(shown["suspensions"])) == ("caller", 2)
         key = await key_of(client, shown["executionId"])
@@ -217,7 +224,7 @@ async def test_a_plan_is_a_task_from_when_it_is_run(tmp_path: Path) -> None:
     script: list[JsonValue] = [
         {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "x"}))}},
     ]
-    async with served(tmp_path, tools=Ledger().tools(), script=script) as found, seeing(found) as client:
+    async with served(tmp_path, tools=Ledger().tools(), script=script) as found, connect_with_forms(found) as client:
         planned = await ok(client, "create_plan", goal="write it down")
         assert planned["status"] == "planned"
         assert await code_of(get(client, planned["executionId"])) == INVALID_PARAMS
@@ -233,7 +240,7 @@ async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_no
 ) -> None:
     """spec: accept means "agreed to open"; the task works on until the person has decided on the page."""
     ledger = Ledger()
-    async with served(tmp_path, tools=ledger.tools(), on_disk=True) as found, seeing(found) as client:
+    async with served(tmp_path, tools=ledger.tools(), on_disk=True) as found, connect_with_forms(found) as client:
         found.warden.service.inbox = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         [(key, request)] = (await until(client, task_id, "input_required"))["inputRequests"].items()
@@ -260,10 +267,10 @@ async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_no
 
 @requirement("tasks:link")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_an_address_that_was_not_opened_is_nobodys_no(tmp_path: Path, action: str) -> None:
+async def test_an_address_that_was_not_opened_is_not_a_rejection(tmp_path: Path, action: str) -> None:
     """ours: hosts decline by themselves; a person can still approve."""
     ledger = Ledger()
-    async with served(tmp_path, tools=ledger.tools()) as found, seeing(found) as client:
+    async with served(tmp_path, tools=ledger.tools()) as found, connect_with_forms(found) as client:
         found.warden.service.inbox = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         key = await key_of(client, task_id)
@@ -305,7 +312,7 @@ async def test_a_client_that_opens_addresses_only_is_sent_to_the_page_for_every_
 @requirement("tasks:link")
 async def test_an_address_that_changed_is_another_request_until_one_was_answered(tmp_path: Path) -> None:
     """spec: a key means one request; an inbox that was started anew has another port."""
-    async with served(tmp_path, tools=Ledger().tools()) as found, seeing(found) as client:
+    async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_forms(found) as client:
         found.warden.service.inbox = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         old = await key_of(client, task_id)
@@ -320,9 +327,12 @@ async def test_an_address_that_changed_is_another_request_until_one_was_answered
 
 
 @requirement("tasks:link", "tasks:waiting")
-async def test_somebody_who_opened_the_page_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
+async def test_a_task_waits_for_a_person_who_opened_the_page_for_a_limited_time(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found, seeing(found) as client:
+    async with (
+        served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found,
+        connect_with_forms(found) as client,
+    ):
         found.warden.service.inbox = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         await update(client, task_id, **{await key_of(client, task_id): {"action": "accept"}})
@@ -334,36 +344,36 @@ async def test_somebody_who_opened_the_page_is_waited_for_and_not_for_ever(tmp_p
 
 @requirement("tasks:notified", "tasks:waiting")
 @pytest.mark.parametrize("action", ["accept", "decline"])
-async def test_a_listener_is_told_of_an_end_that_no_commit_brings(
+async def test_a_listener_learns_of_an_end_without_a_commit(
     tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ours: who listens need not poll, whatever the person did with the address."""
     monkeypatch.setattr(mcp_tasks_standing, "PAGE_S", 0.05)
-    told = TakesTasks()
+    extension = TakesTasks()
     async with (
         served(tmp_path, tools=Ledger().tools()) as found,
-        seeing(found, told) as client,
+        connect_with_forms(found, extension) as client,
         anyio.create_task_group() as tasks,
     ):
         found.warden.service.inbox = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         tasks.start_soon(listen, client, task_id)
-        asked = await told.heard(lambda task: task["status"] == "input_required")
+        asked = await extension.wait_for_update(lambda task: task["status"] == "input_required")
         await update(client, task_id, **{key: {"action": action} for key in asked["inputRequests"]})
-        over = await told.heard(lambda task: task["status"] == "completed")
+        over = await extension.wait_for_update(lambda task: task["status"] == "completed")
         assert result_of(over)["awaiting"] == "human"
         tasks.cancel_scope.cancel()
 
 
 @requirement("tasks:durable", "tasks:waiting")
-async def test_what_a_task_was_told_through_one_process_every_process_knows(tmp_path: Path) -> None:
+async def test_every_process_knows_the_answers_that_one_process_took(tmp_path: Path) -> None:
     """ours: several hosts of one person share a store, and each has a server of its own."""
     ledger = Ledger()
     async with (
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as one,
         served(tmp_path, tools=[sender(ledger)], on_disk=True) as other,
-        seeing(one) as first,
-        seeing(other) as second,
+        connect_with_forms(one) as first,
+        connect_with_forms(other) as second,
     ):
         task_id = (await start(first, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(second, task_id)

@@ -1,4 +1,4 @@
-"""The ten tools: how they are listed, what each does, and that both twins of a result stand alone."""
+"""The ten tools: how they are listed, what each does, and that text and structured content of a result each suffice."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A client of protocol 2026-07-28 that is as honest as a test wants: what it sends is JSON over HTTP, as written."""
+"""A client of protocol 2026-07-28 that may lie: it sends JSON over HTTP exactly as a test writes it."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from mcp.types.version import LATEST_MODERN_VERSION
 from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.tasks.view import TASKS
+from planwarden.server.mcp.tasks.state import TASKS
 from planwarden.server.transports.http import http_app
 from planwarden.storage.clock import SystemClock
 from tests.server.mcp.support import Document

@@ -1,4 +1,4 @@
-"""Waiting over MCP: calls return in time, progress is reported, and executions outlive the request that started them."""
+"""Waiting over MCP: calls return in time, progress is reported, and executions outlive their request."""
 
 from pathlib import Path
 
@@ -63,10 +63,10 @@ async def test_progress_is_reported_to_who_asked_for_it(tmp_path: Path, era: Era
         assert numbers == sorted(set(numbers))
         assert any(message == "0 of 2 steps done; running a" for _, message in seen)
 
-        heard = len(seen)
+        count = len(seen)
         with anyio.fail_after(20):
             await ok(client, "submit_answer", **ids_of(result.structured_content), content={"content": "no"})
-        assert len(seen) == heard
+        assert len(seen) == count
 
 
 async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Era) -> None:

@@ -1,4 +1,4 @@
-"""The key for questions in flight: one per home, private, whole, the same for every process."""
+"""The key for request states: one for each home, private, whole, the same for every process."""
 
 import threading
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_the_key_is_made_once_and_is_private(tmp_path: Path) -> None:
     assert [path.name for path in home.iterdir()] == [FILE]
 
 
-def test_whoever_asks_first_makes_the_key_for_all(tmp_path: Path) -> None:
+def test_the_first_process_makes_the_key_for_all(tmp_path: Path) -> None:
     keys: list[bytes] = []
     barrier = threading.Barrier(16)
 

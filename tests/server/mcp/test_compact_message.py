@@ -1,4 +1,4 @@
-"""What a form says: all facts on three lines of eighty columns, or no form; what came from outside never begins a line."""
+"""What a form says: all facts on three lines of eighty columns, or no form; text from outside never begins a line."""
 
 import unicodedata
 from dataclasses import replace
@@ -137,12 +137,12 @@ def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Suspension)
 
 @requirement("forms:brief")
 def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_nothing() -> None:
-    door = HowToAnswer(inbox_url="http://localhost:1/inbox/suspensions/s")
+    how_to_answer = HowToAnswer(inbox_url="http://localhost:1/inbox/suspensions/s")
     for arguments, shown in (
         ({"to": "Ann"}, 'to="Ann"'),
         ({"to": NASTY}, "It does not fit here; all of it is on the page."),
     ):
-        link = build_link(replace(_call(dict(arguments)), how_to_answer=door))
+        link = build_link(replace(_call(dict(arguments)), how_to_answer=how_to_answer))
         assert link is not None
         lines = link.message.split("\n")
         assert lines[0].startswith("Run this call? send (risk: confirm)") and shown in link.message
