@@ -18,7 +18,6 @@ from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.app.view import URI
 from planwarden.server.mcp.handlers import plans, suspensions
-from planwarden.server.mcp.handlers.app import app_decide
 from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
 
@@ -232,7 +231,7 @@ APP_TOOLS: tuple[McpTool, ...] = (
         name="app_decide",
         title="Decide in the view",
         description="For planwarden's own view only.",
-        handler=app_decide,
+        handler=suspensions.app_decide,
         properties={**_ANSWERED, "nonce": schemas.STRING, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},
         required=("threadId", "suspensionId", "nonce", "content"),
         output=schemas.EXECUTION_OUT,

@@ -1,4 +1,4 @@
-"""Handlers of the tools that list and answer suspensions."""
+"""Handlers of the tools that list and answer suspensions, from the model, its host's forms and the MCP App."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any, Literal
 from mcp.types import CallToolResult, InputRequiredResult
 
 from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.mcp.elicitation.exchange import (
     ElicitationAnswer,
     can_open_links,
@@ -28,6 +29,7 @@ from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.views.execution import Execution
+from planwarden.server.views.facts import shown_digest
 from planwarden.server.views.suspension import Suspension
 
 
@@ -72,7 +74,54 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     return await _ask_person(request, suspension, elicitation)
 
 
-async def record_decision(request: ToolRequest, decision: Decision, authority: Authority) -> Execution:
+async def app_decide(request: ToolRequest) -> CallToolResult:
+    """The execution after the decision that a person made in the view of the MCP App.
+
+    Raises:
+        InvalidArguments: the content decides nothing, or the nonce was not issued for this question.
+        RateLimited: too many calls came without the nonce.
+    """
+    question, is_open = await request.read_question()
+    decision = read_decision(question, request.arguments["content"])
+    if decision is None:
+        raise InvalidArguments("the content has no 'decision'; the person says approve or reject")
+    now = request.service.engine.store.clock.now()
+    nonce = request.arguments["nonce"]
+    digest = request.nonces.redeem(request.principal, request.suspension_id, nonce, now)
+    if digest is None:
+        return await _record_claim(request, decision, is_open=is_open)
+    authority = Authority(
+        assurance="client",
+        channel="app",
+        principal=request.principal,
+        digest=digest,
+        client_id=request.caller.client_id,
+        rendered=shown_digest(question),
+    )
+    return await wait_and_show_execution(request, await _record_decision(request, decision, authority))
+
+
+async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
+    """Refuses a call without the nonce, which the model could have made; counts it, and records an approval.
+
+    For a question that is already decided, returns the recorded outcome, as every other channel does.
+    """
+    if decision.approved is False and is_open:
+        await request.service.awaiting(
+            request.thread_id, request.suspension_id, principal=request.principal, attempt="approval"
+        )
+    else:
+        claimed = Authority(assurance="claimed", channel="app", principal=request.principal)
+        view = await _record_decision(request, replace(decision, modified_args=None), claimed)
+        if view.awaiting is None:
+            return await wait_and_show_execution(request, view)
+    raise InvalidArguments(
+        f"suspension {request.suspension_id!r} was not decided: only the view that shows it to a person can decide it, "
+        "and only once; call get_execution to show it again"
+    )
+
+
+async def _record_decision(request: ToolRequest, decision: Decision, authority: Authority) -> Execution:
     """The execution after the store has taken or refused the decision."""
     return await request.service.answer(
         request.thread_id, request.suspension_id, decision, authority, wait_seconds=0, principal=request.principal
@@ -86,7 +135,7 @@ async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution
     if is_open and question.addressee == "human" and lacks_content:
         return await _read_execution(request, attempt="approval")
     claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal)
-    return await record_decision(request, decision, claimed)
+    return await _record_decision(request, decision, claimed)
 
 
 def _build_elicitation(request: ToolRequest, suspension: Suspension) -> Elicitation | None:
@@ -124,7 +173,7 @@ async def _apply_person_answer(request: ToolRequest, answer: ElicitationAnswer) 
         client_id=request.caller.client_id,
         rendered=compute_form_digest(question),
     )
-    return await wait_and_show_execution(request, await record_decision(request, decision, authority))
+    return await wait_and_show_execution(request, await _record_decision(request, decision, authority))
 
 
 async def _wait_for_page(request: ToolRequest, answer: ElicitationAnswer) -> CallToolResult:
