@@ -193,7 +193,7 @@ class CliContext:
 
 
 async def find_suspension(service: Service, suspension_id: str) -> tuple[SuspensionRow, ExecutionState]:
-    """Returns a suspension's row and its execution, whoever owns them: the operator's terminal shows every owner's.
+    """Returns a suspension's row and its execution, whose owner may be any principal.
 
     Raises:
         UnknownSuspension: there is no suspension with that id.

@@ -62,7 +62,7 @@ async def serve_provider(
     wire: HostWire, answer: Callable[[ModelRequest], ModelReply]
 ) -> AsyncGenerator[ProviderDouble]:
     """Serves a provider on a loopback port whose model replies with `answer` and which accepts any key."""
-    double = ProviderDouble(wire, Manner("driven", "makes the calls it is told", answer))
+    double = ProviderDouble(wire, Manner("driven", "makes the calls of the test", answer))
     double.expected_key = None
     failure: Exception | None = None
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:

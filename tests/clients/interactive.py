@@ -63,7 +63,7 @@ def send_reminders(customers: list[str], text: str) -> dict:
 
 @planwarden.tool
 def close_accounts(customers: list[str]) -> dict:
-    """Close accounts for ever."""
+    """Close accounts permanently."""
     _note(f"closed {len(customers)}")
     return {"closed": len(customers)}
 '''

@@ -126,7 +126,7 @@ async def test_input_required_result_multiple_inputs(ctx: AnyContext) -> str | I
 
 
 async def test_input_required_result_multi_round(ctx: AnyContext) -> str | InputRequiredResult:
-    """Asks for the name, then for the colour; what it was told goes round in the state."""
+    """Asks for the name, then for the colour; the state carries the name."""
     state: dict[str, Any] = json.loads(ctx.request_state or "{}")
     name, color = _filled(ctx, "step1").get("name"), _filled(ctx, "step2").get("color")
     if "name" in state and color is not None:
@@ -137,7 +137,7 @@ async def test_input_required_result_multi_round(ctx: AnyContext) -> str | Input
 
 
 async def test_input_required_result_tampered_state(ctx: AnyContext) -> str | InputRequiredResult:
-    """Its state is sealed by the server; the fixture sees only what was sealed."""
+    """The server seals its state; the fixture gets only a state with a valid seal."""
     if ctx.request_state is None:
         return _asked({"confirm": _ask("Please confirm", ok="boolean")}, "sealed")
     return f"state-ok {ctx.request_state}"
@@ -155,7 +155,7 @@ async def test_input_required_result_capabilities(ctx: AnyContext) -> InputRequi
 
 
 async def test_input_required_result_prompt(ctx: AnyContext) -> list[UserMessage] | InputRequiredResult:
-    """Asks before it gives its message."""
+    """Asks before it returns its message."""
     context = _filled(ctx, "user_context").get("context")
     if context is None:
         return _asked({"user_context": _ask("Which context?", context="string")})

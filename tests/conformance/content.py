@@ -156,7 +156,7 @@ def test_prompt_with_image() -> list[UserMessage]:
 
 
 def _register_changes(server: PlanwardenServer) -> None:
-    """Tools that change the lists and say so to whoever listens."""
+    """Registers tools that change the lists and notify the listeners."""
 
     async def test_trigger_tool_change(ctx: Context[Any, Any]) -> str:
         """Changes the list of tools."""

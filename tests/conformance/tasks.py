@@ -134,7 +134,7 @@ def engine_tools() -> list[object]:
 
     @planwarden.tool(name="deleting", risk="confirm")
     async def deleting(name: str) -> str:
-        """Deletes nothing, but only when told to."""
+        """Deletes nothing, but needs an approval."""
         return f"deleted {name}"
 
     return [greeting, computing, fails, breaks, deleting]
@@ -157,7 +157,7 @@ async def _ran(ctx: AnyContext, *calls: tuple[str, dict[str, JsonValue]]) -> Cal
 async def _execute(
     ctx: AnyContext, wait_seconds: float, *calls: tuple[str, dict[str, JsonValue]]
 ) -> planwarden.Execution:
-    desk = ctx.request_context.lifespan_context
+    lazy_service = ctx.request_context.lifespan_context
     steps: list[JsonValue] = [
         {
             "id": f"step_{number}",
@@ -168,8 +168,10 @@ async def _execute(
         }
         for number, (name, arguments) in enumerate(calls, 1)
     ]
-    service = await desk.service()
-    return await service.execute_plan({"todoList": steps}, wait_seconds=wait_seconds, principal=desk.principal())
+    service = await lazy_service.service()
+    return await service.execute_plan(
+        {"todoList": steps}, wait_seconds=wait_seconds, principal=lazy_service.principal()
+    )
 
 
 def _form(suspension: Suspension) -> ElicitationForm | None:

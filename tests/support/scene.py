@@ -53,7 +53,7 @@ def build_office_tools(ledger: Ledger) -> list[object]:
 
     @planwarden.tool
     async def crm_delete(ids: list[int], reason: str = "stale", notify: bool = False) -> dict[str, JsonValue]:
-        """Delete records for ever."""
+        """Delete records permanently."""
         ledger.lines.append(f"crm_delete {ids} {reason} {notify}")
         return {"deleted": len(ids)}
 

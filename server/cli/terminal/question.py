@@ -114,7 +114,7 @@ def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | 
 
 def _ask_what_happened(terminal: Terminal) -> Decision | None:
     terminal.say(
-        "y  it happened: the step goes on with the result you give",
+        "y  it happened: the step continues with the result that you type",
         "n  it did not happen: the call is run again",
         "g  give up: the step fails",
     )

@@ -36,14 +36,14 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
     assert cli.main("approve", suspension_id).code == 2
     code = make_code(cli, "ann")
     approve = ("approve", suspension_id, "--code")
-    for words, told in (
+    for words, message in (
         ((code,), "go together"),
         ((code, "--digest", "0" * 64), "not what that digest names"),
         ((code, "--digest", digest[:8]), "at least 12"),
         (("AAAA-AAAA-AAAA", "--digest", digest), "not valid"),
     ):
         result = cli.main(*approve, *words)
-        assert result.code in (1, 2) and told in result.err, result
+        assert result.code in (1, 2) and message in result.err, result
     assert cli.ledger == []
     done = cli.main(*approve, code, "--digest", digest[:12], "--json")
     assert done.code == 0 and done.json["status"] == "completed" and cli.ledger == ["erase [1, 2] none"]

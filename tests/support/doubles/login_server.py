@@ -26,30 +26,30 @@ INFO = {"name": "double", "version": "1"}
 
 @dataclass
 class LoginServer:
-    """What it saw, and how it behaves."""
+    """The requests that it received, and its behaviour."""
 
     url: str = ""
-    asked: Counter[str] = field(default_factory=Counter[str])
+    request_counts: Counter[str] = field(default_factory=Counter[str])
     """By path."""
     seen: list[str] = field(default_factory=list[str])
     """Authorization headers of MCP requests."""
     scopes: list[str] = field(default_factory=list[str])
-    """That were asked for, one entry per login."""
+    """The requested scopes, one entry for each login."""
     valid: dict[str, str] = field(default_factory=dict[str, str])
     """Scopes by access token."""
     refreshing: set[str] = field(default_factory=set[str])
     lifetime_s: int = 3600
     says_no: bool = False
     is_open: bool = False
-    """It answers everybody."""
+    """It answers without a token."""
     wants_more: bool = False
     """A call needs the scope `write`."""
     issuer_host: str | None = None
-    """Of the token endpoint, instead of its own."""
-    told: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """What an answer has besides, or instead, by path; None leaves out what it would have."""
+    """The host of the token endpoint, when it is another one."""
+    overrides: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Fields that are added to a reply or replace its own, by path; None removes a field."""
     broken: dict[str, Response] = field(default_factory=dict[str, Response])
-    """Answers by path, instead of its own."""
+    """Replies by path that replace its own."""
     made: int = 0
     challenges: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -58,17 +58,17 @@ class LoginServer:
         return self.url.removesuffix("/mcp")
 
     async def visit(self, url: str) -> None:
-        """The browser of a person who agrees."""
+        """Visits the address as the browser of a person who agrees."""
         async with httpx2.AsyncClient(follow_redirects=True) as browser:
             await browser.get(url)
 
     async def resource(self, request: Request) -> Response:
-        self.asked[request.url.path] += 1
-        return self._said(request, {"resource": self.url, "authorization_servers": [self.root]})
+        self.request_counts[request.url.path] += 1
+        return self._reply(request, {"resource": self.url, "authorization_servers": [self.root]})
 
     async def metadata(self, request: Request) -> Response:
-        self.asked[request.url.path] += 1
-        return self._said(
+        self.request_counts[request.url.path] += 1
+        return self._reply(
             request,
             {
                 "issuer": self.root,
@@ -80,30 +80,32 @@ class LoginServer:
             },
         )
 
-    def _said(self, request: Request, answer: dict[str, Any], status: int = 200) -> Response:
+    def _reply(self, request: Request, answer: dict[str, Any], status: int = 200) -> Response:
         path = request.url.path
         if path in self.broken:
             return self.broken[path]
-        changed = {**answer, **self.told.get(path, {})}
+        changed = {**answer, **self.overrides.get(path, {})}
         return JSONResponse({key: value for key, value in changed.items() if value is not None}, status)
 
     async def register(self, request: Request) -> Response:
-        self.asked["/register"] += 1
-        return self._said(request, {**await request.json(), "client_id": f"client-{self.asked['/register']}"}, 201)
+        self.request_counts["/register"] += 1
+        return self._reply(
+            request, {**await request.json(), "client_id": f"client-{self.request_counts['/register']}"}, 201
+        )
 
     async def authorize(self, request: Request) -> Response:
-        self.asked["/authorize"] += 1
-        asked = request.query_params
-        self.scopes.append(asked.get("scope", ""))
+        self.request_counts["/authorize"] += 1
+        query = request.query_params
+        self.scopes.append(query.get("scope", ""))
         self.made += 1
         code = f"code-{self.made}"
-        self.challenges[code] = asked["code_challenge"]
+        self.challenges[code] = query["code_challenge"]
         answer = {"error": "access_denied"} if self.says_no else {"code": code}
-        answer |= {"state": asked["state"], **self.told.get("/authorize", {})}
-        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(answer)}", 302)
+        answer |= {"state": query["state"], **self.overrides.get("/authorize", {})}
+        return RedirectResponse(f"{query['redirect_uri']}?{urlencode(answer)}", 302)
 
     async def token(self, request: Request) -> Response:
-        self.asked["/token"] += 1
+        self.request_counts["/token"] += 1
         if "/token" in self.broken:
             return self.broken["/token"]
         form = {key: values[0] for key, values in parse_qs((await request.body()).decode()).items()}
@@ -119,8 +121,8 @@ class LoginServer:
         access, refresh = f"access-secret-{self.made}", f"refresh-secret-{self.made}"
         self.valid[access] = self.scopes[-1]
         self.refreshing.add(refresh)
-        told = {"token_type": "Bearer", "access_token": access, "refresh_token": refresh}
-        return self._said(request, {**told, "expires_in": self.lifetime_s})
+        tokens = {"token_type": "Bearer", "access_token": access, "refresh_token": refresh}
+        return self._reply(request, {**tokens, "expires_in": self.lifetime_s})
 
     async def mcp(self, request: Request) -> Response:
         if request.method != "POST":
@@ -136,11 +138,11 @@ class LoginServer:
         if is_call and self.wants_more and "write" not in self.valid[token]:
             why = {"www-authenticate": 'Bearer error="insufficient_scope", scope="write"'}
             return JSONResponse({"error": "insufficient_scope"}, 403, headers=why)
-        return _answered(message)
+        return _handle_message(message)
 
 
-def _answered(message: dict[str, Any]) -> Response:
-    """What a server says that speaks 2026-07-28 and leaves `resultType` out."""
+def _handle_message(message: dict[str, Any]) -> Response:
+    """Replies as a server that speaks 2026-07-28 and omits `resultType`."""
     results: dict[str, dict[str, Any]] = {
         "server/discover": {
             "supportedVersions": ["2026-07-28"],
@@ -156,11 +158,11 @@ def _answered(message: dict[str, Any]) -> Response:
         },
         "tools/call": {"content": [{"type": "text", "text": "noted"}]},
     }
-    told: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
+    envelope: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
     found = results.get(message["method"])
     if found is None:
-        return JSONResponse({**told, "error": {"code": -32601, "message": "Method not found"}})
-    return JSONResponse({**told, "result": found})
+        return JSONResponse({**envelope, "error": {"code": -32601, "message": "Method not found"}})
+    return JSONResponse({**envelope, "result": found})
 
 
 @asynccontextmanager

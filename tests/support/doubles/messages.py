@@ -108,7 +108,7 @@ class ModelReply:
     is_refused: bool = False
     """A content filter stopped the reply."""
     status: int = 200
-    message: str = "the double was told to fail"
+    message: str = "this double fails on purpose"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     raw: bytes | None = None
     """Sent instead of a reply in the wire format."""

@@ -62,7 +62,7 @@ async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place
             health.reason is not None
             and f"it wants a login: run `planwarden --home {place.home} login d`" in health.reason
         )
-    assert server.asked == {} and len(server.seen) == 1
+    assert server.request_counts == {} and len(server.seen) == 1
 
 
 @requirement("downstream:login")
@@ -97,10 +97,10 @@ async def test_a_token_that_ended_is_refreshed_once_and_kept_for_the_next_proces
     async with place.warden() as warden, anyio.create_task_group() as tasks:
         for _ in range(3):
             tasks.start_soon(called, warden, "d_note")
-    assert server.asked["/token"] == 2 and server.asked["/authorize"] == 1
+    assert server.request_counts["/token"] == 2 and server.request_counts["/authorize"] == 1
     async with place.warden() as warden:
         assert (await called(warden, "d_note")).status == "completed"
-    assert server.asked["/token"] == 2 and server.seen[-1].startswith("Bearer access-secret-")
+    assert server.request_counts["/token"] == 2 and server.seen[-1].startswith("Bearer access-secret-")
 
 
 @requirement("downstream:login")
@@ -116,7 +116,7 @@ async def test_a_refused_token_is_refreshed_and_when_that_fails_a_person_has_to_
         server.valid.clear()
         server.refreshing.clear()
         assert f"run `planwarden --home {place.home} login d`" in error_of(await called(warden, "d_note"))
-        assert server.asked["/authorize"] == 1
+        assert server.request_counts["/authorize"] == 1
         await log_in(place, server.visit)
         assert (await called(warden, "d_note")).status == "completed"
 
@@ -129,9 +129,9 @@ async def test_a_token_that_another_process_refreshed_is_used(place: Place, serv
         assert (await called(one, "d_note")).status == "completed"
         server.valid.clear()
         assert (await called(other, "d_note")).status == "completed"
-        refreshed = server.asked["/token"]
+        refreshed = server.request_counts["/token"]
         assert (await called(one, "d_note")).status == "completed"
-        assert server.asked["/token"] == refreshed
+        assert server.request_counts["/token"] == refreshed
 
 
 @requirement("downstream:login")
@@ -158,7 +158,7 @@ async def test_only_the_answer_to_this_very_login_counts(place: Place, server: L
         await server.visit(url)
 
     assert await log_in(place, visit)
-    assert statuses == [400, 400, 400] and server.asked["/token"] == 1
+    assert statuses == [400, 400, 400] and server.request_counts["/token"] == 1
 
 
 @requirement("downstream:login")
@@ -235,7 +235,7 @@ async def test_a_client_registered_by_hand_is_used_with_its_secret_from_the_envi
         await log_in(place, server.visit)
     place.environment["KEY"] = "s"
     assert await log_in(place, server.visit)
-    assert server.asked["/register"] == 0 and file_of(place).load().client is None
+    assert server.request_counts["/register"] == 0 and file_of(place).load().client is None
 
 
 @requirement("downstream:login")

@@ -58,18 +58,18 @@ async def test_an_answer_from_another_authorization_server_is_refused(
     place: Place, server: LoginServer, iss: str
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc9207#section-2.4, mix-up"""
-    server.told["/authorize"] = {"iss": iss}
+    server.overrides["/authorize"] = {"iss": iss}
     assert "iss" in await failing(place, server)
-    assert server.asked["/token"] == 0 and file_of(place).load().tokens is None
+    assert server.request_counts["/token"] == 0 and file_of(place).load().tokens is None
 
 
 async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
     place: Place, server: LoginServer
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc8707"""
-    server.told[RESOURCE] = {"resource": "https://bank.example/mcp"}
+    server.overrides[RESOURCE] = {"resource": "https://bank.example/mcp"}
     assert "does not match" in await failing(place, server)
-    assert server.asked["/authorize"] == 0
+    assert server.request_counts["/authorize"] == 0
 
 
 async def test_what_the_authorization_server_says_moves_nothing_on_the_terminal(
@@ -77,7 +77,7 @@ async def test_what_the_authorization_server_says_moves_nothing_on_the_terminal(
 ) -> None:
     """ours"""
     server.says_no = True
-    server.told["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
+    server.overrides["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
     said = await failing(place, server)
     assert said.isprintable() and "\u202e" not in said and "said no: no" in said
 
@@ -141,13 +141,13 @@ async def test_an_address_that_would_never_come_back_is_not_opened(
     place: Place, server: LoginServer, path: str, why: str
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
-    server.told[METADATA] = {"authorization_endpoint": server.root + path}
+    server.overrides[METADATA] = {"authorization_endpoint": server.root + path}
     assert why in await failing(place, server)
 
 
 async def test_what_the_endpoints_address_asks_for_is_kept(place: Place, server: LoginServer) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
-    server.told[METADATA] = {"authorization_endpoint": f"{server.root}/authorize?tenant=x"}
+    server.overrides[METADATA] = {"authorization_endpoint": f"{server.root}/authorize?tenant=x"}
     urls: list[str] = []
 
     async def visit(url: str) -> None:
@@ -229,10 +229,10 @@ async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_
     place.configure({"d": {"url": server.url}})
     assert await log_in(place, server.visit)
     async with login_server() as other:
-        server.told[RESOURCE] = {"authorization_servers": [other.root]}
+        server.overrides[RESOURCE] = {"authorization_servers": [other.root]}
         said = await failing(place, other)
         assert f"belongs to {server.root}" in said and "--forget" in said
-        assert other.asked["/authorize"] == other.asked["/token"] == 0
+        assert other.request_counts["/authorize"] == other.request_counts["/token"] == 0
         place.settings = f'{CLIENT}issuer = "{other.root}"\n'
         place.configure({"d": {"url": server.url}})
         assert await log_in(place, other.visit)
@@ -244,7 +244,7 @@ async def test_an_issuer_that_is_set_counts_from_the_first_login_on(place: Place
     place.settings = f'{CLIENT}issuer = "https://login.example"\n'
     place.configure({"d": {"url": server.url}})
     assert "belongs to https://login.example" in await failing(place, server)
-    assert server.asked["/token"] == 0
+    assert server.request_counts["/token"] == 0
 
 
 async def test_two_processes_refresh_one_token_once(place: Place, server: LoginServer) -> None:
@@ -259,7 +259,7 @@ async def test_two_processes_refresh_one_token_once(place: Place, server: LoginS
             tasks.start_soon(called, other, "d_note")
         for warden in (one, other):
             assert (await called(warden, "d_note")).status == "completed"
-    assert server.asked["/token"] == 2
+    assert server.request_counts["/token"] == 2
 
 
 async def test_what_one_process_notes_about_rights_keeps_the_token_that_another_one_got(
@@ -301,7 +301,7 @@ async def test_an_authorization_server_that_is_ill_ends_no_login(
         assert f"HTTP status {status}" in said and "try again later" in said and "planwarden login" not in said
         server.broken.clear()
         assert (await called(warden, "d_note")).status == "completed"
-    assert server.asked["/authorize"] == 1
+    assert server.request_counts["/authorize"] == 1
 
 
 @pytest.mark.parametrize("lasts_s", [None, 0, -5])
@@ -309,14 +309,14 @@ async def test_a_token_without_an_end_is_used_until_it_is_refused(
     place: Place, server: LoginServer, lasts_s: int | None
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc6749#section-5.1, expires_in is recommended"""
-    server.told["/token"] = {"expires_in": lasts_s}
+    server.overrides["/token"] = {"expires_in": lasts_s}
     await log_in(place, server.visit)
     async with place.warden() as warden:
         assert (await called(warden, "d_note")).status == "completed"
-        assert server.asked["/token"] == 1
+        assert server.request_counts["/token"] == 1
         server.valid.clear()
         assert (await called(warden, "d_note")).status == "completed"
-        assert server.asked["/token"] == 2
+        assert server.request_counts["/token"] == 2
 
 
 async def test_a_redirect_to_another_address_takes_no_token_along(place: Place, server: LoginServer) -> None:
@@ -363,7 +363,7 @@ async def test_what_the_server_says_about_its_client_opens_no_other_port(
     place: Place, server: LoginServer, uri: str
 ) -> None:
     """ours"""
-    server.told["/register"] = {"redirect_uris": [uri]}
+    server.overrides["/register"] = {"redirect_uris": [uri]}
     await log_in(place, server.visit)
     assert redirect_port(file_of(place).load()) is None
     assert await log_in(place, server.visit)
@@ -371,10 +371,10 @@ async def test_what_the_server_says_about_its_client_opens_no_other_port(
 
 async def test_a_client_whose_secret_has_ended_is_registered_anew(place: Place, server: LoginServer) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1"""
-    server.told["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
+    server.overrides["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
     await log_in(place, server.visit)
     await log_in(place, server.visit)
-    assert server.asked["/register"] == 2
+    assert server.request_counts["/register"] == 2
 
 
 async def test_a_login_that_cannot_be_kept_says_so(place: Place, server: LoginServer) -> None:
