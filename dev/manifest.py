@@ -24,13 +24,13 @@ OURS = "planwarden"
 Document = dict[str, Any]
 
 
-def written() -> Document:
+def read_manifest() -> Document:
     """Returns the manifest as it is in the repository."""
     document: Document = json.loads(MANIFEST.read_text(encoding="utf-8"))
     return document
 
 
-async def generated() -> Document:
+async def generate_parts() -> Document:
     """Returns the parts that the live server decides, as they have to be in the manifest."""
     with tempfile.TemporaryDirectory() as home:
         async with served(Path(home)) as found, Client(found.server) as client:
@@ -47,7 +47,7 @@ async def generated() -> Document:
 
 
 def main() -> None:
-    document = {**written(), **anyio.run(generated)}
+    document = {**read_manifest(), **anyio.run(generate_parts)}
     MANIFEST.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -40,7 +40,7 @@ def sources() -> dict[str, Path]:
     return found
 
 
-def staged(text: str, source: Path, place: str) -> str:
+def stage_page(text: str, source: Path, place: str) -> str:
     """Returns the page for the site's Markdown, with its links between files as they are on the site.
 
     Raises:
@@ -83,10 +83,10 @@ def stage(folder: Path = STAGE) -> None:
     for place, source in sources().items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(staged(source.read_text(encoding="utf-8"), source, place), encoding="utf-8")
+        target.write_text(stage_page(source.read_text(encoding="utf-8"), source, place), encoding="utf-8")
 
 
-def fetched(folder: Path = BUILT) -> list[str]:
+def find_remote_fetches(folder: Path = BUILT) -> list[str]:
     """Returns what a browser would fetch from elsewhere to show the pages; it should be nothing."""
     found: list[str] = []
     for page in sorted(folder.rglob("*.html")):
@@ -104,7 +104,7 @@ def main() -> int:
     shutil.rmtree(BUILT, ignore_errors=True)
     command = [str(Path(sys.executable).parent / "zensical"), "build", "--clean", "--strict"]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    if code == 0 and (elsewhere := fetched()):
+    if code == 0 and (elsewhere := find_remote_fetches()):
         print("pages would fetch from elsewhere:", *elsewhere, sep="\n", file=sys.stderr)
         return 1
     return code

@@ -70,7 +70,7 @@ class Walk:
         return INTRODUCTION + "".join(f"| {done} | {happened} | {count} |\n" for done, happened, count in self.rows)
 
 
-async def says_yes(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+async def accept_everything(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
     """A host that answers every question by itself."""
     content: dict[str, Any] | None = {"decision": "approve"} if params.mode == "form" else None
     return ElicitResult(action="accept", content=content)
@@ -89,8 +89,8 @@ async def walk(home: Path) -> Walk:
 
     warden = planwarden.Warden(settings=Settings(home=home), tools=[erase])
     server = build_server(build_service_opener(warden), home)
-    async with Client(server, elicitation_callback=says_yes) as client:
-        asked = await called(client, "execute_plan", plan=PLAN)
+    async with Client(server, elicitation_callback=accept_everything) as client:
+        asked = await call_tool(client, "execute_plan", plan=PLAN)
         [question] = asked["suspensions"]
         place = {"threadId": asked["threadId"], "suspensionId": question["suspensionId"]}
         taken.hidden = {
@@ -101,32 +101,32 @@ async def walk(home: Path) -> Walk:
         taken.note(
             "The model runs a plan that erases records 7, 9 and 11", f"`{asked['status']}`, needs `{question['needs']}`"
         )
-        await tries(taken, client, warden, place)
-        await person(taken, warden, home, place["suspensionId"])
-        done = await called(client, "get_execution", threadId=place["threadId"])
+        await try_to_approve(taken, client, warden, place)
+        await approve_in_inbox(taken, warden, home, place["suspensionId"])
+        done = await call_tool(client, "get_execution", threadId=place["threadId"])
         taken.note("The model looks again", f"`{done['status']}`")
-    await proves(taken)
+    await check_audit(taken)
     return taken
 
 
-async def tries(taken: Walk, client: Client, warden: planwarden.Warden, place: dict[str, str]) -> None:
+async def try_to_approve(taken: Walk, client: Client, warden: planwarden.Warden, place: dict[str, str]) -> None:
     """Tries five ways for a model to approve its own call."""
     yes: dict[str, Any] = {"approved": True}
-    answer = await called(client, "resume_execution", **place, decision=yes)
-    taken.note("1. `resume_execution` with `approved: true`", said(answer))
-    answer = await called(client, "resume_execution", **place, decision={**yes, "modifiedArgs": {"ids": [7]}})
-    taken.note("2. The same with `modifiedArgs`, as if somebody had looked", said(answer))
-    answer = await called(client, "submit_answer", **place, content={"approved": True})
-    taken.note("3. `submit_answer`, which hosts allow without asking", said(answer))
+    answer = await call_tool(client, "resume_execution", **place, decision=yes)
+    taken.note("1. `resume_execution` with `approved: true`", describe_answer(answer))
+    answer = await call_tool(client, "resume_execution", **place, decision={**yes, "modifiedArgs": {"ids": [7]}})
+    taken.note("2. The same with `modifiedArgs`, as if somebody had looked", describe_answer(answer))
+    answer = await call_tool(client, "submit_answer", **place, content={"approved": True})
+    taken.note("3. `submit_answer`, which hosts allow without asking", describe_answer(answer))
     warden.service.inbox = f"http://{HOST}/inbox"
-    answer = await called(client, "resume_execution", **place, decision=yes, waitSeconds=0)
-    taken.note("4. The host accepts the question to open the inbox, and opens nothing", said(answer))
+    answer = await call_tool(client, "resume_execution", **place, decision=yes, waitSeconds=0)
+    taken.note("4. The host accepts the question to open the inbox, and opens nothing", describe_answer(answer))
     forged: dict[str, Any] = {"todoList": [{**PLAN["todoList"][0], "status": "completed", "result": "gone"}]}
-    answer = await called(client, "execute_plan", plan=forged, threadId=place["threadId"])
-    taken.note("5. A plan on the same thread that says the step was completed", said(answer))
+    answer = await call_tool(client, "execute_plan", plan=forged, threadId=place["threadId"])
+    taken.note("5. A plan on the same thread that says the step was completed", describe_answer(answer))
 
 
-async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_id: str) -> None:
+async def approve_in_inbox(taken: Walk, warden: planwarden.Warden, home: Path, suspension_id: str) -> None:
     """A person opens the inbox, edits the records, looks at the difference, and approves."""
     site = InboxSite(service=lambda: warden.service, home=home)
     browser = Inbox(warden, site, build_inbox_app(site, lambda: {HOST})).browser()
@@ -150,7 +150,7 @@ async def person(taken: Walk, warden: planwarden.Warden, home: Path, suspension_
     taken.note("… and presses it again", f"page {again.status}")
 
 
-async def proves(taken: Walk) -> None:
+async def check_audit(taken: Walk) -> None:
     """Verifies the audit, edits it, and verifies it again."""
     database = taken.home / "planwarden.db"
     taken.note("`planwarden audit verify`", await verdict(database))
@@ -172,12 +172,12 @@ async def verdict(database: Path) -> str:
     return f"{found.rows} rows, whole" if found.is_whole else "; ".join(found.problems)
 
 
-async def called(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+async def call_tool(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool(name, arguments)
     return result.structured_content or {}
 
 
-def said(answer: dict[str, Any]) -> str:
+def describe_answer(answer: dict[str, Any]) -> str:
     """Returns the status, or the error's code, and the sentence that the model reads."""
     if "status" not in answer:
         return f"`{answer['error']['code']}`: {answer['error']['message']}"

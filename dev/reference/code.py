@@ -37,18 +37,18 @@ def sentence(text: str) -> str:
 
 
 @cache
-def described(kind: type) -> Mapping[str, str]:
+def field_texts(kind: type) -> Mapping[str, str]:
     """Returns the string below each field of the class and of its base classes in planwarden, by field."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if owner.__module__.startswith("planwarden."):
             [node] = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
             assert isinstance(node, ast.ClassDef)
-            found.update(strings_below(node.body))
+            found.update(texts_below(node.body))
     return found
 
 
-def strings_below(body: Sequence[ast.stmt]) -> dict[str, str]:
+def texts_below(body: Sequence[ast.stmt]) -> dict[str, str]:
     """Returns the string below each assignment of a module or a class, by name."""
     found: dict[str, str] = {}
     for statement, following in pairwise(body):

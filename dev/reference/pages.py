@@ -29,12 +29,12 @@ def pages() -> list[Path]:
     return sorted(DOCS.rglob("*.md"))
 
 
-def named(text: str) -> list[str]:
+def block_names(text: str) -> list[str]:
     """Returns the names of the blocks of a page, in order."""
     return [found[1] for found in _BLOCK.finditer(text)]
 
 
-def filled(text: str) -> str:
+def fill(text: str) -> str:
     """Returns the page with every block as the code has it now. Raises `KeyError` for a name that nothing generates."""
     return _BLOCK.sub(lambda found: f"<!-- generated: {found[1]} -->\n{BLOCKS[found[1]]().strip()}\n<!-- end -->", text)
 
@@ -42,5 +42,5 @@ def filled(text: str) -> str:
 def main() -> None:
     for page in pages():
         text = page.read_text(encoding="utf-8")
-        if filled(text) != text:
-            page.write_text(filled(text), encoding="utf-8")
+        if fill(text) != text:
+            page.write_text(fill(text), encoding="utf-8")

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import get_args
 
 import planwarden
-from dev.reference.code import described, sentence, summary, table
+from dev.reference.code import field_texts, sentence, summary, table
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend
 from planwarden.server.auth.settings import LOCAL
@@ -63,7 +63,7 @@ def words() -> str:
 def fields_of(kind: type) -> str:
     """The attributes of a dataclass that programs make or get."""
     assert is_dataclass(kind)
-    said = described(kind)
+    said = field_texts(kind)
     return table(
         ("attribute", "meaning"),
         ((f"`{entry.name}`", sentence(said[entry.name])) for entry in fields(kind)),

@@ -8,7 +8,7 @@ from msgspec.structs import fields
 from pydantic import BaseModel
 
 import planwarden
-from dev.reference.code import described, kind_of, sentence, strings_below, table
+from dev.reference.code import field_texts, kind_of, sentence, table, texts_below
 from planwarden.agent.core import events as ev
 from planwarden.agent.models.provider.endpoint import PROVIDERS
 from planwarden.server.settings import configuration
@@ -53,7 +53,7 @@ def _section(title: str, model: type[BaseModel], only: tuple[str, ...] = ()) -> 
 
 def model_table(model: type[BaseModel], only: tuple[str, ...] = ()) -> str:
     """The keys of a model: kind, default, meaning."""
-    schema, said = model.model_json_schema(by_alias=True), described(model)
+    schema, said = model.model_json_schema(by_alias=True), field_texts(model)
     names = only or tuple(model.model_fields)
     rows = ((f"`{n}`", kind_of(schema["properties"][n], schema), _default(model, n), sentence(said[n])) for n in names)
     return table(("key", "value", "default", "meaning"), rows)
@@ -92,7 +92,7 @@ def variables() -> dict[str, str]:
     known: dict[str, str] = {}
     used: set[str] = set()
     for module in _modules():
-        said = strings_below(module.body)
+        said = texts_below(module.body)
         for node in ast.walk(module):
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))) if _is_ours(text):

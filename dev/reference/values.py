@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 from tests.support.wardens import warden
 
-from dev.reference.code import camel, described, sentence, summary, table
+from dev.reference.code import camel, field_texts, sentence, summary, table
 from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core import events as ev
@@ -37,7 +37,7 @@ IN_LOGS: Mapping[str, str] = {
 
 def fields_of(kind: type) -> str:
     """The keys of a view."""
-    said = described(kind)
+    said = field_texts(kind)
     rows = (
         (f"`{camel(entry.name)}`", "maybe" if _may_be_left_out(kind, entry) else "always", sentence(said[entry.name]))
         for entry in fields(kind)

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from dev.manifest import generated, written
+from dev.manifest import generate_parts, read_manifest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -48,7 +48,7 @@ def _launch(manifest: dict[str, Any], folder: Path, filled_in: dict[str, str]) -
 @pytest.mark.anyio
 async def test_the_manifest_lists_what_the_server_offers() -> None:
     """ours: `make bundle` writes it"""
-    manifest, live = written(), await generated()
+    manifest, live = read_manifest(), await generate_parts()
     assert len(live["tools"]) == 10
     assert {key: manifest[key] for key in live} == live
 
@@ -56,7 +56,7 @@ async def test_the_manifest_lists_what_the_server_offers() -> None:
 def test_the_manifest_has_the_version_of_the_package() -> None:
     """ours"""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    manifest = written()
+    manifest = read_manifest()
     assert (manifest["name"], manifest["version"]) == (project["name"], project["version"])
     assert manifest["compatibility"]["runtimes"]["python"] == project["requires-python"]
     assert (ROOT / manifest["server"]["entry_point"]).is_file()
@@ -64,7 +64,7 @@ def test_the_manifest_has_the_version_of_the_package() -> None:
 
 def test_a_bundle_with_nothing_filled_in_uses_the_home_and_model_of_every_other_host(tmp_path: Path) -> None:
     """ours: one store for all hosts"""
-    _, env = _launch(written(), tmp_path, {})
+    _, env = _launch(read_manifest(), tmp_path, {})
     assert not any("${" in text for text in env.values())
     assert load_settings(environment=env).model == "caller"
     assert home_folder(None, env) == home_folder(None, {})
@@ -72,7 +72,7 @@ def test_a_bundle_with_nothing_filled_in_uses_the_home_and_model_of_every_other_
 
 def test_what_is_filled_in_arrives_and_the_key_is_kept_secret(tmp_path: Path) -> None:
     """ours"""
-    manifest = written()
+    manifest = read_manifest()
     filled_in = {"home": str(tmp_path / "h"), "model": "anthropic:m", "key": "k"}
     _, env = _launch(manifest, tmp_path, filled_in)
     assert (env["PLANWARDEN_HOME"], env["PLANWARDEN_MODEL"]) == (filled_in["home"], "anthropic:m")
@@ -152,7 +152,7 @@ def unpacked(packed: Path, tmp_path: Path) -> Unpacked:
     if built.returncode != 0 and WITHOUT_NETWORK.search(built.stderr):
         pytest.skip("what the server needs could not be fetched: no package index")
     assert built.returncode == 0, built.stderr
-    assert built.stdout.split()[-1] == written()["version"]
+    assert built.stdout.split()[-1] == read_manifest()["version"]
     return made
 
 

@@ -121,8 +121,16 @@ def test_the_tests_that_the_security_page_names_exist() -> None:
     assert [name for name in sorted(named) if f"def {name}(" not in written] == []
 
 
+def test_folders_and_modules_that_documents_name_exist() -> None:
+    """ours"""
+    path = re.compile(r"`((?:agent|benchmarks|dev|docs|server|src|storage|tests|tools)/[\w./-]*(?:/|\.\w+))`")
+    named = {(page.name, found) for page in DOCUMENTS for found in path.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    assert sorted((page, found) for page, found in named if not (ROOT / found).exists()) == []
+
+
 def test_links_between_documents_lead_to_files_and_headings() -> None:
-    """ours: images too; the site's own check knows pages only"""
+    """ours: also to images, which the site's own check does not know"""
     broken = [
         f"{document.relative_to(ROOT)}: {target}"
         for document in DOCUMENTS
@@ -133,7 +141,7 @@ def test_links_between_documents_lead_to_files_and_headings() -> None:
 
 
 def test_addresses_on_the_web_are_written_as_addresses() -> None:
-    """ours: nothing is fetched; whether they answer, nobody can say without a network"""
+    """ours: only their form is checked, because the tests have no network"""
     addresses = [(document, target) for document in DOCUMENTS for target in _links(document) if "://" in target]
     assert len(addresses) > 20
     wrong = [
@@ -144,7 +152,7 @@ def test_addresses_on_the_web_are_written_as_addresses() -> None:
     assert wrong == []
 
 
-def test_a_list_is_parted_from_the_sentence_before_it() -> None:
+def test_a_list_has_an_empty_line_before_it() -> None:
     """ours: GitHub reads it without an empty line too, the site does not"""
     joined = [
         f"{document.relative_to(ROOT)}: {line}"
@@ -164,26 +172,26 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
     assert sorted(listed) == sorted(site.sources())
 
 
-def test_a_page_is_staged_with_its_links_where_the_site_has_them() -> None:
+def test_a_staged_page_links_to_places_on_the_site() -> None:
     """ours"""
     source = ROOT / "docs" / "hosts" / "zed.md"
     text = "[a](../hosts.md#as-a-bundle) [b](../../README.md) [c](../../pyproject.toml) [d](https://zed.dev) `x\\|y`\n"
-    assert site.staged(text, source, "hosts/zed.md") == (
+    assert site.stage_page(text, source, "hosts/zed.md") == (
         "[a](../hosts.md#as-a-bundle) [b](../index.md) c [d](https://zed.dev) `x|y`\n"
     )
     fenced = "```\n[a](nowhere.md)\n```\n"
-    assert site.staged(fenced, source, "hosts/zed.md") == fenced
+    assert site.stage_page(fenced, source, "hosts/zed.md") == fenced
     with pytest.raises(site.BrokenLink, match=r"hosts/zed.md links to 'nowhere.md'"):
-        site.staged("[a](nowhere.md)", source, "hosts/zed.md")
+        site.stage_page("[a](nowhere.md)", source, "hosts/zed.md")
 
 
-def test_what_a_page_would_fetch_from_elsewhere_is_found(tmp_path: Path) -> None:
+def test_a_page_that_fetches_something_from_elsewhere_is_found(tmp_path: Path) -> None:
     """ours"""
     page = '<a href="https://x.example">x</a><link rel="stylesheet" href="site.css"><script src="a.js"></script>'
     (tmp_path / "good.html").write_text(page, encoding="utf-8")
-    assert site.fetched(tmp_path) == []
+    assert site.find_remote_fetches(tmp_path) == []
     (tmp_path / "bad.html").write_text('<script src="https://cdn.example/x.js">', encoding="utf-8")
-    assert [found.split(":")[0] for found in site.fetched(tmp_path)] == ["bad.html"]
+    assert [found.split(":")[0] for found in site.find_remote_fetches(tmp_path)] == ["bad.html"]
 
 
 def test_the_index_for_models_names_every_document_and_nothing_else() -> None:
@@ -202,7 +210,7 @@ def _section(page: str, heading: str) -> str:
 
 
 def _prose(document: Path) -> str:
-    """The document without its fenced blocks."""
+    """Returns the document without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
@@ -218,13 +226,13 @@ def _leads_somewhere(document: Path, target: str) -> bool:
 
 
 def _anchors(document: Path) -> set[str]:
-    """Of its headings, as GitHub and the site make them."""
+    """Returns the anchors of its headings, as GitHub and the site make them."""
     headings = re.findall(r"^#+ (.+)$", _prose(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def _stable(output: str) -> list[str]:
-    """Lines without ids, process numbers, user names and temporary folders."""
+    """Returns the lines without ids, process numbers, user names and temporary folders."""
     text = ID.sub("ID", output)
     text = re.sub(r"/\S*planwarden-demo-\S+", "FOLDER", text)
     text = re.sub(r"[Pp]rocess \d+", "process N", text)

@@ -24,14 +24,14 @@ CODE = re.compile(
 def test_the_generated_parts_of_a_page_are_as_the_code_has_them(page: Path) -> None:
     """ours"""
     text = page.read_text(encoding="utf-8")
-    assert text.count("<!-- generated: ") == text.count("<!-- end -->") == len(reference.named(text))
-    assert reference.filled(text) == text, f"{page.name} is not up to date; run `python -m dev.reference`"
+    assert text.count("<!-- generated: ") == text.count("<!-- end -->") == len(reference.block_names(text))
+    assert reference.fill(text) == text, f"{page.name} is not up to date; run `python -m dev.reference`"
 
 
 @requirement("docs:reference")
 def test_every_generated_block_is_in_exactly_one_page() -> None:
     """ours"""
-    shown = [name for page in reference.pages() for name in reference.named(page.read_text(encoding="utf-8"))]
+    shown = [name for page in reference.pages() for name in reference.block_names(page.read_text(encoding="utf-8"))]
     assert set(shown) == set(reference.BLOCKS)
     assert [name for name in shown if shown.count(name) > 1] == []
 
@@ -49,11 +49,11 @@ def test_every_code_that_the_engine_records_is_explained() -> None:
 def test_a_page_that_differs_from_the_code_is_found_and_written_again() -> None:
     """ours"""
     good = "by hand\n<!-- generated: exit codes -->\n" + reference.BLOCKS["exit codes"]() + "\n<!-- end -->\nby hand\n"
-    assert reference.filled(good) == good
+    assert reference.fill(good) == good
     stale = good.replace("interrupted", "in trouble")
-    assert stale != good and reference.filled(stale) == good
+    assert stale != good and reference.fill(stale) == good
     with pytest.raises(KeyError):
-        reference.filled("<!-- generated: nothing of ours -->\n<!-- end -->")
+        reference.fill("<!-- generated: nothing of ours -->\n<!-- end -->")
 
 
 def test_our_variables_are_found_in_the_code() -> None:
@@ -70,7 +70,9 @@ def test_a_cell_that_would_break_its_table_is_refused() -> None:
 def test_every_host_has_a_guide_with_its_block() -> None:
     """ours"""
     guides = {page.stem: page.read_text(encoding="utf-8") for page in (reference.DOCS / "hosts").glob("*.md")}
-    assert [client for client in CLIENTS if f"config {client}" not in reference.named(guides.get(client, ""))] == []
+    assert [
+        client for client in CLIENTS if f"config {client}" not in reference.block_names(guides.get(client, ""))
+    ] == []
 
 
 def test_the_guides_of_driven_hosts_name_what_is_driven() -> None:
