@@ -1,4 +1,4 @@
-"""What every other room stands on: errors, canonical JSON, bounded JSON Schema checks, artifacts, ids.
+"""What every other folder builds on: errors, canonical JSON, bounded JSON Schema checks, artifacts, ids.
 
-Enters: code that knows no plan, no execution and no tool. Does not enter: anything that only one room uses.
+Code here knows no plan, no execution and no tool. Code that only one other folder uses belongs there.
 """

@@ -1,7 +1,7 @@
-"""Content that is too large, or of too different a kind, for the log: stored whole beside it, in the same transaction.
+"""Artifacts: content that is too large for the log, or no JSON, stored whole beside it in the same transaction.
 
-The log holds a stand-in in its place: what it is, how large, where the whole is, and how it begins. An artifact is
-named after its content, so that a repeated call stores nothing twice and damage shows when it is read.
+The log holds a stand-in instead: media type, size, the artifact's id, and the beginning of the content. The id is
+derived from the content, so that a repeated call stores nothing twice and every read detects damage.
 """
 
 import hashlib
@@ -12,9 +12,9 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import StoreError
 
 INLINE_BYTES = 256 * 1024
-"""JSON up to this size stands in the log itself; nothing larger fits into arguments either."""
+"""JSON up to this size goes into the log itself; nothing larger fits into arguments either."""
 MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
-"""What is larger is not kept."""
+"""Larger content is not stored."""
 PREVIEW_CHARS = 4_000
 JSON_TYPE = "application/json"
 
@@ -34,12 +34,12 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultWithArtifacts:
-    """A result with content that is stored beside the log."""
+    """A result with content that the store keeps beside the log."""
 
     value: JsonValue
     artifacts: tuple[Artifact, ...]
     whole: str | None = None
-    """The artifact that `value` stands for; None when `value` only mentions artifacts."""
+    """The id of the artifact that `value` stands for; None if `value` only mentions artifacts."""
 
 
 def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:
@@ -47,15 +47,15 @@ def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:
 
 
 def check_artifact(artifact_id: str, media_type: object, data: object) -> Artifact:
-    """An artifact as it was read. Raises `StoreError` when it is not what was stored under that name."""
-    # A flipped bit may also have turned a column into a value of another type.
+    """Returns the artifact that a store read. Raises `StoreError` if it is not what was stored under that id."""
+    # A flipped bit can also change the type of a column's value.
     if not (isinstance(media_type, str) and isinstance(data, bytes)) or _artifact_id(media_type, data) != artifact_id:
-        raise StoreError(f"artifact {artifact_id!r} is damaged: it is not what was written; restore a backup")
+        raise StoreError(f"artifact {artifact_id!r} is damaged: its content does not match its id; restore a backup")
     return Artifact(media_type, data, artifact_id)
 
 
 def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
-    """What the log holds in place of the artifact."""
+    """Returns what the log holds instead of the artifact."""
     return {
         "truncated": True,
         "stored": True,
@@ -68,7 +68,7 @@ def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
 
 
 def build_cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
-    """What the log holds in place of content that is too large to be kept at all."""
+    """Returns what the log holds instead of content that is too large to store."""
     return {
         "truncated": True,
         "stored": False,
@@ -79,16 +79,11 @@ def build_cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
 
 
 def is_stand_in(value: JsonValue) -> bool:
-    """Whether the value has the form of `build_stand_in`, for showing it; what it stands for is said by the event."""
+    """Whether the value has the form of `build_stand_in`. For display only: the event says which artifact it is."""
     if not isinstance(value, dict) or value.keys() != _KEYS or not isinstance(value["preview"], str):
         return False
-    return all(
-        isinstance(fact, bool | int) or (isinstance(fact, str) and len(fact) <= 200) for fact in _list_facts(value)
-    )
-
-
-def _list_facts(value: dict[str, JsonValue]) -> list[JsonValue]:
-    return [fact for key, fact in value.items() if key != "preview"]
+    facts = (fact for key, fact in value.items() if key != "preview")
+    return all(isinstance(fact, bool | int) or (isinstance(fact, str) and len(fact) <= 200) for fact in facts)
 
 
 def _artifact_id(media_type: str, data: bytes) -> str:

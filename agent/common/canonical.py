@@ -1,7 +1,7 @@
 """Canonical JSON and the digests built from it.
 
-Two parties that hold the same value must compute the same bytes, so that "what was shown is what runs" can be
-compared instead of believed: keys sorted, no white space, ASCII, no NaN, duplicate keys refused when reading.
+Two parties that hold the same value compute the same bytes, so that they can compare what a person saw with what runs.
+Keys are sorted; there is no white space, only ASCII, and no NaN. Readers refuse duplicate keys.
 """
 
 import hashlib
@@ -13,31 +13,31 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 
 MAX_DEPTH = 64
-"""Nesting of a JSON document that planwarden accepts; Python's own encoder recurses."""
+"""Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def canonical_json(value: JsonValue) -> str:
-    """The one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
+    """Returns the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
     try:
         return _CANONICAL.encode(value)
     except ValueError as error:
         raise InvalidArguments(
-            "the value is not JSON: NaN, Infinity and numbers with thousands of digits have no place in it"
+            "the value is not JSON: it contains NaN, Infinity or a number with thousands of digits"
         ) from error
 
 
 def digest(value: JsonValue, *, context: str = "") -> str:
-    """Hex SHA-256 of the canonical JSON, prefixed by `context` and a zero byte to keep uses apart."""
+    """Returns the hex SHA-256 of `context`, a zero byte and the canonical JSON; `context` keeps uses apart."""
     return hashlib.sha256(f"{context}\0{canonical_json(value)}".encode()).hexdigest()
 
 
 def read_json(text: str | bytes) -> JsonValue:
-    """Parse JSON that came from outside.
+    """Returns the value of JSON text from outside.
 
     Raises:
-        InvalidArguments: not JSON, a duplicate key, NaN, or a number beyond the floating-point ones.
+        InvalidArguments: not JSON, a duplicate key, NaN, or a number too large for a float.
         LimitExceeded: nested deeper than `MAX_DEPTH`.
     """
     try:
@@ -56,16 +56,16 @@ def read_json(text: str | bytes) -> JsonValue:
 
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
-    """Whether the canonical JSON of `value` has more than `limit_bytes` bytes. Raises `InvalidArguments` if it has none."""
+    """Whether the canonical JSON of `value` exceeds `limit_bytes`. Raises `InvalidArguments` if there is none."""
     text = _represent(value)
-    # No JSON escape is more than twelve times as long as what it stands for.
+    # A JSON escape is at most twelve times as long as the character that it stands for.
     if text is not None and len(text) * 12 <= limit_bytes and "nan" not in text and "inf" not in text:
         return False
     return len(canonical_json(value)) > limit_bytes
 
 
 def has_json_form(value: JsonValue) -> bool:
-    """False for NaN, infinities and endless numbers, which Python's parsers let through and no log can hold."""
+    """False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
     text = _represent(value)
     if text is not None and "nan" not in text and "inf" not in text:
         return True
@@ -77,7 +77,7 @@ def has_json_form(value: JsonValue) -> bool:
 
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
-    """Raise `LimitExceeded` when `value` is nested deeper than `limit`; walks without recursion."""
+    """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
     level: list[JsonValue] = [value]
     for _ in range(limit):
         deeper: list[JsonValue] = []
@@ -102,12 +102,12 @@ def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, Json
 
 
 def refuse_constant(name: str) -> JsonValue:
-    """For `json`'s `parse_constant`: NaN and infinities are not JSON."""
+    """For `json`'s `parse_constant`: raises `ValueError`, because NaN and infinities are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
 def parse_finite_float(text: str) -> float:
-    """For `json`'s `parse_float`: 1e999 is JSON, but the infinity that Python reads it as is not."""
+    """For `json`'s `parse_float`: 1e999 is JSON, but Python reads it as infinity, which is not."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")
@@ -115,7 +115,7 @@ def parse_finite_float(text: str) -> float:
 
 
 def _represent(value: JsonValue) -> str | None:
-    """Python's text of the value, made in C; None when a number in it has too many digits for one."""
+    """Returns Python's text of the value, which is faster than JSON; None if a number in it has too many digits."""
     try:
         return repr(value)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Every error planwarden raises on purpose, split by who has to act.
+"""Every error that planwarden raises on purpose, split by who has to act.
 
-Each class has a stable `code` that appears unchanged in MCP results, on the command line and in failed executions;
+Each class has a stable `code` that appears unchanged in MCP results, on the command line and in failed executions.
 `details` is JSON and says what is available instead. Messages say what happened, to which id, and what to do next.
-They never contain secrets or tool output.
+They contain neither secrets nor output of tools. The first line of a docstring is the default message.
 """
 
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ class ModelError(PlanwardenError):
     code = "model_error"
 
     def __init__(self, message: str | None = None, *, input_tokens: int = 0, output_tokens: int = 0) -> None:
-        """The tokens are those of answers that came and could not be used; they have to be paid all the same."""
+        """The tokens are those of unusable answers, which the provider charges too."""
         super().__init__(message)
         self.input_tokens = input_tokens
         self.output_tokens = output_tokens
@@ -164,10 +164,10 @@ class GuardFailed(ExecutionConflict):
 
 
 class GrantUsedUp(GuardFailed):
-    """A standing grant has no use left, is over, or was revoked."""
+    """A standing grant has no use left, has expired, or was revoked."""
 
     def __init__(self, grant_id: str) -> None:
-        super().__init__(f"grant {grant_id!r} has no use left, is over, or was revoked")
+        super().__init__(f"grant {grant_id!r} has no use left, has expired, or was revoked")
         self.grant_id = grant_id
 
 

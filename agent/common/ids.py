@@ -1,10 +1,10 @@
-"""Ids: 128 random bits as 32 lower-case hexadecimal digits; they can be typed, and never start with a dash."""
+"""Ids: 128 random bits as 32 lower-case hexadecimal digits; people can type them, and none starts with a dash."""
 
 import secrets
 
 
 class RandomIds:
-    """Derived from nothing, so knowing some says nothing about others."""
+    """Independent random ids: knowing some of them does not help to guess others."""
 
     def new(self) -> str:
         return secrets.token_hex(16)

@@ -1,8 +1,8 @@
-"""JSON Schema validation of hostile input: linear-time patterns, no fetching, bounded references, bounded lists of faults.
+"""JSON Schema validation of hostile input: linear-time patterns, no fetching, bounded references, few faults.
 
-The library is `jsonschema-rs`; with `RegexOptions` it uses an engine that cannot backtrack
-(https://docs.rs/regex/latest/regex/#untrusted-input), and every remote reference is refused. What references can cost
-is estimated beforehand, see `schema_cost`.
+The library is `jsonschema-rs`. With `RegexOptions` it uses an engine that cannot backtrack
+(https://docs.rs/regex/latest/regex/#untrusted-input). `Schema` refuses remote references, and estimates the cost of the
+others before it compiles them, see `planwarden.agent.common.schema_cost`.
 """
 
 from itertools import islice
@@ -20,16 +20,16 @@ class Schema:
     """A compiled schema."""
 
     def __init__(self, schema: dict[str, JsonValue]) -> None:
-        """Raises `ValueError` when it is not a JSON Schema, refers to something outside of itself, or costs too much."""
+        """Raises `ValueError` if it is no JSON Schema, refers to anything outside itself, or costs too much."""
         self._cost = estimate_cost(schema)
         self._validator = jsonschema_rs.validator_for(
             schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_to_fetch, validate_formats=False
         )
 
     def find_faults(self, value: JsonValue) -> tuple[str, ...]:
-        """One sentence per fault, at most `MAX_FAULTS`; empty when the value fits."""
+        """Returns a sentence per fault, at most `MAX_FAULTS`; empty if the value fits."""
         if not self._cost.is_affordable(value):
-            return ("the value is nested too deep to be checked against a schema that is this recursive",)
+            return ("the value is nested too deeply for a schema as recursive as this one",)
         if self._validator.is_valid(value):
             return ()
         return tuple(_describe_fault(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))

@@ -1,7 +1,8 @@
-"""What the audit keeps of a log: every question to a person, every answer, every call that a grant let through.
+"""The audit of a log: every question to a person, every decision, every call that a grant approved.
 
-The rows hold ids, digests, names of tools, and who decided through which channel; no arguments and no results, so that
-they can be kept and handed on when the executions are long deleted. Each row's hash covers the row before it.
+The rows hold ids, digests, names of tools, and who decided through which channel. They hold no arguments and no
+results, so that an operator can keep them and pass them on after the executions are deleted. Each row's hash covers the
+row before it.
 """
 
 import hashlib
@@ -44,11 +45,11 @@ Kind = Literal[
     "notice_failed",
 ]
 TASK_KINDS: frozenset[Kind] = frozenset({"form_closed", "link_answered", "task_ended"})
-"""What is kept about an execution as a task; see `planwarden.server.mcp.tasks.notes`."""
+"""Kinds about an execution as an MCP task; see `planwarden.server.mcp.tasks.notes`."""
 POLICY_CHARS = 8
-"""Of the policy's digest in each row; the row of kind `policy` has all of it."""
+"""Length of the policy's digest in each row; the row of kind `policy` has the whole digest."""
 DIGEST_CHARS = 32
-"""Of the other digests: 128 bits name a question or a text for good, and a row costs half."""
+"""Length of the other digests: 128 bits identify a question or a text and halve a row."""
 GENESIS = b"planwarden audit/v1"
 
 
@@ -72,13 +73,13 @@ class AuditRow:
     """Unix seconds."""
     entry: AuditEntry
     hash: bytes
-    """Of this row and the hash of the row before it."""
+    """SHA-256 of this row and of the hash of the row before it."""
 
 
 def build_audit_entries(
     recorded: Sequence[ev.Recorded], execution: ExecutionState, policy: str
 ) -> Iterator[AuditEntry]:
-    """The rows that one transaction's events add, in their order. `execution` is the state after them."""
+    """Yields the rows that one transaction's events add, in order. `execution` is the state after the events."""
     for item in recorded:
         if type(item.event) not in _AUDITED:
             continue
@@ -183,6 +184,6 @@ def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> di
 
 
 def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry) -> bytes:
-    """The row's SHA-256: over the hash of the row before it (`GENESIS` for the first) and everything in the row."""
+    """Returns the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row."""
     body = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id, entry.facts])
     return hashlib.sha256(before + b"\0" + body.encode()).digest()

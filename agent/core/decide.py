@@ -1,7 +1,8 @@
-"""What to do next, as a value: `decide(execution)` looks at the folded log and at nothing else.
+"""What to do next, as a value: `decide(execution)` reads the folded log and nothing else.
 
-`RecordEvent` is a fact that follows from the log (a step's start, its completion, the end of the execution). `DispatchCall` hands
-one call to the gate. `AskModel` puts a prompt to the model, `RevisePlan` judges its patch of the plan. No action at all means: wait for a result or an answer.
+`RecordEvent` records a fact that follows from the log, such as the start or the end of a step. `DispatchCall` passes
+one call to the dispatcher. `AskModel` sends a prompt to the model. `RevisePlan` checks the model's patch of the plan.
+No action at all means: wait for a result or an answer.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class AskModel:
 
 @dataclass(frozen=True, slots=True)
 class RevisePlan:
-    """Judge a model's patch of the plan."""
+    """Check a model's patch of the plan, and accept or refuse it."""
 
     step_id: str
     patch: JsonValue
@@ -41,7 +42,7 @@ Action = RecordEvent | DispatchCall | AskModel | RevisePlan
 
 
 def decide(execution: ExecutionState) -> tuple[Action, ...]:
-    """Everything that can be done now, in plan order; empty when the execution has to wait or is over."""
+    """Returns everything that can be done now, in plan order; empty if the execution has to wait or is over."""
     if execution.status != "running":
         return ()
     if execution.cancel_requested:
@@ -65,7 +66,7 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
 
 
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
-    """The first budget of the options that is used up, or None."""
+    """Returns the first budget of the options that is used up, or None."""
     options, usage = execution.options, execution.usage
     tokens = usage.input_tokens + usage.output_tokens
     if options.budget_model_tokens is not None and tokens >= options.budget_model_tokens:
@@ -78,23 +79,23 @@ def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
 
 
 def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
-    """What is left of each budget that the options set, by its name on the wire."""
+    """Returns what remains of each budget that the options set, by its name on the wire."""
     options, usage = execution.options, execution.usage
-    given = {
+    limits = {
         "modelTokens": (options.budget_model_tokens, usage.input_tokens + usage.output_tokens),
         "toolCalls": (options.budget_tool_calls, usage.tool_calls),
         "seconds": (options.budget_seconds, execution.active_s),
     }
-    return {name: limit - spent for name, (limit, spent) in given.items() if limit is not None}
+    return {name: limit - used for name, (limit, used) in limits.items() if limit is not None}
 
 
 def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
-    """With nothing left to spend, what follows from the log is still recorded, nothing is begun, and it is over."""
+    """Record what follows from the log, start nothing, and end the execution when no call runs or awaits an answer."""
     free = tuple(a for a in actions if isinstance(a, RecordEvent) and not isinstance(a.event, ev.StepStarted))
     if free or _has_running_call(execution):
         return free
     if execution.open_suspensions:
-        # Whoever is asked may still answer; the budget is what ends it afterwards.
+        # The questions stay open for answers; the budget ends the execution after them.
         return (RecordEvent(ev.ExecutionSuspended()),)
     return (RecordEvent(ev.ExecutionExhausted(budget=budget)),)
 
@@ -114,12 +115,9 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
 
 
 def _decide_steps(execution: ExecutionState) -> list[Action]:
-    found: list[Action] = []
-    stopped_by: str | None = None
-    for state in execution.steps.values():
-        if state.status == "rejected" and state.step.on_reject == "stop":
-            stopped_by = state.step.step_id
-            break
+    actions: list[Action] = []
+    stopping = (s for s in execution.steps.values() if s.status == "rejected" and s.step.on_reject == "stop")
+    stopped_by = next((state.step.step_id for state in stopping), None)
     for state in execution.steps.values():
         if state.status == "pending":
             action = _decide_pending(execution, state, stopped_by)
@@ -128,12 +126,12 @@ def _decide_steps(execution: ExecutionState) -> list[Action]:
         else:
             continue
         if action is not None:
-            found.append(action)
-    return found
+            actions.append(action)
+    return actions
 
 
 def _decide_pending(execution: ExecutionState, state: StepState, stopped_by: str | None) -> Action | None:
-    """Start the step, skip it because something it needs did not happen, or wait."""
+    """Start the step, skip it because a step that it depends on was not completed, or wait."""
     step_id = state.step.step_id
     if stopped_by is not None:
         return RecordEvent(ev.StepSkipped(step_id=step_id, because=stopped_by))
@@ -149,12 +147,11 @@ def _decide_pending(execution: ExecutionState, state: StepState, stopped_by: str
 
 
 def _may_continue_after(needed: StepState, step_id: str) -> bool:
-    """A plan may go on after a rejection, but never with a step that the rejected question covered."""
+    """A plan may continue after a rejection, but never with a step that the rejected question covered."""
     return needed.status == "rejected" and needed.step.on_reject == "continue" and step_id not in needed.step.confirms
 
 
 def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action | None:
-    step = state.step
     current: Call | None = None
     failed: Call | None = None
     for call in state.calls:
@@ -163,21 +160,16 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
         elif current is None and call.status not in CALL_SETTLED:
             current = call
     if state.error_code is not None:
-        return RecordEvent(
-            ev.StepFailed(step_id=step.step_id, code=state.error_code, message=state.error_message or state.error_code)
-        )
+        return _fail(state.step.step_id, state.error_code, state.error_message or state.error_code)
     if failed is not None:
         return _end_after_failed_call(state, failed)
     if current is not None:
-        return _decide_call(execution, state, current)
-    rejected = _end_after_rejected_prompt(execution, state)
-    if rejected is not None:
-        return rejected
-    return _decide_without_call(execution, state)
+        return _decide_call(execution, current)
+    return _reject_after_prompt(execution, state) or _decide_without_call(execution, state)
 
 
-def _decide_call(execution: ExecutionState, state: StepState, call: Call) -> Action | None:
-    """The first call that has no outcome yet: hand it to the gate, act on its rejection, or wait."""
+def _decide_call(execution: ExecutionState, call: Call) -> Action | None:
+    """Dispatch the first call that has no outcome yet, act on its rejection, or wait."""
     if call.status == "running":
         return None
     if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
@@ -186,45 +178,31 @@ def _decide_call(execution: ExecutionState, state: StepState, call: Call) -> Act
         if decision is not None and not decision.approved and not suspension.question.asker:
             if suspension.question.kind == "reconcile":
                 message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
-                return RecordEvent(ev.StepFailed(step_id=call.step_id, code="outcome_unknown", message=message))
-            return RecordEvent(
-                ev.StepRejected(
-                    step_id=call.step_id, suspension_id=suspension.question.suspension_id, reason=decision.reason
-                )
-            )
+                return _fail(call.step_id, "outcome_unknown", message)
+            return _reject(call.step_id, suspension.question.suspension_id, decision)
     return DispatchCall(call)
 
 
 def _end_after_failed_call(state: StepState, call: Call) -> Action:
-    """A call that the plan spelled out failed: there is no model to try another way."""
+    """End the step after a failed call of the plan, because no model can try another way."""
     if state.step.tool_validation_mode == "advisory":
         return RecordEvent(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
-    return RecordEvent(
-        ev.StepFailed(
-            step_id=state.step.step_id,
-            code=call.error_code or "tool_error",
-            message=f"{call.tool_name} failed: {call.error_message}",
-        )
-    )
+    return _fail(state.step.step_id, call.error_code or "tool_error", f"{call.tool_name} failed: {call.error_message}")
 
 
-def _end_after_rejected_prompt(execution: ExecutionState, state: StepState) -> Action | None:
-    """The caller refused to answer the step's prompt."""
+def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action | None:
+    """Reject the step if the caller refused to answer its prompt."""
     for suspension in reversed(tuple(execution.suspensions.values())):
         question, decision = suspension.question, suspension.decision
         if question.kind == "step" and question.step_id == state.step.step_id:
             if decision is not None and not decision.approved:
-                return RecordEvent(
-                    ev.StepRejected(
-                        step_id=state.step.step_id, suspension_id=question.suspension_id, reason=decision.reason
-                    )
-                )
+                return _reject(state.step.step_id, question.suspension_id, decision)
             return None
     return None
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action:
-    """No call is waiting: the log proves the step, or the model is asked, within the limits."""
+    """With no call left, complete the step if the log proves it, else ask the model, within the limits."""
     step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
     if not missing and (step.required_tools or (last is not None and not last.call_ids)):
@@ -237,17 +215,13 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action:
         if step.tool_validation_mode == "advisory":
             return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
         tail = f"; never called successfully: {', '.join(missing)}" if missing else ""
-        return RecordEvent(
-            ev.StepFailed(
-                step_id=step.step_id,
-                code="iterations_exhausted",
-                message=f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}",
-            )
-        )
+        message = f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}"
+        return _fail(step.step_id, "iterations_exhausted", message)
     return AskModel("step", step.step_id)
 
 
 def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
+    """The model wrote text instead of calling tools: demand the calls, or end the step after the last retry."""
     step = state.step
     if step.tool_validation_mode == "advisory":
         if not state.warned:
@@ -257,14 +231,19 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
         return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
     if state.retries < execution.options.taef_max_retries:
         return RecordEvent(ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True))
-    return RecordEvent(
-        ev.StepFailed(
-            step_id=step.step_id,
-            code="tools_not_called",
-            message=f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
-            f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)",
-        )
+    message = (
+        f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
+        f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)"
     )
+    return _fail(step.step_id, "tools_not_called", message)
+
+
+def _fail(step_id: str, code: str, message: str) -> RecordEvent:
+    return RecordEvent(ev.StepFailed(step_id=step_id, code=code, message=message))
+
+
+def _reject(step_id: str, suspension_id: str, decision: ev.RecordedDecision) -> RecordEvent:
+    return RecordEvent(ev.StepRejected(step_id=step_id, suspension_id=suspension_id, reason=decision.reason))
 
 
 def _has_running_call(execution: ExecutionState) -> bool:
@@ -292,7 +271,7 @@ def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
 
 
 def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
-    """Ask for the final text once; None when there is nothing (more) to ask."""
+    """Ask for the final text, once; None if there is nothing to ask."""
     if not execution.options.synthesize or execution.synthesis is not None or execution.model_error is not None:
         return None
     questions = [found for found in execution.suspensions.values() if found.question.kind == "synthesis"]
@@ -302,7 +281,7 @@ def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
 
 
 def _suspend(execution: ExecutionState) -> tuple[Action, ...]:
-    """Nothing can run: suspended when only answers are awaited, waiting when a call is still running."""
+    """Suspend the execution if only answers are missing; wait if a call is still running."""
     if execution.open_suspensions and not _has_running_call(execution):
         return (RecordEvent(ev.ExecutionSuspended()),)
     return ()

@@ -1,7 +1,7 @@
-"""Notifications: what somebody outside is told about a question to a person, by push or webhook.
+"""Notifications: messages to people and programs outside about a question to a person, by push or webhook.
 
-A notification is stored in the transaction of the event that it tells, so that none is lost and none tells what did not happen.
-It holds ids and names only: no arguments, nothing that the agent wrote, and nothing that would let anybody decide.
+The store saves a notification in the transaction of its event, so that none is lost and none reports what did not
+happen. It holds ids and names only: no arguments, no text of the agent, and nothing that lets its reader decide.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 
 NotificationKind = Literal["asked", "reminded", "escalated", "decided", "timed_out", "test"]
-"""What happened; `test` is only ever sent by hand."""
+"""What happened; only a command of the operator sends `test`."""
 SUBSCRIBABLE: tuple[NotificationKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
-"""What a channel may ask for."""
+"""Kinds that a channel may select."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,15 @@ class Notification:
     created_at: float
     """When it happened, in Unix seconds."""
     attempts: int = 0
-    """How often it was claimed to be delivered; tells one claim from the next."""
+    """How often a sender has claimed it for delivery; distinguishes one claim from the next."""
 
 
 def find_notifiable(
     recorded: Sequence[ev.Recorded], execution: ExecutionState
 ) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
-    """The events that a notification may tell, each with the question to a person that it is about.
+    """Yields the events that a notification may report, each with its suspension, which a person has to decide.
 
-    `execution` is the state after them.
+    `execution` is the state after the events.
     """
     for entry in recorded:
         found = _find_kind(entry.event)

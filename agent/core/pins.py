@@ -1,7 +1,7 @@
-"""Pins: which definitions a plan was accepted with, and how a definition differs from the one of before.
+"""Pins: the tool definitions that a plan was accepted with, and the difference between two definitions in words.
 
-A tool that changes after somebody relied on it is not run as if nothing had happened: it is asked about again, with the
-difference in words. Pins are kept as beginnings of digests, which is a tenth of what the names and digests would need.
+When a tool changes after somebody relied on it, planwarden asks again and shows the difference. A pin is the beginning
+of a digest, without the tool's name; this takes a tenth of the space of names and digests.
 """
 
 import json
@@ -13,7 +13,7 @@ from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
 
 PIN_CHARS = 32
-"""128 bits of the digest."""
+"""128 bits of a digest."""
 DIFFERENCE_CHARS = 360
 _EXCERPT_CHARS = 60
 _BEFORE_CHARS = 15
@@ -21,25 +21,25 @@ _NAMES = 5
 
 
 def list_tool_names(plan: Plan) -> tuple[str, ...]:
-    """The tools that the plan requires or calls, each once, sorted."""
+    """Returns the tools that the plan requires or calls, each once, sorted."""
     return tuple(sorted({name for step in plan.steps for name in list_step_tools(step)}))
 
 
 def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
-    """A pin for each of `list_tool_names`; empty text for a tool that is not there."""
+    """Returns a pin for each tool of `list_tool_names`; empty text for a tool that does not exist."""
     return tuple(tools[name].digest[:PIN_CHARS] if name in tools else "" for name in list_tool_names(plan))
 
 
 def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
-    """Pins by the name of their tool."""
+    """Returns the pins by tool name."""
     return {name: pin for name, pin in zip(list_tool_names(plan), pins, strict=False) if pin}
 
 
 def describe_difference(before: ToolDefinition | None, after: ToolDefinition) -> str:
-    """What changed, as one line of at most `DIFFERENCE_CHARS` characters; texts of the tool are quoted and escaped."""
+    """Returns what changed, on one line of at most `DIFFERENCE_CHARS` characters, with the tool's texts quoted."""
     if before is None:
-        return "what it was before is not known here any more"
-    found = "; ".join(_list_changes(before, after)) or "it is not the same tool, although it describes itself alike"
+        return "the earlier definition is no longer known here"
+    found = "; ".join(_list_changes(before, after)) or "it is a different tool with the same description"
     return found if len(found) <= DIFFERENCE_CHARS else f"{found[: DIFFERENCE_CHARS - 3]}..."
 
 
@@ -104,7 +104,7 @@ def _join_names(names: list[str]) -> str:
 
 
 def _quote_difference(before: str, after: str) -> str:
-    """Both texts around the first place where they differ."""
+    """Returns both texts around the first place where they differ, quoted."""
     place = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     start = max(0, (min(len(before), len(after)) if place is None else place) - _BEFORE_CHARS)
     return f"{_quote(_cut_excerpt(before, start))} is now {_quote(_cut_excerpt(after, start))}"

@@ -1,8 +1,8 @@
-"""Plans: what a step is, and the check that refuses a bad plan before anything happens.
+"""Plans: the checked values, and the check that refuses a bad plan before anything happens.
 
-A plan is ordered steps forming a directed acyclic graph. `parse_plan` turns JSON from a caller or a model into `Plan`
-with every default filled in and every dependency explicit, or raises `InvalidPlan` naming each fault and what is
-available instead. It does no I/O and knows tools only by the facts handed to it.
+A plan is a list of steps that form a directed acyclic graph. `parse_plan` turns JSON in the form of
+`planwarden.agent.core.plan_input` into a `Plan` with every default filled in and every dependency explicit, or raises
+`InvalidPlan` with each fault and what is available instead. It does no I/O and receives the facts about tools.
 """
 
 import re
@@ -43,11 +43,11 @@ _POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
 
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
-    """What a plan's check needs to know of a tool."""
+    """What the check of a plan needs to know about a tool."""
 
     is_blocking: bool
     digest: str = ""
-    """Of the tool's definition, to be pinned when the plan is accepted."""
+    """Digest of the tool's definition; an accepted plan pins it."""
 
 
 class PlannedCall(StoredStruct):
@@ -122,7 +122,7 @@ def parse_plan(
 
 
 def find_references(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Every `(step id, JSON pointer)` that the arguments take from another step."""
+    """Yields each `(step id, JSON pointer)` that the value takes from another step."""
     if isinstance(value, dict):
         if "$from" in value:
             yield str(value["$from"]), str(value.get("pointer", ""))
@@ -135,26 +135,26 @@ def find_references(value: JsonValue) -> Iterator[tuple[str, str]]:
 
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
-    """The plan as JSON; parsing it again gives the same plan. Defaults are left out."""
+    """Returns the plan as JSON without defaults; `parse_plan` turns it into an equal plan."""
     return {"todoList": [_step_to_json(step) for step in plan.steps]}
 
 
 def _step_to_json(step: PlanStep) -> dict[str, JsonValue]:
-    found: dict[str, JsonValue] = {"id": step.step_id, "description": step.description, "stepType": step.step_type}
+    document: dict[str, JsonValue] = {"id": step.step_id, "description": step.description, "stepType": step.step_type}
     if step.required_tools:
-        found["requiredTools"] = list(step.required_tools)
+        document["requiredTools"] = list(step.required_tools)
     if step.expected_outcome is not None:
-        found["expectedOutcome"] = step.expected_outcome
+        document["expectedOutcome"] = step.expected_outcome
     if step.tool_validation_mode != "strict":
-        found["toolValidationMode"] = step.tool_validation_mode
-    found["dependencies"] = list(step.dependencies)
+        document["toolValidationMode"] = step.tool_validation_mode
+    document["dependencies"] = list(step.dependencies)
     if step.tool_calls:
-        found["toolCalls"] = [{"toolName": call.tool_name, "arguments": call.arguments} for call in step.tool_calls]
+        document["toolCalls"] = [{"toolName": call.tool_name, "arguments": call.arguments} for call in step.tool_calls]
     if step.confirms:
-        found["confirms"] = list(step.confirms)
+        document["confirms"] = list(step.confirms)
     if step.on_reject != "skip":
-        found["onReject"] = step.on_reject
-    return found
+        document["onReject"] = step.on_reject
+    return document
 
 
 def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
@@ -195,7 +195,7 @@ def _describe_faults(error: ValidationError) -> Iterator[str]:
 
 
 def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
-    """Steps with every default and dependency made explicit."""
+    """Returns the steps with every default and dependency explicit."""
     confirmed_by: dict[str, list[str]] = {}
     for entry in parsed:
         for covered in entry.confirms:
@@ -261,7 +261,7 @@ def _check_graph(steps: tuple[PlanStep, ...]) -> None:
 
 
 def _find_reference_faults(step_id: str, value: JsonValue) -> Iterator[str]:
-    """Faults of the `$from` objects inside `value`: stray keys, wrong types, a pointer that is not RFC 6901."""
+    """Yields faults of the `$from` objects in `value`: unknown keys, wrong types, pointers that violate RFC 6901."""
     if isinstance(value, list):
         for child in value:
             yield from _find_reference_faults(step_id, child)
@@ -311,7 +311,7 @@ def list_step_tools(step: PlanStep) -> tuple[str, ...]:
 
 
 def read_tool_names(document: JsonValue) -> frozenset[str]:
-    """Names of tools in a plan that was not checked yet; whatever else is wrong with it is for the check to say."""
+    """Returns the names of tools in an unchecked plan; ignores everything else that is wrong with it."""
     steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
     found: set[str] = set()
     for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():

@@ -66,7 +66,7 @@ class StepInput(BaseModel):
     )
     """Later steps that this step's confirmation covers."""
     onReject: OnReject | None = None
-    """After a rejection: `skip` (default) the steps that depend on it, `stop` all that have not begun, or `continue`."""
+    """After a rejection: `skip` (default) the steps that depend on it, `stop` all not yet begun, or `continue`."""
 
 
 class PlanInput(BaseModel):

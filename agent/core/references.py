@@ -1,8 +1,8 @@
-"""References in arguments: `{"$from": STEP_ID, "pointer": POINTER}` becomes the value that step returned.
+"""References in arguments: `resolve` replaces `{"$from": STEP_ID, "pointer": POINTER}` by the value from that step.
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
-Where the log holds only a stand-in, the pointer leads into the whole: `resolve` raises `PartsNeeded`, and whoever may
-read the store calls it again with those parts.
+If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
+can read the store calls it again with those parts.
 """
 
 import json
@@ -24,7 +24,7 @@ MAX_ARGUMENT_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PartAddress:
-    """Where a part of an artifact is."""
+    """The address of a part of an artifact."""
 
     artifact_id: str
     pointer: str
@@ -32,7 +32,7 @@ class PartAddress:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactPart:
-    """What was found there."""
+    """The value at a `PartAddress`, or why there is none."""
 
     value: JsonValue = None
     fault: str | None = None
@@ -40,7 +40,7 @@ class ArtifactPart:
 
 
 class PartsNeeded(Exception):
-    """Not an error: the parts have to be read before the references can be resolved."""
+    """Not an error: the caller has to read these parts before the references can be resolved."""
 
     def __init__(self, wanted: frozenset[PartAddress]) -> None:
         super().__init__(f"{len(wanted)} part(s) of artifacts")
@@ -53,11 +53,11 @@ _NONE: Mapping[PartAddress, ArtifactPart] = {}
 def resolve(
     arguments: dict[str, JsonValue], steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart] = _NONE
 ) -> dict[str, JsonValue]:
-    """The arguments with every reference replaced; the same object when there is none.
+    """Returns the arguments with every reference replaced; the same object if there is none.
 
     Raises:
         InvalidArguments: a step is unknown or unfinished, or its result has nothing usable at the pointer.
-        PartsNeeded: they lead into artifacts, and `parts` does not have what is there.
+        PartsNeeded: a reference leads into an artifact, and `parts` does not have its value.
     """
     found = tuple(find_references(arguments))
     if not found:
@@ -69,7 +69,7 @@ def resolve(
 
 
 def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[PartAddress, ArtifactPart]:
-    """What the artifact has at each pointer."""
+    """Returns the artifact's part at each pointer."""
     if artifact.media_type != JSON_TYPE:
         fault = f"leads into {artifact.media_type}, which is not JSON"
         return {PartAddress(artifact.artifact_id, pointer): ArtifactPart(fault=fault) for pointer in pointers}
@@ -129,20 +129,20 @@ def _replace_references(
 
 
 def _find_address(state: StepState, pointer: str) -> PartAddress | None:
-    """The part of an artifact that the pointer leads to; None when what the log holds is all there is to look at."""
+    """Returns the part of an artifact that the pointer leads to, or None if the log itself holds the value."""
     calls = _list_returned(state)
     if not pointer or state.status != "completed" or all(call.artifact is None for call in calls):
         return None
     if len(calls) == 1:
         return PartAddress(calls[0].artifact or "", pointer)
-    # The result of several calls is the list of theirs.
+    # The result of several calls is the list of their results.
     first, _, rest = pointer.removeprefix("/").partition("/")
     call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
     return PartAddress(call.artifact, f"/{rest}") if rest and call is not None and call.artifact is not None else None
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:
-    """The calls whose stand-ins would be taken for their results."""
+    """Returns the calls whose stand-ins the pointer would copy instead of their results."""
     calls = _list_returned(state)
     taken = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
     return [call for call in taken if call.artifact is not None]

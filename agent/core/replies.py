@@ -1,7 +1,7 @@
-"""From a model's reply to events, whoever the model is.
+"""Turns a reply into events, whichever model wrote it.
 
-Structured fields win; where there are none, JSON in the text is looked for: between the markers, in a fence, or bare.
-Everything is bounded, and nothing a model writes can set a status.
+Structured fields win. Without them, `find_json` searches the text: between the markers, in a fence, or bare. Everything
+has a limit, and nothing that a model writes can set a status.
 """
 
 import json
@@ -24,13 +24,13 @@ CALLS_KEY, REVISE_KEY = "toolCalls", "revise"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A model's answer before it is journalled."""
+    """A model's answer before it is in the log."""
 
     content: str | None = None
     calls: tuple[ev.ProposedCall, ...] = ()
     plan: JsonValue = None
     revise: JsonValue = None
-    """Patch of pending steps, in a reply to a step prompt."""
+    """Patch of pending steps, in a reply to the prompt of a step."""
     input_tokens: int = 0
     output_tokens: int = 0
     source: str | None = None
@@ -45,8 +45,8 @@ def build_reply_events(
     max_steps: int = MAX_STEPS,
     suspension_id: str | None = None,
 ) -> tuple[ev.Event, ...]:
-    """The reply journalled, followed for a plan by its acceptance or the reason for its refusal."""
-    content = reply.content if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
+    """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused."""
+    content = None if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
     if purpose == "plan" and plan is None and content:
         plan = find_json(content, *STEPS_KEYS)
@@ -54,11 +54,15 @@ def build_reply_events(
         calls = find_calls(content)
     if purpose == "step" and patch is None and content and REVISE_KEY in content:
         patch = (find_json(content, REVISE_KEY) or {}).get(REVISE_KEY)
-    journalled = ev.ModelReplied(
+    proposed = tuple(
+        ev.ProposedCall(tool_name=call.tool_name[:MAX_NAME_CHARS], arguments=call.arguments)
+        for call in calls[:MAX_CALLS_PER_STEP]
+    )
+    replied = ev.ModelReplied(
         purpose=purpose,
         step_id=step_id,
         content=content,
-        calls=tuple(_limit_name(call) for call in calls[:MAX_CALLS_PER_STEP]) if purpose == "step" else (),
+        calls=proposed if purpose == "step" else (),
         revise=patch if purpose == "step" else None,
         input_tokens=reply.input_tokens,
         output_tokens=reply.output_tokens,
@@ -66,16 +70,16 @@ def build_reply_events(
         suspension_id=suspension_id,
     )
     if purpose != "plan":
-        return (journalled,)
+        return (replied,)
     try:
         accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps)
     except (InvalidPlan, LimitExceeded) as error:
-        return (journalled, ev.PlanRefused(code=error.code, message=error.message))
-    return (journalled, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=build_pins(accepted, tools)))
+        return (replied, ev.PlanRefused(code=error.code, message=error.message))
+    return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=build_pins(accepted, tools)))
 
 
 def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
-    """The first JSON object in a model's text that has one of the keys; else the first one at all, or None."""
+    """Returns the first JSON object in the text that has one of the keys, else the first object, else None."""
     start = text.find(MARKER_START)
     if start >= 0:
         end = text.find(MARKER_END, start)
@@ -99,14 +103,14 @@ def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
 
 
 def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
-    """The calls that a model wrote into its text."""
+    """Returns the calls that a model wrote into its text."""
     found = find_json(content, CALLS_KEY)
     listed = found.get(CALLS_KEY) if found is not None else None
     return read_calls(listed) if isinstance(listed, list) else ()
 
 
 def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
-    """The well-formed entries of a `toolCalls` list; anything else is dropped and so proves nothing."""
+    """Returns the well-formed entries of a `toolCalls` list; drops the others, which therefore prove nothing."""
     calls: list[ev.ProposedCall] = []
     for entry in listed[:MAX_CALLS_PER_STEP]:
         if not isinstance(entry, dict):
@@ -115,10 +119,6 @@ def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
         if isinstance(name, str) and isinstance(arguments, dict):
             calls.append(ev.ProposedCall(tool_name=name[:MAX_NAME_CHARS], arguments=arguments))
     return tuple(calls)
-
-
-def _limit_name(call: ev.ProposedCall) -> ev.ProposedCall:
-    return ev.ProposedCall(tool_name=call.tool_name[:MAX_NAME_CHARS], arguments=call.arguments)
 
 
 def _is_shallow(value: JsonValue) -> bool:

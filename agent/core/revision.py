@@ -49,7 +49,7 @@ def revise(
     """Returns the plan after the patch, and the difference.
 
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
-    `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}` or `{"op": "move", "id": ID, "after": ID?}`.
+    `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end.
 
     Raises:

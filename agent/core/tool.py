@@ -1,6 +1,6 @@
-"""What the engine knows about a tool: its definition as data, and the question a blocking tool asks.
+"""What the engine knows about a tool: its definition as data, and the question that a blocking tool asks.
 
-The definition is what gets pinned, shown and digested. How the tool is run is behind the `Toolbox` port.
+Plans pin the definition, people see it, and digests cover it. The `Toolbox` port hides how the tool runs.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from typing import Literal
 from pydantic import JsonValue
 
 Risk = Literal["read", "confirm", "dangerous", "critical"]
-"""Who must agree before a call runs, lowest first."""
+"""How much approval a call needs before it runs, lowest first."""
 
 Effect = Literal["read", "idempotent", "effect"]
-"""What may be repeated after a crash: a read, the same call with the same key, or nothing."""
+"""What the engine may repeat after a crash: a read, the same call with the same key, or nothing."""
 
 ExecutionMode = Literal["immediate", "blocking"]
 OnTimeout = Literal["reject", "approve"]
@@ -22,7 +22,7 @@ RISKS: tuple[Risk, ...] = ("read", "confirm", "dangerous", "critical")
 
 
 def highest_risk(*risks: Risk) -> Risk:
-    """The strictest of the given risks; `read` when none is given."""
+    """Returns the strictest of the risks; `read` when there is none."""
     return RISKS[max((RISKS.index(risk) for risk in risks), default=0)]
 
 
@@ -41,17 +41,17 @@ class ToolDefinition:
     source: str = "python"
     """`builtin`, `python`, or the name of the downstream server."""
     timeout_s: float | None = 60.0
-    """Of the call; for a blocking tool, of the question. None waits for ever."""
+    """Seconds for the call; for a blocking tool, for the answer. None: no limit."""
     answer_within_s: float | None = None
-    """Of the question that any tool may cause; None waits for ever."""
+    """Seconds for the answer to a question that the call causes. None: no limit."""
     on_timeout: OnTimeout = "reject"
     annotations: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     unavailable: str | None = None
     """Why the tool cannot be called now, or None."""
     digest: str = ""
-    """Digest of the whole definition as it was when the catalogue was built."""
+    """Digest of the whole definition when the catalogue was built."""
     origin: str = ""
-    """Digest of what the definition was derived from: a downstream server's address and its own, whole definition."""
+    """Digest of the definition's source: a downstream server's address and that server's own definition."""
 
     @property
     def is_blocking(self) -> bool:
@@ -59,13 +59,13 @@ class ToolDefinition:
 
     @property
     def summary(self) -> str:
-        """First line of the description, at most 120 characters."""
+        """The first line of the description, cut to 120 characters."""
         line = self.description.strip().splitlines()[0] if self.description.strip() else ""
         return line if len(line) <= 120 else line[:117] + "..."
 
     @property
     def manifest(self) -> str:
-        """The one line that planning sees."""
+        """The one line that a planning prompt shows."""
         facts = [self.risk, self.execution_mode, *self.capabilities]
         return f"{self.name}: {self.summary} [{', '.join(facts)}]"
 
@@ -83,15 +83,15 @@ class Suspend:
     timeout_s: float | None = None
     """Seconds for the answer; default the tool's."""
     on_timeout: OnTimeout | None = None
-    """What passes when nobody answers in time; default the tool's."""
+    """What happens when nobody answers in time; default the tool's."""
     addressee: Literal["human", "clock"] = "human"
-    """`clock` waits for `timeout_s` and then continues by itself; nobody is asked."""
+    """`clock` asks nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
-    """Who else really asks, such as "server 'x'". Whatever is decided is handed to it: a rejection is an answer too."""
+    """Who asks through the tool, such as "server 'x'". It receives every decision, a rejection too."""
     is_delegated: bool = False
-    """It is a question of an execution that another agent runs."""
+    """The question comes from an execution that another agent runs."""
     risk: Risk | None = None
-    """At least this, whatever the tool's own risk."""
+    """The least risk of the question, whatever the tool's own risk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +105,10 @@ class CallContext:
     call_id: str
     """`STEP:NUMBER`, unique in the execution."""
     idempotency_key: str
-    """`execution:step:sequence`; the same on every repetition of the same call."""
+    """`execution:step:sequence`; the same each time the engine repeats the call."""
     definition_digest: str = ""
-    """Of the definition that the call was checked and gated with."""
+    """Digest of the tool's definition when the call was checked and approved."""
     chain: tuple[str, ...] = ()
-    """Executions of other agents that led to this one, the first one first; of all of them somebody delegated."""
+    """Ids of the executions of other agents that delegated down to this one, the first one first."""
     left: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What is left of the execution's budgets, by their names on the wire."""
+    """What remains of each of the execution's budgets, by its name on the wire."""

@@ -1,7 +1,7 @@
-"""TAEF: what the log proves about a step, and which arguments are no arguments at all.
+"""TAEF: which required tools the log proves for a step, and which arguments are placeholders.
 
-Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool is never
-looked at. The names and rules are those of the Tool-Aware Execution Framework described in docs/concepts.md.
+Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool does not.
+Names and rules are those of the Tool-Aware Execution Framework, described in docs/concepts.md.
 """
 
 import re
@@ -20,16 +20,16 @@ _MARKER = re.compile(r"(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?", re.DOTALL)
 
 
 def find_missing_tools(step: StepState) -> tuple[str, ...]:
-    """Required tools, in the plan's order, without a recorded, successful result in this step."""
+    """Returns the required tools, in the plan's order, that have no recorded, successful result in this step."""
     proven = {call.tool_name for call in step.calls if call.status == "succeeded"}
     return tuple(name for name in step.step.required_tools if name not in proven)
 
 
 def find_placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
-    """One sentence for every value that stands for something the writer did not have.
+    """Yields one sentence for each value that stands for something the writer did not know.
 
-    Only whole values are judged: a sentence that mentions example.com is text, a URL on example.com is a placeholder.
-    Values taken by reference are not in here; they came out of a tool.
+    A value is a placeholder only as a whole: a sentence that mentions example.com is text, a URL on example.com is a
+    placeholder. References are skipped, because their values come from a tool.
     """
     if isinstance(arguments, dict):
         if "$from" in arguments:
@@ -50,7 +50,7 @@ def find_placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
 
 
 def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
-    """One sentence for every empty list at the top level while an earlier step returned a list with entries."""
+    """Yields one sentence for each empty list at the top level if an earlier step returned a list with entries."""
     if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
         return
     for key, value in arguments.items():

@@ -1,4 +1,4 @@
-"""The model that is whoever called: it answers no prompt itself."""
+"""A model port for callers that are models themselves: every prompt goes to the caller."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from planwarden.agent.ports.model import AskCaller
 
 
 class CallerModel:
-    """The assistant that called does the thinking; every prompt becomes a suspension addressed to it."""
+    """Answers no prompt: each becomes a suspension that the calling assistant answers."""
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         return AskCaller()

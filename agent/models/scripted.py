@@ -1,7 +1,7 @@
 """A model that answers from a script: deterministic, and without a network.
 
-The first unused entry whose `when` matches answers. Which entries an execution has used is read from its log, so a
-restart continues where the script was.
+The first unused entry whose `when` matches answers. The log of an execution says which entries it has used, so a
+restart continues at the same place in the script.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, ModelError, PlanwardenError
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan_input import CallInput
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
@@ -25,10 +26,8 @@ class _When(BaseModel):
     stepId: str | None = None
 
 
-class _Call(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    toolName: str
-    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+class _Call(CallInput):
+    model_config = ConfigDict(extra="forbid")
 
 
 class _Reply(BaseModel):
@@ -53,10 +52,10 @@ class _Script(BaseModel):
 
 
 class ScriptedModel:
-    """Answers from a list of entries, each used once."""
+    """Answers from a list of entries and uses each entry once."""
 
     def __init__(self, script: JsonValue) -> None:
-        """Raises `InvalidArguments` when the script does not have the documented form."""
+        """Raises `InvalidArguments` if the script does not have the form in docs/reference/plans.md."""
         try:
             self._entries = _Script.model_validate(script).replies
         except ValidationError as error:
@@ -67,7 +66,7 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path) -> "ScriptedModel":
-        """Raises `InvalidArguments` when the file cannot be read or is not a script."""
+        """Raises `InvalidArguments` if the file cannot be read or is not a script."""
         try:
             return cls(read_json(path.read_bytes()))
         except OSError as error:

@@ -1,1 +1,1 @@
-"""A model behind a provider's API: request, answer, faults and retries, independent of the wire format."""
+"""Models behind a provider's API: requests, answers, failures and retries, for every wire format."""

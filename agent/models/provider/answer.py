@@ -1,8 +1,8 @@
-"""From a provider's response to a reply: bounded, with nothing in it that is not JSON.
+"""Turns a provider's response into a reply: bounded, and with JSON only.
 
-A call whose arguments are no JSON object is not a call with other arguments: it and everything after it are dropped,
-because what comes later may depend on it. When nothing usable is left, the answer has a fault, said in words that the
-model can act on, and is asked for once more.
+If a call's arguments are not a JSON object, that call and the following ones are dropped, because they may depend on
+it. If nothing usable remains, the answer has a fault, in words that the model can act on, and `ProviderModel` asks once
+more.
 """
 
 import json
@@ -28,19 +28,19 @@ from planwarden.agent.core.replies import (
 from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
-"""What the end of a response says about everything in it."""
+"""What a response's finish reason says about everything in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswer:
     reply: Reply
     fault: str | None = None
-    """Why it is of no use, or None."""
+    """Why the reply cannot be used, or None."""
     is_refusal: bool = False
-    """The provider stopped it; asking again would not help."""
+    """The provider stopped the answer; asking again would not help."""
 
     def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
-        """This answer, with the tokens of an earlier one added, and its revision of the plan unless there is a new one."""
+        """Returns this answer with the earlier one's tokens added, and its revision of the plan unless this has one."""
         tokens = replace(
             self.reply,
             revise=self.reply.revise if self.reply.revise is not None else earlier.reply.revise,
@@ -50,8 +50,8 @@ class ModelAnswer:
         return replace(self, reply=tokens)
 
 
-def read_answer(response: ModelResponse, question: ProviderRequest) -> ModelAnswer:
-    """The reply, and what is wrong with it, if anything is."""
+def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswer:
+    """Returns the reply, and its fault if it has one."""
     text = _read_text(response)
     usage = response.usage
     content = text[:MAX_CONTENT_CHARS] or None
@@ -60,29 +60,29 @@ def read_answer(response: ModelResponse, question: ProviderRequest) -> ModelAnsw
     if response.finish_reason == "content_filter" and not parts:
         return ModelAnswer(reply=reply, fault="its content filter stopped it", is_refusal=True)
     damage = _DAMAGE.get(response.finish_reason or "")
-    if question.can_revise:
+    if request.can_revise:
         try:
             reply = replace(reply, revise=_read_revision(parts))
         except PlanwardenError as error:
             return ModelAnswer(reply=reply, fault=f"the arguments of {REVISE_TOOL}: {damage or error.message[:200]}")
         parts = [part for part in parts if part.tool_name != REVISE_TOOL]
-    if question.prompt.purpose == "plan":
+    if request.prompt.purpose == "plan":
         return _read_plan(reply, parts, text, damage)
-    if question.prompt.purpose == "step":
+    if request.prompt.purpose == "step":
         calls: list[tuple[str, object]] = [
-            (question.names.get(part.tool_name, part.tool_name), part.args) for part in parts
+            (request.names.get(part.tool_name, part.tool_name), part.args) for part in parts
         ]
         calls = calls or [(call.tool_name, call.arguments) for call in find_calls(text)]
         if calls:
             return _read_calls(reply, calls, damage)
-    if question.needs_json:
+    if request.needs_json:
         return ModelAnswer(reply=reply, fault=_find_fault(text, damage, CALLS_KEY))
     silent = "it was empty" if reply.revise is None else "it revised the plan, but did not answer the step in text"
     return ModelAnswer(reply=reply, fault=None if text else damage or silent)
 
 
 def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
-    """The operations of all calls that revise the plan, or None. Raises `PlanwardenError` when they are no list."""
+    """Returns the operations of all calls that revise the plan, or None. Raises `PlanwardenError` if one is no list."""
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:
@@ -122,12 +122,12 @@ def _read_calls(reply: Reply, given: list[tuple[str, object]], damage: str | Non
 
 
 def _read_text(response: ModelResponse) -> str:
-    """What the model wrote for others to read; its private reasoning is not part of it."""
+    """Returns the text that the model wrote for others, without its private reasoning."""
     return _replace_surrogates("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
 def _read_arguments(given: object) -> dict[str, JsonValue]:
-    """Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
+    """Returns the arguments. Raises `PlanwardenError` unless they are a JSON object of bounded depth."""
     if not given:
         return {}
     if isinstance(given, str):
@@ -139,7 +139,7 @@ def _read_arguments(given: object) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise InvalidArguments("not a JSON object")
     try:
-        # Escapes can spell halves of characters, which neither a store nor a tool could encode.
+        # Escapes can write lone surrogates, which neither a store nor a tool could encode.
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InvalidArguments("a string in it is not valid Unicode") from None
@@ -147,7 +147,7 @@ def _read_arguments(given: object) -> dict[str, JsonValue]:
 
 
 def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
-    """A JSON object that was begun but cannot be read; prose is no fault but an answer that does not count."""
+    """Returns the fault of a JSON object that begins but cannot be read. Prose is no fault; TAEF judges it."""
     if not text:
         return damage
     is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)
@@ -155,5 +155,5 @@ def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Halves of characters replaced: nothing could encode them."""
+    """Returns the text without lone surrogates, which nothing could encode."""
     return text.encode("utf-8", "replace").decode()

@@ -1,25 +1,25 @@
-"""Which provider's model a setting names, where it is and with which key: read, checked, nothing imported yet.
+"""Reads which provider's model a setting names, its address and its key; imports no client.
 
 `PLANWARDEN_MODEL` (or `--model`) is `PROVIDER:MODEL`:
 
 * `anthropic:MODEL`: the Messages API;
 * `openai:MODEL`: the Responses API of OpenAI, Chat Completions at any other address, because that is what compatible
-  servers speak; `openai-responses:MODEL` and `openai-chat:MODEL` say which;
+  servers speak; `openai-responses:MODEL` and `openai-chat:MODEL` choose one of them;
 * `google:MODEL`: the Gemini API;
-* `ollama:MODEL` and `vllm:MODEL`: Chat Completions at the address where these servers listen by default.
+* `ollama:MODEL` and `vllm:MODEL`: Chat Completions at the default addresses of these servers.
 
 Keys come from the variables that the providers' own clients read (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`,
 `GOOGLE_API_KEY` or `GEMINI_API_KEY`, `OLLAMA_API_KEY`, `VLLM_API_KEY`). Further settings, all optional:
 
 * `PLANWARDEN_MODEL_URL`: another address than the provider's own. It wins over the provider's variable
   (`ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL`, `GOOGLE_GEMINI_BASE_URL`, `OLLAMA_BASE_URL`, `VLLM_BASE_URL`). A key is then
-  sent if there is one, but none is needed.
+  optional, and sent if there is one.
 * `PLANWARDEN_MODEL_MODE`: `tools` (the default) uses the provider's tool calling; `text` is for models without it and
   asks for JSON between two markers instead.
-* `PLANWARDEN_MODEL_TIMEOUT_S`: seconds that one request may take, 120 unless set.
+* `PLANWARDEN_MODEL_TIMEOUT_S`: seconds that one request may take; default 120.
 
-The key stands in no representation and no message. Not promised: that a model of that name exists; only the provider
-knows, and says so on the first prompt.
+No representation and no message contains the key. Not promised: that a model of that name exists. Only the provider
+knows, and the first prompt fails if it does not.
 """
 
 from collections.abc import Mapping
@@ -48,15 +48,15 @@ MAX_TIMEOUT_S = 3600.0
 class _Provider:
     wire: Wire
     extra: str
-    """The optional dependency that brings its client."""
+    """The optional dependency that installs its client."""
     sdk: str
     """The module of that client."""
     keys: tuple[str, ...]
-    """Variables that may hold the key, the first one named in messages."""
+    """Variables that may hold the key; messages name the first."""
     url: str
     url_variable: str
     is_local: bool = False
-    """Runs at the operator's own address and needs no key."""
+    """The operator runs it; it needs no key."""
 
 
 _OPENAI_URL = "https://api.openai.com/v1"
@@ -115,17 +115,17 @@ class Endpoint:
     """One model at one address."""
 
     provider: str
-    """As the setting names it."""
+    """The name in the setting."""
     wire: Wire
     model: str
     url: str
     key: str = field(repr=False)
-    """Empty when there is none."""
+    """Empty if there is none."""
     key_variable: str
     extra: str
     sdk: str
     is_own: bool
-    """The address is the provider's own one."""
+    """The address is the provider's own."""
     mode: Mode = "tools"
     timeout_s: float = TIMEOUT_S
 
@@ -136,7 +136,7 @@ class Endpoint:
 
 
 def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
-    """The endpoint that `name` and the environment describe.
+    """Returns the endpoint that `name` and the environment describe.
 
     Raises:
         InvalidArguments: unknown provider, no model, no key where one is needed, or an unusable setting.
@@ -167,17 +167,17 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
 
 
 def _list_known_models() -> str:
-    """What a setting may say, for messages."""
+    """Returns the possible values of the setting, for messages."""
     named = ", ".join(f"'{prefix}:MODEL'" for prefix in PROVIDERS)
     return f"'caller', 'scripted:FILE', or one of {named}"
 
 
 def _read_url(provider: _Provider, environment: Mapping[str, str]) -> tuple[str, bool]:
-    """The address without a trailing slash, and whether it is the provider's own."""
+    """Returns the address without a trailing slash, and whether it is the provider's own."""
     variable = next((name for name in (URL_VARIABLE, provider.url_variable) if environment.get(name, "").strip()), None)
     if variable is None:
         return provider.url, True
-    # The value is not repeated in messages: an address may hold a password or a token.
+    # Messages do not repeat the value: an address may hold a password or a token.
     try:
         parts = urlsplit(environment[variable].strip())
         host, _ = parts.hostname, parts.port
@@ -196,7 +196,7 @@ def _read_key(provider: _Provider, environment: Mapping[str, str]) -> str:
     for variable in provider.keys:
         key = environment.get(variable, "").strip()
         if key and not (key.isascii() and key.isprintable() and " " not in key):
-            raise InvalidArguments(f"{variable} holds no key: it has characters that cannot be sent in a header")
+            raise InvalidArguments(f"{variable} holds no key: it has characters that a header cannot hold")
         if key:
             return key
     return ""

@@ -1,8 +1,8 @@
-"""What went wrong at a provider, as one sentence for a person: what happened, to which model, what to do next.
+"""Describes a provider's failure in one sentence: what happened, to which model, what to do next.
 
-A provider's own words are quoted only where they help (a request that it refused), one line of them, cut, and with the
-key taken out wherever it appears. Answers to a wrong key are never quoted. Exceptions of the clients hold requests and
-headers, so nothing of them but these sentences leaves.
+A sentence quotes the provider only where that helps (when it refused a request): one line, cut, and without the key.
+It never quotes an answer to a wrong key. Exceptions of the clients hold requests and headers, so only these sentences
+leave this package.
 """
 
 import re
@@ -43,15 +43,15 @@ _PERMANENT: tuple[tuple[type[Exception], str], ...] = (
     (ModelContextWindowExceededError, ": the prompt is longer than the model's context window"),
     (ContentFilterError, " refused to answer: its content filter stopped it"),
 )
-"""What another attempt would not change."""
+"""Failures that another attempt would not change, each with the rest of its sentence."""
 
 
 class CannotForce(Exception):
-    """The provider refused a request in which a tool was forced, and may take it without that. Internal."""
+    """The provider refused to be forced to call a tool, and may accept the request without force. Internal."""
 
 
 def is_refusal_to_force(error: Exception) -> bool:
-    """The model cannot be made to call a tool, or its provider says so."""
+    """Whether the model, or its provider, refuses to be forced to call a tool."""
     if isinstance(error, UserError):
         return "tool_choice" in str(error)
     return (
@@ -62,7 +62,7 @@ def is_refusal_to_force(error: Exception) -> bool:
 
 
 def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
-    """The sentence for an exception, and whether the same request may succeed later."""
+    """Returns the sentence for an exception, and whether the same request may succeed later."""
     if any(isinstance(cause, AnswerTooLarge) for cause in _list_causes(error)):
         return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""
@@ -71,11 +71,11 @@ def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
             return AttemptFailed(f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}")
     match error:
         case ModelRequestTimeout() | ModelTimeoutError():
-            text = f"{endpoint.name} gave no answer within {endpoint.timeout_s:g} s ({TIMEOUT_VARIABLE})"
+            text = f"{endpoint.name} did not answer within {endpoint.timeout_s:g} s ({TIMEOUT_VARIABLE})"
             return AttemptFailed(text, is_transient=True)
         case ModelConnectionError(phase="read" | "write"):
             return AttemptFailed(
-                f"{endpoint.name}: the connection broke off before the answer was complete", is_transient=True
+                f"{endpoint.name}: the connection broke before the answer was complete", is_transient=True
             )
         case ModelConnectionError():
             return AttemptFailed(f"{endpoint.name} cannot be reached at {endpoint.url}", is_transient=True)
@@ -85,13 +85,13 @@ def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
             text = f"{endpoint.name}: what {endpoint.url} sent is not an answer of its API; check {URL_VARIABLE}"
             return AttemptFailed(text, is_transient=True)
         case UserError():
-            return AttemptFailed(f"{endpoint.name} cannot be asked this: {_quote(str(error), endpoint)}")
+            return AttemptFailed(f"{endpoint.name} cannot take this request: {_quote(str(error), endpoint)}")
         case _:
-            return AttemptFailed(f"{endpoint.name} gave an answer that cannot be read ({type(error).__name__})")
+            return AttemptFailed(f"{endpoint.name} sent an answer that cannot be read ({type(error).__name__})")
 
 
 def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str) -> AttemptFailed:
-    """An HTTP error: of the moment, or for good."""
+    """Returns the failure of an HTTP error, transient or permanent."""
     is_busy = isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError)
     if is_busy or error.status_code in _TRANSIENT_STATUS or error.status_code >= 500:
         what = "is rate limited" if isinstance(error, ModelRateLimitError) else "is not available now"
@@ -99,9 +99,9 @@ def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str)
         return AttemptFailed(
             f"{endpoint.name} {what}{status}", is_transient=may_repeat, retry_after_s=error.retry_after
         )
-    said = _find_message(error)
-    quote = f": {_quote(said, endpoint)}" if said else ""
-    hint = f"; a model without tool calling needs {MODE_VARIABLE}=text" if _ABOUT_FORCING.search(said) else ""
+    message = _find_message(error)
+    quote = f": {_quote(message, endpoint)}" if message else ""
+    hint = f"; a model without tool calling needs {MODE_VARIABLE}=text" if _ABOUT_FORCING.search(message) else ""
     return AttemptFailed(f"{endpoint.name} refused the request{status}{quote}{hint}")
 
 
@@ -110,14 +110,14 @@ def _quote(text: str, endpoint: Endpoint) -> str:
 
 
 def remove_keys(text: str, endpoint: Endpoint) -> str:
-    """The text without the key and without anything that looks like one, masked keys included."""
+    """Returns the text without the key and without anything that looks like a key, even masked."""
     if endpoint.key:
         text = text.replace(endpoint.key, "***")
     return _KEY_LIKE.sub("***", text)
 
 
 def _find_message(error: Exception) -> str:
-    """The message in an error's body, wherever this provider puts it: bare, as an object, in a list of one."""
+    """Returns the message in an error's body; providers send it bare, in an object, or in a list of one object."""
     found: object = error.body if isinstance(error, ModelAPIError) else None
     for _ in range(3):
         if isinstance(found, list):
@@ -130,7 +130,7 @@ def _find_message(error: Exception) -> str:
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what led to it, at most ten of them."""
+    """Yields the exception and its causes, at most ten."""
     current: BaseException | None = error
     for _ in range(10):
         if current is None:

@@ -1,12 +1,12 @@
-"""From a prompt to what a provider is sent: instructions, text, tools, and which of them must be called.
+"""Builds the request to a provider from a prompt: instructions, text, tools, and which of them the model must call.
 
-With tool calling, a step's missing tools are forced, so that a model cannot answer in prose where a call is due, and a
+With tool calling, a step's missing tools are forced, so that a model cannot answer in prose when a call is due, and a
 plan is the argument of one forced tool. Schemas are sent unchanged and not in a provider's strict mode, which forbids
-the open objects that a plan's arguments are. In text mode the schemas stand in the user's part, and the answer is asked
-for between two markers.
+the open objects in a plan's arguments. In text mode the schemas are in the user part, and the model has to put its
+answer between two markers.
 
-Instructions are the system part and nothing else is; goals, results and schemas are data and go into the user's part.
-A model that refuses to be forced gets the same tools and a free choice; whether it called them is judged by the log.
+The system part holds only instructions. Goals, results and schemas are data and go into the user part. A model that
+refuses to be forced gets the same tools and a free choice; the log shows whether it called them.
 """
 
 import json
@@ -30,7 +30,7 @@ PLAN_TOOL = "submit_plan"
 REVISE_TOOL = "revise_plan"
 _REVISE_DEFINITION = SentTool(
     name=REVISE_TOOL,
-    description="Change steps of the plan that have not begun, if the data shows that they are wrong; answer in text too.",
+    description="Change steps of the plan that have not begun, if the data shows them to be wrong; answer in text too.",
     parameters_json_schema={
         "type": "object",
         "required": ["operations"],
@@ -38,9 +38,9 @@ _REVISE_DEFINITION = SentTool(
     },
     strict=False,
 )
-"""Not a tool: a call of it is the `revise` of the reply, in a form that models with tool calling know."""
+"""Not a tool: its call becomes the `revise` of the reply. Models with tool calling know this form."""
 MAX_OUTPUT_TOKENS = 16_000
-"""For the one API that has no default; a plan of fifty steps needs less than half of it."""
+"""For the one API without a default; a plan of fifty steps needs less than half."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -59,19 +59,19 @@ class ProviderRequest:
     text: str
     tools: tuple[SentTool, ...] = ()
     forced: tuple[str, ...] = ()
-    """Names as sent; one of them has to be called."""
+    """Names as sent; the model has to call one of them."""
     names: Mapping[str, str]
     """From the names as sent to the tools' own."""
     can_revise: bool = False
-    """`REVISE_TOOL` is among the tools."""
+    """Whether `REVISE_TOOL` is among the tools."""
 
     @property
     def needs_json(self) -> bool:
-        """Only an object will do: a plan or calls."""
+        """Whether the answer has to be a JSON object: a plan or calls."""
         return self.prompt.purpose == "plan" or bool(self.prompt.required)
 
     def with_fault(self, fault: str) -> "ProviderRequest":
-        """The same question after an answer that could not be used."""
+        """Returns the same request with a note about an answer that could not be used."""
         note = f"Your last answer could not be used: {fault}. Answer again, completely."
         return replace(self, text=f"{self.text}\n\n{note}")
 
@@ -79,7 +79,7 @@ class ProviderRequest:
         return [ModelRequest(parts=[UserPromptPart(self.text)], instructions=self.system)]
 
     def build_parameters(self, *, force: bool) -> ModelRequestParameters:
-        """Without `force` only the tools that would have been forced are offered, to the same effect if it works."""
+        """Returns the tools to send. Without `force`, only those that would be forced, to make the model call them."""
         tools = self.tools if force or not self.forced else tuple(t for t in self.tools if t.name in self.forced)
         return ModelRequestParameters(function_tools=list(tools))
 
@@ -93,7 +93,7 @@ class ProviderRequest:
 
 
 def build_request(prompt: Prompt, tools: Sequence[ToolDefinition], endpoint: Endpoint) -> ProviderRequest:
-    """What to ask for a prompt. `tools` are the full definitions of the offered tools."""
+    """Returns the request for a prompt. `tools` are the full definitions of the offered tools."""
     return _build_in_text(prompt, tools) if endpoint.mode == "text" else _build_with_tools(prompt, tools)
 
 
@@ -121,7 +121,7 @@ def _build_with_tools(prompt: Prompt, tools: Sequence[ToolDefinition]) -> Provid
         for tool in tools
     )
     has_form = bool(prompt.optional and not prompt.required)
-    # A tool of that name keeps it, and revising is left to the text.
+    # If a tool already has this name, the model revises the plan in its text.
     may_revise = bool(prompt.revision) and REVISE_TOOL not in {*names, *names.values(), *prompt.optional}
     return ProviderRequest(
         prompt=prompt,
@@ -140,12 +140,12 @@ def _build_in_text(prompt: Prompt, tools: Sequence[ToolDefinition]) -> ProviderR
         parts.append(fence("tools", "\n".join(_describe_tool(tool) for tool in tools)))
     if prompt.purpose == "plan":
         parts.append(fence("JSON Schema of the plan", json.dumps(prompt.answer_schema, separators=(",", ":"))))
-    speaks_json = bool(prompt.purpose == "plan" or prompt.required or tools or prompt.optional)
-    if speaks_json:
+    needs_json = bool(prompt.purpose == "plan" or prompt.required or tools or prompt.optional)
+    if needs_json:
         parts.append(prompt.form)
     return ProviderRequest(
         prompt=prompt,
-        system=f"{_build_system(prompt)}\n\n{TEXT_MODE}" if speaks_json else _build_system(prompt),
+        system=f"{_build_system(prompt)}\n\n{TEXT_MODE}" if needs_json else _build_system(prompt),
         text="\n\n".join(parts),
         names={},
     )
@@ -161,7 +161,7 @@ def _describe_tool(tool: ToolDefinition) -> str:
 
 
 def _choose_sent_names(own: Iterable[str]) -> dict[str, str]:
-    """Names that every provider accepts, by the tools' own names; a dot is legal only here."""
+    """Returns names that every provider accepts, by the tools' own names, which may contain dots."""
     names: dict[str, str] = {}
     for name in own:
         sent = _ILLEGAL.sub("_", name)

@@ -1,7 +1,7 @@
-"""The provider's own client for an endpoint, through pydantic-ai's model classes.
+"""Builds the provider's own client for an endpoint, through pydantic-ai's model classes.
 
-Importing a client takes seconds, so each is imported where it is needed. Everything that a client would otherwise look
-up in the environment of the process, its key and its address, is passed in.
+Importing a client takes seconds, so each import is at its use. The key and the address are always passed in, so that no
+client reads them from the environment of the process.
 
 Source: https://pydantic.dev/docs/ai/models/openai/#openai-compatible-models.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
 
 NO_KEY = "no-key"
-"""The clients insist on one; servers that need none ignore it."""
+"""The clients require a key; servers that need none ignore it."""
 
 
 def build_client(endpoint: Endpoint) -> "Model":
-    """Raises `ImportError` when the extra is not installed."""
+    """Returns the client. Raises `ImportError` if the extra is not installed."""
     http = build_http_client(endpoint.timeout_s)
     key = endpoint.key or NO_KEY
     match endpoint.wire:
@@ -47,7 +47,7 @@ def build_client(endpoint: Endpoint) -> "Model":
         case "openai-responses":
             from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 
-            # Every prompt stands alone; nothing that it holds has to be kept by the provider.
+            # Every prompt is complete in itself, so the provider need not store anything.
             settings = OpenAIResponsesModelSettings(openai_store=False)
             return OpenAIResponsesModel(
                 endpoint.model, provider=_build_openai_provider(endpoint, key, http), settings=settings
@@ -57,7 +57,7 @@ def build_client(endpoint: Endpoint) -> "Model":
 
 
 def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
-    """Which features a server has beyond the common ones depends on whose it is."""
+    """Returns the provider whose features beyond the common ones the server has."""
     match endpoint.provider:
         case "ollama":
             from pydantic_ai.providers.ollama import OllamaProvider

@@ -1,12 +1,12 @@
 """Bytes to and from a provider: one connection per request, and an answer of bounded size.
 
-The clients of the providers are built once and live as long as the process, but nobody closes a model. So they get a
-transport that opens a connection for each request and closes it with the answer; between two prompts no socket is
-open, in whatever event loop the next one runs. The connection itself is made by an ordinary client, which knows the
-proxies and certificates of the environment. Redirects are not followed: they would carry the key elsewhere.
+A provider's client lives as long as the process, and nobody closes a model. Its transport therefore opens a connection
+for each request and closes it with the answer; between two prompts no socket is open, and the next prompt may run in
+another event loop. An ordinary client makes the connection, with the proxies and certificates of the environment. It
+does not follow redirects, which would send the key elsewhere.
 
-`close_connections` closes what a client leaves open when it is cancelled in the middle of a stream. The size is counted after
-decompression, so that a small body cannot unfold into a large one.
+`close_connections` closes what a client leaves open when it is cancelled during a stream. The limit counts bytes after
+decompression, so that a small body cannot expand into a large one.
 """
 
 import ssl
@@ -22,7 +22,7 @@ MAX_ANSWER_BYTES = 4_000_000
 """Far above the longest answer of any model: 64,000 tokens are about 300,000 bytes."""
 
 MAX_STREAM_BYTES = 20_000_000
-"""The same answer as server-sent events, where each word has a frame of some hundred bytes; none of it is kept."""
+"""The same answer as server-sent events, with a frame of some hundred bytes per word; nothing is kept."""
 
 CONNECT_TIMEOUT_S = 10.0
 _FRAMING = ("content-encoding", "content-length", "transfer-encoding")
@@ -30,11 +30,11 @@ _open_bodies: ContextVar[list["_BoundedBody"] | None] = ContextVar("open_connect
 
 
 class AnswerTooLarge(Exception):
-    """The body of an answer went over the limit; carries no part of it."""
+    """The body of an answer exceeds the limit; the error holds no part of it."""
 
 
 class ConnectionPerRequest(httpx2.AsyncBaseTransport):
-    """A transport that keeps nothing open."""
+    """A transport that keeps no connection open."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         client = httpx2.AsyncClient(verify=_load_certificates(), follow_redirects=False)
@@ -59,7 +59,7 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def close_connections() -> AsyncGenerator[None]:
-    """Whatever was opened inside is closed on the way out."""
+    """Closes on exit every connection that was opened inside."""
     opened: list[_BoundedBody] = []
     token = _open_bodies.set(opened)
     try:
@@ -71,7 +71,7 @@ async def close_connections() -> AsyncGenerator[None]:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """The decoded body, up to the limit; closing it closes the connection."""
+    """The decoded body, up to the limit; `aclose` closes the connection."""
 
     def __init__(self, client: httpx2.AsyncClient, response: httpx2.Response, limit_bytes: int) -> None:
         self._client = client
@@ -93,12 +93,12 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 def build_http_client(timeout_s: float) -> httpx2.AsyncClient:
-    """A client for a provider's library; holds no connection, so that nobody has to close it."""
+    """Returns a client for a provider's library; it holds no connection, so that nobody has to close it."""
     timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
     return httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
 
 
 @cache
 def _load_certificates() -> ssl.SSLContext:
-    """Reading them takes longer than many requests; they do not change while a process runs."""
+    """Returns the certificates, read once: reading takes longer than many a request."""
     return httpx2.create_ssl_context()

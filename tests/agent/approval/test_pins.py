@@ -194,8 +194,8 @@ def test_a_difference_is_one_bounded_line_that_quotes_what_it_shows() -> None:
     found = describe_difference(before, after)
     assert found.startswith("risk dangerous is now read; arguments added: ") and "and 45 more" in found
     assert found.isprintable() and found.isascii() and len(found) <= DIFFERENCE_CHARS
-    assert describe_difference(None, after) == "what it was before is not known here any more"
-    assert describe_difference(before, before).startswith("it is not the same tool")
+    assert describe_difference(None, after) == "the earlier definition is no longer known here"
+    assert describe_difference(before, before).startswith("it is a different tool")
 
 
 async def test_a_listing_that_is_told_to_have_changed_and_has_not_asks_nobody(tmp_path: Path) -> None:

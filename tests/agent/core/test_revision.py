@@ -1,4 +1,4 @@
-"""Revising a plan while it runs: pending steps may change, what has begun and what asks a person may not."""
+"""Revising a plan while it runs: pending steps may change; steps that have begun or ask a person may not."""
 
 import pytest
 from pydantic import JsonValue
@@ -78,7 +78,7 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
     assert len(refused) == 1 and why in str(refused[0].data["message"])
 
 
-async def test_a_refused_patch_is_told_to_the_model_that_wrote_it() -> None:
+async def test_the_model_that_wrote_a_refused_patch_learns_why() -> None:
     """ours"""
     async with warden(Ledger()) as w:
         asked = await w.execute_plan(plan(model_step("a", "find", "note")))
@@ -90,14 +90,14 @@ async def test_a_refused_patch_is_told_to_the_model_that_wrote_it() -> None:
     assert "'a' has begun" in (again.suspensions[0].prompt or "")
 
 
-async def test_a_patch_cannot_make_a_step_that_needs_nobody() -> None:
-    """ours: an added dangerous call is gated like any other"""
+async def test_a_patch_cannot_add_a_dangerous_step_without_approval() -> None:
+    """ours: policy decides about an added call as about any other"""
     script = revising({"op": "add", "step": tool_step("n", "erase", {"ids": [1]})})
     execution, ledger = await run(plan(THINK), script)
     assert execution.status == "suspended" and execution.suspensions[0].kind == "approval" and ledger.lines == []
 
 
-async def test_a_patch_in_a_tool_step_is_judged_too() -> None:
+async def test_a_patch_in_a_tool_step_is_checked_too() -> None:
     """ours"""
     reply = calls(("find", {"topic": "t"}))
     body = reply["reply"]

@@ -18,7 +18,7 @@ def bomb(levels: int) -> dict[str, JsonValue]:
 
 @requirement("downstream:schema-cost")
 def test_references_that_double_forty_times_are_refused_before_they_are_compiled() -> None:
-    """ours: 2**40 steps happen in C, where no cancel scope reaches"""
+    """ours: 2**40 steps run in native code, which no cancel scope can stop"""
     with pytest.raises(ValueError, match="following its references takes more than"):
         Schema(bomb(40))
     assert Schema(bomb(5)).find_faults(1) == ()
@@ -32,7 +32,7 @@ def test_a_property_named_like_a_keyword_hides_nothing(keyword: str) -> None:
         Schema({"$defs": hidden["$defs"], "properties": {keyword: {"$ref": "#/$defs/a0"}}})
 
 
-def test_a_tree_is_checked_and_a_tree_that_doubles_at_every_level_only_while_it_is_flat() -> None:
+def test_a_tree_is_checked_and_a_schema_that_doubles_per_level_checks_only_flat_values() -> None:
     """ours"""
     tree: dict[str, JsonValue] = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}, "type": "object"}
     assert Schema(tree).find_faults({"left": {"right": {}}}) == ()
@@ -47,7 +47,7 @@ def test_a_tree_is_checked_and_a_tree_that_doubles_at_every_level_only_while_it_
     assert "nested too deep" in Schema(twice).find_faults(deep)[0]
 
 
-def test_one_way_back_is_linear_however_deep_the_value_is() -> None:
+def test_one_reference_back_is_linear_at_any_depth() -> None:
     """ours"""
     chain: dict[str, JsonValue] = {"type": "object", "properties": {"next": {"$ref": "#"}}}
     deep: JsonValue = {}
@@ -65,13 +65,13 @@ def test_one_way_back_is_linear_however_deep_the_value_is() -> None:
         ({"properties": {"a": {"$id": "http://x/", "$ref": "#"}}}, "an \\$id inside"),
     ],
 )
-def test_references_that_cannot_be_followed_inside_are_refused(schema: dict[str, JsonValue], why: str) -> None:
+def test_references_that_leave_the_schema_are_refused(schema: dict[str, JsonValue], why: str) -> None:
     """ours"""
     with pytest.raises(ValueError, match=why):
         Schema(schema)
 
 
-def test_nesting_is_bounded_without_an_error_of_the_interpreter() -> None:
+def test_nesting_is_bounded_without_a_recursion_error() -> None:
     """ours"""
     nested: JsonValue = {}
     for _ in range(100_000):

@@ -154,7 +154,7 @@ def is_legal(execution: ExecutionState, event: ev.Event) -> bool:
 
 @st.composite
 def logs(draw: st.DrawFn, min_size: int = 0) -> tuple[ev.Recorded, ...]:
-    """Legal logs that wander through the whole machine."""
+    """Random legal logs through the whole state machine."""
     execution, recorded = NEW, list[ev.Recorded]()
     at = 1_000.0
     for _ in range(draw(st.integers(min_size, 40))):
@@ -182,7 +182,7 @@ def assert_declared(execution: ExecutionState) -> None:
 
 
 def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
-    """What an event may never undo."""
+    """The facts that no event may undo."""
     assert after.version == before.version + 1 and after.active_s >= before.active_s
     for step_id, state in before.steps.items():
         if step_id not in after.steps:
@@ -202,7 +202,7 @@ def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
 
 @requirement("state:total")
 @given(logs())
-def test_a_legal_log_stays_inside_the_tables_and_undoes_nothing(log: tuple[ev.Recorded, ...]) -> None:
+def test_a_legal_log_follows_the_tables_and_undoes_nothing(log: tuple[ev.Recorded, ...]) -> None:
     """spec: style, 34"""
     execution = NEW
     for entry in log:
@@ -214,7 +214,7 @@ def test_a_legal_log_stays_inside_the_tables_and_undoes_nothing(log: tuple[ev.Re
 
 @requirement("state:total")
 @given(logs(), st.sampled_from(POOL) | EVENTS)
-def test_an_event_is_applied_or_refused_and_the_old_state_stays_what_it_was(
+def test_an_event_is_applied_or_refused_and_the_old_state_is_unchanged(
     log: tuple[ev.Recorded, ...], event: ev.Event
 ) -> None:
     """spec: style, 4; nothing but IllegalTransition ever comes out"""
@@ -228,7 +228,7 @@ def test_an_event_is_applied_or_refused_and_the_old_state_stays_what_it_was(
 
 @requirement("state:total")
 @given(logs(min_size=10))
-def test_nothing_follows_the_end(log: tuple[ev.Recorded, ...]) -> None:
+def test_no_event_follows_a_terminal_status(log: tuple[ev.Recorded, ...]) -> None:
     """spec: state, terminal statuses have an empty row"""
     execution = fold(NEW, log)
     if execution.is_finished:
@@ -239,7 +239,7 @@ def test_nothing_follows_the_end(log: tuple[ev.Recorded, ...]) -> None:
 
 @requirement("state:fold")
 @given(logs())
-def test_the_fold_of_the_stored_log_is_the_state_that_was_kept(log: tuple[ev.Recorded, ...]) -> None:
+def test_the_fold_of_the_stored_log_is_the_stored_state(log: tuple[ev.Recorded, ...]) -> None:
     """spec: design.md, the log is the only source of truth"""
     kept = NEW
     for entry in log:

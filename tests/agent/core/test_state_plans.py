@@ -1,7 +1,7 @@
-"""Random plans through the real engine: they end or wait for somebody, in order, and nothing runs behind a rejected gate.
+"""Random plans in the real engine: they end or wait for an answer, in order; nothing runs after a rejection.
 
-Plans are graphs of steps that read, act, fail, ask, wait or need the model; whoever is asked answers at random. The
-log is then replayed and every promise is checked at the moment at which it counted.
+Plans are graphs of steps that read, act, fail, ask, wait or need the model; every answer is random. The test then
+replays the log and checks each guarantee at the event that it concerns.
 """
 
 import os
@@ -46,7 +46,7 @@ BROKEN = Tool(
 
 @st.composite
 def plans(draw: st.DrawFn) -> JsonValue:
-    """One to six steps; a step may only depend on earlier ones, and a confirmation only covers later ones."""
+    """One to six steps; a step depends on earlier steps only, and a confirmation step covers later steps only."""
     count = draw(st.integers(1, 6))
     steps: list[JsonValue] = []
     for number in range(count):
@@ -96,7 +96,7 @@ def _tools(ledger: EffectLedger) -> Registry:
 
 
 def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
-    """What somebody says; None lets the deadline pass."""
+    """A random answer; None lets the deadline pass."""
     if question.addressee == "clock" or (question.expires_at is not None and data.draw(st.booleans())):
         return None
     if not data.draw(st.integers(0, 3)):
@@ -126,9 +126,11 @@ async def _run(
                 continue
             if execution.is_finished:
                 return execution, await store.read(execution.execution_id)
-            assert execution.status == "suspended" and execution.open_suspensions, "waits for nobody"
+            assert execution.status == "suspended" and execution.open_suspensions, (
+                "suspended without an open suspension"
+            )
             execution = await _one_answer(data, engine, clock, execution)
-    raise AssertionError(f"not over after {MAX_ROUNDS} answers")
+    raise AssertionError(f"not finished after {MAX_ROUNDS} answers")
 
 
 async def _one_answer(
@@ -146,11 +148,11 @@ async def _one_answer(
 
 
 def _may_start(before: ExecutionState, step: PlanStep) -> bool:
-    """Whether everything that the step needs has happened, or was rejected in a plan that goes on after that."""
+    """Whether every dependency is completed, or was rejected in a plan that continues after that."""
     for name in step.dependencies:
         needed = before.steps[name]
-        goes_on = needed.status == "rejected" and needed.step.on_reject == "continue"
-        if needed.status != "completed" and (not goes_on or step.step_id in needed.step.confirms):
+        continues = needed.status == "rejected" and needed.step.on_reject == "continue"
+        if needed.status != "completed" and (not continues or step.step_id in needed.step.confirms):
             return False
     stopped = [s for s in before.steps.values() if s.status == "rejected" and s.step.on_reject == "stop"]
     return not stopped
@@ -162,7 +164,7 @@ def _is_approved(before: ExecutionState, intent: ev.ToolCallIntended) -> bool:
 
 
 def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> ExecutionState:
-    """The fold of the log, with the promises checked at each event."""
+    """Folds the log and checks the guarantees at each event."""
     state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
     for entry in log:
         match entry.event:
@@ -181,7 +183,9 @@ def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> Executio
 @requirement("plan:ends", "plan:order", "state:fold")
 @settings(max_examples=150)
 @given(data=st.data(), plan=plans())
-def test_any_plan_ends_in_order_and_nothing_runs_behind_a_rejected_gate(data: st.DataObject, plan: JsonValue) -> None:
+def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
+    data: st.DataObject, plan: JsonValue
+) -> None:
     """spec: design.md, laws 1, 4 and 7 of the engine; approvals.md law 4"""
     execution, log = anyio.run(_run, data, plan, EffectLedger(Path(os.devnull)))
     assert _replay(execution, log) == execution

@@ -1,4 +1,4 @@
-"""What tools, models and callers hand over that no log could hold: refused or recorded as failed, never a stuck execution."""
+"""Values of tools, models and callers that no log can hold: refused or recorded as failed; no execution gets stuck."""
 
 import math
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ ENDLESS: JsonValue = [10**5000]
 
 @pytest.fixture(autouse=True)
 async def patience() -> AsyncIterator[None]:
-    """Whoever hangs for a minute hangs for ever."""
+    """A test that hangs for a minute hangs until it is killed."""
     with anyio.fail_after(60):
         yield
 
@@ -145,8 +145,8 @@ class RaisingModel:
 
 
 @requirement("engine:foreign-values")
-async def test_a_model_that_raises_is_a_failed_prompt_not_an_execution_that_asks_for_ever() -> None:
-    """ours: every question to a provider costs money"""
+async def test_a_model_that_raises_fails_the_prompt_and_is_not_asked_again_without_end() -> None:
+    """ours: every request to a provider costs money"""
     settings, model = Settings(home=Path("/nonexistent")), RaisingModel()
     async with planwarden.Warden(settings=settings, model=model, store=MemoryStore()) as w:
         done = await w.run_goal("anything", wait_seconds=60)

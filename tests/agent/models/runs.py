@@ -1,4 +1,4 @@
-"""`planwarden run-goal` as a process of its own against a double of each provider, on a home with tools that keep a ledger."""
+"""`planwarden run-goal` in its own process against a double of each provider, with tools that keep a ledger."""
 
 import re
 import sys

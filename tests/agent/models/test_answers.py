@@ -62,7 +62,7 @@ def called(reply: Reply) -> list[tuple[str, dict[str, JsonValue]]]:
 
 
 @every_wire
-async def test_usage_is_what_the_provider_says_also_for_an_answer_that_had_to_be_repeated(wire: str) -> None:
+async def test_usage_is_what_the_provider_reports_also_for_a_repeated_answer(wire: str) -> None:
     """spec: issue, budgets: from the provider's own numbers"""
     async with serve_double(wire, MANNERS["malformed once"]) as double:
         reply = await build_provider_model(double).reply(STEP, (NOTE,))
@@ -71,7 +71,7 @@ async def test_usage_is_what_the_provider_says_also_for_an_answer_that_had_to_be
 
 
 @every_wire
-async def test_broken_arguments_are_asked_for_once_more_with_the_reason(wire: str) -> None:
+async def test_after_broken_arguments_the_model_is_asked_once_more_with_the_reason(wire: str) -> None:
     """spec: issue, truncated JSON repaired by one re-prompt"""
     async with serve_double(wire, MANNERS["malformed"]) as double:
         reply = await build_provider_model(double).reply(STEP, (NOTE,))
@@ -81,7 +81,7 @@ async def test_broken_arguments_are_asked_for_once_more_with_the_reason(wire: st
 
 
 @every_wire
-async def test_ten_thousand_calls_are_fifty(wire: str) -> None:
+async def test_ten_thousand_calls_are_cut_to_fifty(wire: str) -> None:
     """spec: issue, provider doubles"""
     async with serve_double(wire, MANNERS["ten thousand calls"]) as double:
         reply = await build_provider_model(double).reply(STEP, (NOTE,))
@@ -108,15 +108,15 @@ async def test_a_call_after_a_broken_one_is_dropped_with_it() -> None:
     ],
     ids=["NaN", "duplicate key", "list", "string", "deep", "half a character", "more than one value"],
 )
-async def test_arguments_that_are_no_sound_json_object_are_no_arguments(arguments: str) -> None:
-    """ours: never called with something else instead"""
+async def test_arguments_that_are_not_a_sound_json_object_make_no_call(arguments: str) -> None:
+    """ours: the tool is never called with other arguments instead"""
     reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))))
     assert reply.calls == () and len(double.requests) == 2
     assert reply.content is not None and "the arguments of note" in reply.content
 
 
 @pytest.mark.parametrize("arguments", [["text"], "text", 7, {"text": float("nan")}])
-async def test_a_provider_that_parses_arguments_itself_is_not_believed_either(arguments: object) -> None:
+async def test_arguments_that_a_provider_parsed_itself_are_checked_too(arguments: object) -> None:
     """ours: its parser may accept more than JSON"""
     reply, _ = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), wire="anthropic")
     assert reply.calls == ()
@@ -125,13 +125,13 @@ async def test_a_provider_that_parses_arguments_itself_is_not_believed_either(ar
 @pytest.mark.parametrize(
     "arguments", ['{"text": NaN}', '{"text": "\\ud800"}', '{"text": ' + "[" * 200 + "]" * 200 + "}"]
 )
-async def test_arguments_in_a_text_are_judged_in_the_same_way(arguments: str) -> None:
+async def test_arguments_in_a_text_are_checked_in_the_same_way(arguments: str) -> None:
     """ours"""
     reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), mode="text")
     assert reply.calls == () and len(double.requests) == 2
 
 
-async def test_half_characters_in_a_text_are_replaced() -> None:
+async def test_lone_surrogates_in_a_text_are_replaced() -> None:
     """ours: no store could encode them"""
     reply, _ = await asked_with(THOUGHT, always(ModelReply(text="before \ud800 after")))
     assert reply.content == "before ? after"
@@ -176,7 +176,7 @@ async def test_a_plan_is_found_in_text_too() -> None:
 
 @pytest.mark.parametrize("prompt", [STEP, PLANNING], ids=["calls", "plan"])
 @pytest.mark.parametrize("cut_at", [40, -1, -8])
-async def test_json_that_was_cut_off_in_text_is_asked_for_once_more(prompt: Prompt, cut_at: int) -> None:
+async def test_after_cut_off_json_in_a_text_the_model_is_asked_once_more(prompt: Prompt, cut_at: int) -> None:
     """spec: issue, truncated JSON repaired by one re-prompt"""
     whole = json.dumps(PLAN) if prompt is PLANNING else CALLS
     begun = f"{MARKERS[0]}\n{whole[:cut_at]}"
@@ -204,7 +204,7 @@ async def test_prose_is_not_repaired_but_left_to_taef() -> None:
 
 
 @every_wire
-async def test_a_broken_plan_is_asked_for_once_more(wire: str) -> None:
+async def test_after_a_broken_plan_the_model_is_asked_once_more(wire: str) -> None:
     """spec: issue, plans"""
 
     def second_time(asked: ModelRequest) -> ModelReply:
@@ -217,22 +217,22 @@ async def test_a_broken_plan_is_asked_for_once_more(wire: str) -> None:
 @pytest.mark.parametrize(
     "said", [ModelReply(), ModelReply(calls=((PLAN_TOOL, {}),)), ModelReply(text="I would rather not plan.")]
 )
-async def test_a_plan_that_is_none_goes_to_the_engine_which_says_what_is_wrong_with_it(said: ModelReply) -> None:
+async def test_an_object_that_is_no_plan_goes_to_the_engine_which_names_the_fault(said: ModelReply) -> None:
     """ours: the engine's repair prompt names the fault, and is counted"""
     reply, double = await asked_with(PLANNING, always(said))
     assert not reply.plan and len(double.requests) == 1
 
 
 @every_wire
-async def test_no_answer_at_all_is_an_error_and_not_an_empty_result(wire: str) -> None:
-    """ours: a thought that was never thought completes no step"""
+async def test_an_empty_answer_is_an_error_and_not_an_empty_result(wire: str) -> None:
+    """ours: without an answer no reasoning step is complete"""
     with pytest.raises(ModelError, match="empty"):
         await asked_with(THOUGHT, always(ModelReply()), wire=wire)
 
 
 @every_wire
 @pytest.mark.parametrize("second", [ModelReply(status=401), ModelReply(is_refused=True), ModelReply(breaks_off=True)])
-async def test_an_answer_is_charged_also_when_asking_again_gives_none(wire: str, second: ModelReply) -> None:
+async def test_an_answer_is_charged_even_if_the_second_request_fails(wire: str, second: ModelReply) -> None:
     """spec: issue, budgets: from the provider's own numbers"""
     broken = ModelReply(calls=(("note", '{"text": "te'),))
     ledger = Ledger()
@@ -246,7 +246,7 @@ async def test_an_answer_is_charged_also_when_asking_again_gives_none(wire: str,
     assert again.usage == done.usage
 
 
-async def test_a_plan_that_cost_tokens_and_came_to_nothing_is_charged() -> None:
+async def test_a_plan_that_could_not_be_used_is_charged() -> None:
     """ours: the same for prompts that belong to no step"""
     broken = ModelReply(calls=((PLAN_TOOL, '{"todoList": [{"id'),))
     manner = Manner("test", "x", lambda asked: ModelReply(status=401) if asked.is_repeated else broken)

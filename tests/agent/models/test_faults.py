@@ -43,7 +43,7 @@ def moved(elsewhere: ProviderDouble) -> Manner:
 
 
 async def sentence(model: ProviderModel) -> str:
-    """What a person reads when there is no answer."""
+    """The message that a person reads if there is no answer."""
     with pytest.raises(ModelError) as caught:
         await model.reply(THOUGHT, ())
     assert caught.value.__cause__ is None and caught.value.__context__ is None
@@ -62,7 +62,7 @@ async def test_a_rate_limited_request_waits_as_long_as_the_provider_asks(wire: s
 
 @every_wire
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 529])
-async def test_trouble_that_passes_is_tried_again_later_each_time_and_not_for_ever(wire: str, status: int) -> None:
+async def test_transient_failures_are_retried_after_growing_waits_and_not_without_end(wire: str, status: int) -> None:
     """spec: issue, retries with back-off"""
     waits_s: list[float] = []
     async with serve_double(wire, fails(status)) as double:
@@ -72,7 +72,7 @@ async def test_trouble_that_passes_is_tried_again_later_each_time_and_not_for_ev
 
 
 @every_wire
-async def test_a_longer_wait_than_anybody_would_wait_is_not_waited(wire: str) -> None:
+async def test_a_wait_longer_than_the_limit_is_refused(wire: str) -> None:
     """ours: a minute of silence in a chat is an outage"""
     waits_s: list[float] = []
     async with serve_double(wire, fails(429, Retry_After="3600")) as double:
@@ -80,7 +80,7 @@ async def test_a_longer_wait_than_anybody_would_wait_is_not_waited(wire: str) ->
     assert waits_s == [] and double.request_count == 1 and "3600 s" in text
 
 
-async def test_the_time_of_all_attempts_together_is_bounded() -> None:
+async def test_the_total_time_of_all_attempts_is_bounded() -> None:
     """ours"""
     waits_s: list[float] = []
     async with serve_double("openai-chat", fails(503)) as double:
@@ -103,9 +103,7 @@ async def test_the_time_of_all_attempts_together_is_bounded() -> None:
         (413, "too large", "too large"),
     ],
 )
-async def test_what_another_attempt_would_not_change_is_said_at_once(
-    wire: str, status: int, message: str, expected: str
-) -> None:
+async def test_permanent_failures_are_reported_at_once(wire: str, status: int, message: str, expected: str) -> None:
     """spec: issue, bad input"""
     async with serve_double(wire, fails(status, message)) as double:
         text = await sentence(build_provider_model(double))
@@ -124,7 +122,7 @@ async def test_an_unknown_model_and_a_wrong_key_are_one_sentence(wire: str) -> N
 
 
 @every_wire
-async def test_nobody_listening_is_one_sentence_with_the_address(wire: str) -> None:
+async def test_an_unreachable_server_is_one_sentence_with_the_address(wire: str) -> None:
     """spec: issue, an unreachable endpoint"""
     async with serve_double(wire, MANNERS["obedient"]) as double:
         pass
@@ -133,13 +131,13 @@ async def test_nobody_listening_is_one_sentence_with_the_address(wire: str) -> N
 
 
 @every_wire
-async def test_a_connection_that_breaks_off_in_the_body_is_tried_again(wire: str) -> None:
+async def test_a_connection_that_breaks_in_the_body_is_retried(wire: str) -> None:
     """spec: issue, cut stream"""
     async with serve_double(wire, MANNERS["breaks off once"]) as double:
         reply = await build_provider_model(double).reply(THOUGHT, ())
     assert reply.content is not None and len(double.requests) == 2
     async with serve_double(wire, MANNERS["breaks off"]) as double:
-        assert "broke off" in await sentence(build_provider_model(double))
+        assert "connection broke before" in await sentence(build_provider_model(double))
 
 
 @every_wire
@@ -151,11 +149,11 @@ async def test_a_page_instead_of_an_answer_is_one_sentence(wire: str) -> None:
 
 
 @every_wire
-async def test_silence_ends_in_a_sentence(wire: str) -> None:
+async def test_a_silent_server_ends_in_one_sentence(wire: str) -> None:
     """spec: issue, time-outs"""
     async with serve_double(wire, MANNERS["hangs"]) as double:
         text = await sentence(build_provider_model(double, timeout_s=0.05, patience=RetryLimits(attempts=2)))
-    assert "gave no answer within 0.05 s" in text and double.request_count == 2
+    assert "did not answer within 0.05 s" in text and double.request_count == 2
 
 
 @every_wire
@@ -168,7 +166,7 @@ async def test_fifty_megabytes_are_not_read(wire: str) -> None:
 
 
 @every_wire
-async def test_a_small_body_that_unfolds_into_a_large_one_is_not_unfolded(wire: str) -> None:
+async def test_a_small_body_that_expands_beyond_the_limit_is_not_expanded(wire: str) -> None:
     """ours: the size that counts is the one after decompression"""
     bomb = gzip.compress(b" " * (MAX_ANSWER_BYTES * 4), 1)
     said = ModelReply(raw=bomb, headers={"Content-Encoding": "gzip"})
@@ -235,8 +233,8 @@ async def test_the_key_is_in_no_message_no_log_and_no_traceback(
 
 
 @every_wire
-async def test_an_execution_that_meets_a_broken_provider_says_so_and_nothing_else(wire: str) -> None:
-    """spec: wire.md errors: trouble of the model is an execution failed with the code"""
+async def test_an_execution_with_a_broken_provider_reports_that_and_nothing_else(wire: str) -> None:
+    """spec: wire.md errors: a model error fails the execution with its code"""
     async with serve_double(wire, fails(401, f"Incorrect API key provided: {KEY}")) as double:
         made = planwarden.Warden(
             home="/nonexistent", model=build_provider_model(double), tools=Ledger().tools(), store=MemoryStore()

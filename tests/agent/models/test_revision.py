@@ -59,7 +59,7 @@ async def test_a_call_of_the_revision_is_a_patch_and_no_call_of_the_plan(wire: s
     assert double.requests[0].may_revise and "revise" not in double.requests[0].system
 
 
-async def test_it_is_offered_only_where_something_is_left_to_revise_and_no_call_is_due() -> None:
+async def test_revising_is_offered_only_if_a_step_has_not_begun_and_no_call_is_due() -> None:
     """ours: a tool step's prompt pays nothing for it"""
     last: dict[str, JsonValue] = {"id": "z", "description": "think again", "stepType": "reasoning"}
     steps = plan(THINK, model_step("a", "note"), last)
@@ -74,8 +74,8 @@ async def test_it_is_offered_only_where_something_is_left_to_revise_and_no_call_
     assert [asked.may_revise for asked in other.requests] == [True, False, False]
 
 
-async def test_a_revision_without_an_answer_is_asked_for_the_answer_and_kept() -> None:
-    """ours: the thought is what later steps are given"""
+async def test_a_revision_without_an_answer_is_kept_and_the_answer_asked_for() -> None:
+    """ours: later steps need the text"""
     silent = ModelReply(calls=((REVISE_TOOL, {"operations": CHANGE}),))
     execution, ledger, double = await run(silent, ModelReply(text="Now I thought."))
     assert (execution.status, ledger.lines, len(double.requests)) == ("completed", ["note new"], 2)
@@ -86,7 +86,7 @@ async def test_a_revision_without_an_answer_is_asked_for_the_answer_and_kept() -
 
 
 @pytest.mark.parametrize("arguments", ['{"operations": [{"op"', {"operations": "all"}, {}])
-async def test_a_broken_revision_is_asked_for_once_more(arguments: object) -> None:
+async def test_after_a_broken_revision_the_model_is_asked_once_more(arguments: object) -> None:
     """ours"""
     broken = ModelReply(text="I thought.", calls=((REVISE_TOOL, arguments),))
     execution, ledger, double = await run(broken, REVISES)
@@ -101,7 +101,7 @@ async def test_a_revision_that_is_not_allowed_changes_nothing() -> None:
     assert ledger.lines == ["note old"] and revisions(execution) == []
 
 
-async def test_in_text_mode_the_same_is_said_in_json() -> None:
+async def test_in_text_mode_a_revision_is_json() -> None:
     """spec: issue, text mode"""
     text = 'The note was wrong. {"revise": [{"op": "remove", "id": "a"}]}'
     execution, ledger, double = await run(ModelReply(text=text), mode="text")
@@ -109,7 +109,7 @@ async def test_in_text_mode_the_same_is_said_in_json() -> None:
     assert (execution.status, ledger.lines) == ("completed", [])
 
 
-async def test_a_tool_of_that_name_stays_a_tool() -> None:
+async def test_a_tool_with_the_name_of_the_revision_stays_a_tool() -> None:
     """ours"""
     used: list[str] = []
 

@@ -1,4 +1,4 @@
-"""From settings to a model: names, addresses, keys and modes; whatever is wrong is said at the start, without the key."""
+"""From settings to a model: names, addresses, keys and modes; errors are reported at the start, without the key."""
 
 import os
 import subprocess

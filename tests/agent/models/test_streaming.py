@@ -42,7 +42,7 @@ def saying(said: ModelReply, first: ModelReply | None = None) -> Manner:
 
 
 @every_wire
-async def test_a_listener_hears_the_text_grow_and_the_reply_is_the_whole_text(wire: str) -> None:
+async def test_a_listener_receives_the_growing_text_and_the_reply_is_the_whole_text(wire: str) -> None:
     """spec: issue, streaming of synthesis as progress"""
     heard: list[str] = []
     async with serve_double(wire, saying(ModelReply(text=ANSWER))) as double:
@@ -54,7 +54,7 @@ async def test_a_listener_hears_the_text_grow_and_the_reply_is_the_whole_text(wi
 
 
 @every_wire
-async def test_a_stream_that_breaks_off_begins_anew(wire: str) -> None:
+async def test_a_broken_stream_starts_again(wire: str) -> None:
     """spec: issue, cut stream"""
     heard: list[str] = []
     async with serve_double(
@@ -66,10 +66,10 @@ async def test_a_stream_that_breaks_off_begins_anew(wire: str) -> None:
 
 
 @every_wire
-async def test_a_stream_that_stalls_ends_in_a_sentence(wire: str) -> None:
+async def test_a_stalled_stream_fails_with_one_sentence(wire: str) -> None:
     """spec: issue, time-outs"""
     async with serve_double(wire, saying(ModelReply(text=ANSWER, stalls=True))) as double:
-        with pytest.raises(ModelError, match=r"gave no answer within 0\.1 s"):
+        with pytest.raises(ModelError, match=r"did not answer within 0\.1 s"):
             await build_provider_model(double, timeout_s=0.1).reply_streaming(RECORD, (), lambda text: None)
     assert double.request_count == 3
 
@@ -98,15 +98,15 @@ async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: 
     assert max(map(len, heard)) <= 100_000 and double.request_count == 1
 
 
-def test_providers_can_be_listened_to_and_other_models_need_not_be() -> None:
-    """ours: the port stays as small as it was"""
+def test_provider_models_can_stream_and_other_models_need_not() -> None:
+    """ours: the model port stays small"""
     script: JsonValue = {"replies": []}
     assert isinstance(build_model("ollama:m", {}), StreamingModel)
     assert not isinstance(CallerModel(), StreamingModel) and not isinstance(ScriptedModel(script), StreamingModel)
 
 
-async def test_only_the_final_answer_is_listened_to() -> None:
-    """ours: a plan or a call half written is nothing to show"""
+async def test_only_the_final_answer_is_streamed() -> None:
+    """ours: half a plan or half a call is of no use to a reader"""
     heard: list[str] = []
     tools = build_registry(Settings(home=Path("/nonexistent")), ())
     questions = Questions(tools, OperatorPolicy(), ManualClock(0.0), RandomIds())

@@ -149,7 +149,7 @@ async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) 
     home.tool(says="Send a text to everybody.")
     question = await revised(home, execution.thread_id)
     assert question.message.startswith(says("send changed after it was shown: "))
-    assert says("what it was before is not known here any more") in question.message
+    assert says("the earlier definition is no longer known here") in question.message
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 

@@ -28,6 +28,6 @@ def build_provider_model(
             waits_s.append(seconds)
 
     endpoint = read_endpoint(double.wire.setting, double.environment | {"PLANWARDEN_MODEL_MODE": mode})
-    retries = Retries(patience, sleep=wait, clock=clock, dice=lambda: 1.0)
+    retries = Retries(patience, sleep=wait, clock=clock, random_fraction=lambda: 1.0)
     changed = replace(endpoint, timeout_s=timeout_s, model=model or endpoint.model)
     return ProviderModel(changed, retries=retries)
