@@ -160,7 +160,7 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
         elif current is None and call.status not in CALL_SETTLED:
             current = call
     if state.error_code is not None:
-        return _fail(state.step.step_id, state.error_code, state.error_message or state.error_code)
+        return _fail(state.step.step_id, code=state.error_code, message=state.error_message or state.error_code)
     if failed is not None:
         return _end_after_failed_call(state, failed)
     if current is not None:
@@ -178,7 +178,7 @@ def _decide_call(execution: ExecutionState, call: Call) -> Action | None:
         if decision is not None and not decision.approved and not suspension.question.asker:
             if suspension.question.kind == "reconcile":
                 message = f"call {call.call_id!r} was given up: nobody could say whether it happened"
-                return _fail(call.step_id, "outcome_unknown", message)
+                return _fail(call.step_id, code="outcome_unknown", message=message)
             return _reject(call.step_id, suspension.question.suspension_id, decision)
     return DispatchCall(call)
 
@@ -187,7 +187,8 @@ def _end_after_failed_call(state: StepState, call: Call) -> Action:
     """End the step after a failed call of the plan, because no model can try another way."""
     if state.step.tool_validation_mode == "advisory":
         return RecordEvent(ev.StepCompleted(step_id=state.step.step_id, validation="failed"))
-    return _fail(state.step.step_id, call.error_code or "tool_error", f"{call.tool_name} failed: {call.error_message}")
+    message = f"{call.tool_name} failed: {call.error_message}"
+    return _fail(state.step.step_id, code=call.error_code or "tool_error", message=message)
 
 
 def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action | None:
@@ -216,7 +217,7 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action:
             return RecordEvent(ev.StepCompleted(step_id=step.step_id, validation="failed"))
         tail = f"; never called successfully: {', '.join(missing)}" if missing else ""
         message = f"step {step.step_id!r} was not done after {state.iterations} model replies{tail}"
-        return _fail(step.step_id, "iterations_exhausted", message)
+        return _fail(step.step_id, code="iterations_exhausted", message=message)
     return AskModel("step", step.step_id)
 
 
@@ -235,10 +236,10 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
         f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
         f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)"
     )
-    return _fail(step.step_id, "tools_not_called", message)
+    return _fail(step.step_id, code="tools_not_called", message=message)
 
 
-def _fail(step_id: str, code: str, message: str) -> RecordEvent:
+def _fail(step_id: str, *, code: str, message: str) -> RecordEvent:
     return RecordEvent(ev.StepFailed(step_id=step_id, code=code, message=message))
 
 
