@@ -31,7 +31,7 @@ def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
 
 
 def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
-    """Returns the pins by tool name."""
+    """Pins by the name of their tool."""
     return {name: pin for name, pin in zip(list_tool_names(plan), pins, strict=False) if pin}
 
 

@@ -87,20 +87,20 @@ CALL_KEYS = frozenset(CallInput.model_fields)
 
 @cache
 def plan_schema(*, described: bool = False) -> dict[str, JsonValue]:
-    """The JSON Schema of a plan for whoever writes one; with the fields' short descriptions if `described`."""
+    """Returns the JSON Schema of a plan for its writer, with the fields' short descriptions if `described`."""
     whole = PlanInput.model_json_schema()
     return _shorten(whole, whole["$defs"], described=described)
 
 
 @cache
 def call_schema() -> dict[str, JsonValue]:
-    """The JSON Schema of one call, without descriptions."""
+    """Returns the JSON Schema of one call, without descriptions."""
     whole = CallInput.model_json_schema()
     return _shorten(whole, whole["$defs"], described=False)
 
 
 def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, described: bool) -> dict[str, JsonValue]:
-    """The schema without references, titles, defaults, limits and null, which no writer needs."""
+    """Returns the schema without references, titles, defaults, limits and null, which no writer needs."""
     if "$ref" in node:
         node = definitions[node["$ref"].rpartition("/")[2]]
     if "anyOf" in node:
