@@ -4,7 +4,7 @@ from dev.reference.code import table
 from planwarden.agent.approval import answers
 from planwarden.agent.common import artifact, canonical
 from planwarden.agent.core import plan_input, references, replies
-from planwarden.server.api import service
+from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import failures as access_failures
 from planwarden.server.inbox import security_middleware as inbox_security
 from planwarden.server.mcp import results as mcp_results
@@ -21,11 +21,9 @@ def _size(count: int) -> str:
 
 def limits() -> str:
     """One row for each kind of input."""
-    # Only this page shows it.
-    prompt_chars = options._PROMPT_CHARS  # pyright: ignore[reportPrivateUsage]
-    assert plan_input.MAX_TEXT_CHARS == service.MAX_GOAL_CHARS == prompt_chars
+    assert plan_input.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
     inline, stored = _size(artifact.INLINE_BYTES), _size(artifact.MAX_ARTIFACT_BYTES)
-    in_minutes = f"in {service.ATTEMPTS_S / 60:g} minutes"
+    in_minutes = f"in {service_limits.ATTEMPTS_S / 60:g} minutes"
     rows = (
         ("steps of a plan", f"{plan_input.MAX_STEPS} (`[execution] maxSteps`)"),
         ("calls of one reply or step", f"{plan_input.MAX_CALLS_PER_STEP}"),
@@ -42,7 +40,7 @@ def limits() -> str:
         ),
         (
             "approvals without a person, per question",
-            f"{service.ATTEMPTS} {in_minutes}, then `rate_limited`; as many forms or pages without a decision",
+            f"{service_limits.ATTEMPTS} {in_minutes}, then `rate_limited`; as many forms or pages without a decision",
         ),
         (
             "body of an HTTP request",

@@ -1,8 +1,9 @@
-"""Reading the audit and proving that it is whole.
+"""Reads the audit and proves that it is whole.
 
-Verification computes the chain again from the first row, checks that no number is missing, verifies the signatures of
-people's keys, and compares the decisions with those in the logs of the executions that are still stored, both ways. Whoever can write the file can also write a
-new chain from the changed row to the end; only a head that was kept elsewhere (`audit export`) proves otherwise.
+Verification recomputes the hash chain from the first row, checks that no number is missing, verifies the signatures of
+people's keys, and compares the decisions with the logs of the executions that are still stored, in both directions.
+A person who can write the file can also rewrite the chain from a changed row to the end; only a head that was kept
+elsewhere (`audit export`) reveals that.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -28,7 +29,7 @@ Comparable = tuple[str, str | None, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLine:
-    """One row as people and programs see it."""
+    """One row of the audit for people and programs."""
 
     sequence: int
     at: datetime
@@ -47,17 +48,17 @@ class AuditPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditVerdict:
-    """What verification found."""
+    """The result of a verification."""
 
     rows: int
     head: str
-    """`SEQUENCE:HASH` of the last row, to be kept elsewhere."""
+    """`SEQUENCE:HASH` of the last row; keep it elsewhere."""
     problems: tuple[str, ...]
-    """Each names a row by its number; at most 100."""
+    """What is wrong, by row; at most 100 messages."""
     signatures: int = 0
-    """Signatures by people's keys that were verified again."""
+    """Signatures by people's keys that were verified."""
     unverified: int = 0
-    """Signatures that were not, because the extra is not installed."""
+    """Signatures that could not be verified, because the extra is not installed."""
 
     @property
     def is_whole(self) -> bool:
@@ -70,7 +71,7 @@ class AuditReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def page(
+    async def read_page(
         self,
         *,
         execution_id: str | None = None,
@@ -78,12 +79,14 @@ class AuditReader:
         limit: int = 50,
         cursor: str | None = None,
     ) -> AuditPage:
-        """Rows oldest first, of one execution, of all executions of a thread that are still stored, or of all."""
+        """Returns rows, oldest first: of one execution, of the stored executions of a thread, or of the whole audit."""
         if not 1 <= limit <= PAGE:
             raise InvalidArguments(f"'limit' must be between 1 and {PAGE}")
         after = 0 if cursor is None else int(cursor) if cursor.isascii() and cursor.isdigit() else -1
         if after < 0:
-            raise InvalidArguments(f"cursor {(cursor or '')[:64]!r} is not one that was given out")
+            raise InvalidArguments(
+                f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor"
+            )
         ids = [execution_id]
         if thread_id is not None:
             ids = [header.execution_id for header in await self._store.thread(thread_id)]
@@ -92,10 +95,10 @@ class AuditReader:
         ]
         found.sort(key=lambda row: row.sequence)
         following = str(found[limit - 1].sequence) if len(found) > limit else None
-        return AuditPage(rows=tuple(map(line, found[:limit])), next_cursor=following)
+        return AuditPage(rows=tuple(map(build_audit_line, found[:limit])), next_cursor=following)
 
-    async def rows(self) -> AsyncGenerator[AuditRow]:
-        """Every row, oldest first."""
+    async def read_rows(self) -> AsyncGenerator[AuditRow]:
+        """Yields every row, oldest first."""
         after = 0
         while page := await self._store.audit_rows(after=after, limit=PAGE):
             for row in page:
@@ -103,17 +106,17 @@ class AuditReader:
             after = page[-1].sequence
 
     async def verify(self, head: str | None = None) -> AuditVerdict:
-        """Whether the audit is whole; `head` is one that was kept from an earlier verification or export."""
-        kept = _head(head)
+        """Verifies the audit; `head` is the head that an earlier verification or export printed."""
+        kept = _parse_head(head)
         problems: list[str] = []
         expected, before, count, last = 1, GENESIS, 0, 0
         known = set[str]()
-        # Imported here, because only whoever verifies needs it.
+        # Only verification needs this import.
         from planwarden.server.signatures.audit import SignatureCheck
 
         signatures, stored_keys = SignatureCheck(), await self._stored_keys()
-        async for row in self.rows():
-            problems.extend(_faults(row, expected, before))
+        async for row in self.read_rows():
+            problems.extend(_find_faults(row, expected, before))
             problems.extend(signatures.check_row(row))
             if kept is not None and row.sequence == kept[0] and row.hash.hex() != kept[1]:
                 problems.append(f"row {row.sequence} is not the one of the head that was kept")
@@ -123,11 +126,11 @@ class AuditReader:
         end = max(await self._store.audit_end(), kept[0] if kept is not None else 0)
         if end > last:
             problems.append(f"rows {last + 1} to {end} are missing at the end")
-        # Keys may change while the rows are read; what is different both times was changed by somebody else.
+        # Keys may change while the rows are read; a difference that both looks find is a manipulation.
         after = frozenset(signatures.compare_keys(await self._stored_keys()))
         problems.extend(found for found in signatures.compare_keys(stored_keys) if found in after)
         for execution_id in sorted(known):
-            problems.extend(await self._compared(execution_id))
+            problems.extend(await self._compare(execution_id))
         return AuditVerdict(
             rows=count,
             head=f"{last}:{before.hex()}",
@@ -139,20 +142,20 @@ class AuditReader:
     async def _stored_keys(self) -> tuple[SigningKey, ...]:
         return await self._store.signing_keys.keys() if isinstance(self._store, HasKeys) else ()
 
-    async def _compared(self, execution_id: str) -> list[str]:
-        """What the log of an execution says otherwise; nothing when it was pruned."""
+    async def _compare(self, execution_id: str) -> list[str]:
+        """Returns a problem if log and audit of an execution differ; none for an execution that was pruned."""
         for _ in range(ATTEMPTS):
             try:
-                told = await self._told(execution_id)
+                logged = await self._read_logged(execution_id)
             except PlanwardenError as error:
                 return [f"execution {execution_id!r} cannot be compared: {error.message}"]
-            if told is None or told == await self._kept(execution_id):
+            if logged is None or logged == await self._read_audited(execution_id):
                 return []
-            # It may have gone on between the two reads; what is different for ever was changed.
-        return [f"execution {execution_id!r}: its log and the audit do not tell the same questions and decisions"]
+            # The execution may have continued between the two reads; a lasting difference is a manipulation.
+        return [f"execution {execution_id!r}: its log and the audit do not hold the same questions and decisions"]
 
-    async def _told(self, execution_id: str) -> list[Comparable] | None:
-        """What the log says, or None when there is none any more."""
+    async def _read_logged(self, execution_id: str) -> list[Comparable] | None:
+        """Returns what the log says; None when the execution was pruned."""
         header = await self._store.header(execution_id)
         if header is None:
             return None
@@ -160,15 +163,15 @@ class AuditReader:
         execution = new_execution(execution_id, header.thread_id, header.principal)
         for item in await self._store.read(execution_id):
             execution = apply(execution, item.event, item.at)
-            found.extend(_comparable(entry) for entry in audited((item,), execution, ""))
+            found.extend(_to_comparable(entry) for entry in audited((item,), execution, ""))
         return found
 
-    async def _kept(self, execution_id: str) -> list[Comparable]:
-        """What the audit says about the same."""
+    async def _read_audited(self, execution_id: str) -> list[Comparable]:
+        """Returns what the audit says about the same execution."""
         found: list[Comparable] = []
         after = 0
         while page := await self._store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
-            found.extend(_comparable(row.entry) for row in page if row.entry.kind in _FROM_LOGS)
+            found.extend(_to_comparable(row.entry) for row in page if row.entry.kind in _FROM_LOGS)
             after = page[-1].sequence
         return found
 
@@ -178,12 +181,12 @@ _FROM_LOGS = frozenset(
 )
 
 
-def _comparable(entry: AuditEntry) -> Comparable:
+def _to_comparable(entry: AuditEntry) -> Comparable:
     facts = tuple(sorted((key, repr(value)) for key, value in entry.facts.items() if key != "policy"))
     return entry.kind, entry.suspension_id, facts
 
 
-def _faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:
+def _find_faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:
     if row.sequence != expected:
         missing = f"row {expected} is" if row.sequence == expected + 1 else f"rows {expected} to {row.sequence - 1} are"
         yield f"{missing} missing"
@@ -192,7 +195,7 @@ def _faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:
         yield f"row {row.sequence} is not what was written, or not where it was written"
 
 
-def _head(text: str | None) -> tuple[int, str] | None:
+def _parse_head(text: str | None) -> tuple[int, str] | None:
     if text is None:
         return None
     number, _, hash_ = text.strip().partition(":")
@@ -203,8 +206,7 @@ def _head(text: str | None) -> tuple[int, str] | None:
     return int(number), hash_.lower()
 
 
-def line(row: AuditRow) -> AuditLine:
-    """A row for people and programs."""
+def build_audit_line(row: AuditRow) -> AuditLine:
     return AuditLine(
         sequence=row.sequence,
         at=datetime.fromtimestamp(row.at, UTC),

@@ -1,7 +1,6 @@
-"""Making, showing and ending standing grants: `planwarden.agent.approval.grants` says what they are worth.
+"""Makes, lists and revokes standing grants; `planwarden.agent.approval.grants` says what a grant allows.
 
-Only a person or an embedding program makes one, never MCP: none of the verbs here is a tool. Ending one needs no more
-than being able to see it.
+Only a person or an embedding program makes a grant: no MCP tool leads here. Whoever can see a grant may revoke it.
 """
 
 from dataclasses import dataclass, field
@@ -18,21 +17,21 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Grant
 
-# A view of a grant is known to edges before there is an engine.
+# Channels import the view of a grant before there is an engine.
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
 
 MAX_ARGUMENT_BYTES = 64 * 1024
-SHOWN = 200
+MAX_LISTED = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantRequest:
-    """What a person wants to allow beforehand."""
+    """The calls that a person allows beforehand."""
 
     tool_name: str
     arguments: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """Values that the call must have; arguments that are not named may be anything."""
+    """Values that the call must have; other arguments may have any value."""
     uses: int
     expires_in_s: float
     """At most 8 hours."""
@@ -42,7 +41,7 @@ class GrantRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantView:
-    """One grant as people see it."""
+    """One grant for people and programs."""
 
     grant_id: str
     tool_name: str
@@ -64,28 +63,28 @@ class GrantView:
 
 
 class GrantService:
-    """The verbs about standing grants of one engine."""
+    """The standing grants of one engine."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
 
     async def list(self, *, only_open: bool = False) -> tuple[GrantView, ...]:
-        """Newest first, at most 200."""
-        found = await self._engine.store.grants(only_open=only_open, limit=SHOWN)
+        """Returns at most 200 grants, newest first."""
+        found = await self._engine.store.grants(only_open=only_open, limit=MAX_LISTED)
         return tuple(map(self._view, found))
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
-        """A new grant, in force when this returns.
+        """Makes a grant, which holds when this returns.
 
         Raises:
-            InvalidArguments: the authority is less than a person, or a number, a name or a value is not usable.
+            InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
             UnknownTool: there is no such tool.
         """
         if authority.assurance not in MAKERS:
             raise InvalidArguments(
                 "only a person can allow calls beforehand: in the inbox, or with `planwarden grant add`"
             )
-        definition = self._checked(request)
+        definition = self._check(request)
         now = self._engine.store.clock.now()
         grant = Grant(
             grant_id=self._engine.ids.new(),
@@ -116,10 +115,10 @@ class GrantService:
         return self._view(grant)
 
     async def revoke(self, grant_id: str, authority: Authority) -> None:
-        """End a grant now; ending it again changes nothing.
+        """Revokes a grant now; revoking it again changes nothing.
 
         Raises:
-            UnknownGrant: there is none with that id.
+            UnknownGrant: there is no grant with that id.
         """
         facts: dict[str, JsonValue] = {
             "grant": grant_id[:64],
@@ -131,7 +130,7 @@ class GrantService:
         if not is_revoked and all(g.grant_id != grant_id for g in await self._engine.store.grants(only_open=False)):
             raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
 
-    def _checked(self, request: GrantRequest) -> ToolDefinition:
+    def _check(self, request: GrantRequest) -> ToolDefinition:
         definition = self._engine.tools.get(request.tool_name)
         if definition is None:
             raise UnknownTool(f"there is no tool {request.tool_name[:128]!r}; `planwarden tools` lists them")
@@ -162,18 +161,18 @@ class GrantService:
             arguments=grant.arguments,
             uses=grant.uses,
             uses_left=max(0, grant.uses - grant.used),
-            expires_at=_time(grant.expires_at),
+            expires_at=_to_utc(grant.expires_at),
             owner=grant.owner,
             created_by=grant.created_by,
             assurance=grant.assurance,
             channel=grant.channel,
-            created_at=_time(grant.created_at),
-            revoked_at=None if grant.revoked_at is None else _time(grant.revoked_at),
+            created_at=_to_utc(grant.created_at),
+            revoked_at=None if grant.revoked_at is None else _to_utc(grant.revoked_at),
             definition_digest=grant.definition_digest,
             is_open=is_open(grant, self._engine.store.clock.now()),
             is_stale=definition is None or definition.digest != grant.definition_digest,
         )
 
 
-def _time(seconds: float) -> datetime:
+def _to_utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)

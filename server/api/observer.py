@@ -1,4 +1,4 @@
-"""Who looks on at an engine, chosen without importing anything that is not needed."""
+"""Builds the engine's observer from the settings; imports OpenTelemetry only if telemetry is configured."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from planwarden.server.telemetry.telemetry import Telemetry
 
-_OF_EXTRAS = frozenset({"opentelemetry", "grpc", "google"})
-"""Top-level packages that the extras bring."""
+_EXTRA_PACKAGES = frozenset({"opentelemetry", "grpc", "google"})
+"""Top-level packages that the extras install."""
 
 logger = logging.getLogger(__name__)
 
 
-def observer_of(
+def build_observer(
     observation: TelemetrySettings,
     model: str,
     *,
@@ -28,57 +28,57 @@ def observer_of(
     meter_provider: "MeterProvider | None" = None,
     whole_process: bool = False,
 ) -> "Telemetry | None":
-    """The observer, to be closed by the caller; None when nobody asked for one. Given providers win over the settings.
+    """Returns an observer, which the caller closes; None without telemetry. Given providers win over settings.
 
     Raises:
-        InvalidArguments: the settings ask for what is not installed or not spoken.
+        InvalidArguments: the settings need a package that is not installed, or a protocol that is not supported.
     """
     is_given = tracer_provider is not None or meter_provider is not None
     if not is_given:
         for problem in observation.problems:
             if observation.is_demanded:
                 raise InvalidArguments(f"[otel] endpoint: {problem}")
-            logger.warning("%s; nothing is sent", problem)
+            logger.warning("%s; no telemetry is sent", problem)
         if not observation.is_on:
             return None
     try:
-        from planwarden.server.telemetry.telemetry import Telemetry, exported
+        from planwarden.server.telemetry.telemetry import Telemetry, build_exporting_telemetry
 
         if is_given:
             records = observation.record_arguments
             return Telemetry(tracer_provider, meter_provider, model=model, record_arguments=records)
-        return exported(observation, model, whole_process=whole_process)
+        return build_exporting_telemetry(observation, model, whole_process=whole_process)
     except ImportError as error:
-        if is_given or not _is_of_others(error):
+        if is_given or not _is_from_extra(error):
             raise
-        why = _why(error, observation)
+        why = _explain(error, observation)
         if observation.is_demanded:
             raise InvalidArguments(f"[otel] endpoint {why}") from error
-        # Variables like OTEL_EXPORTER_OTLP_ENDPOINT are often inherited from a host that means itself.
+        # A host often sets variables like OTEL_EXPORTER_OTLP_ENDPOINT for itself, and this process inherits them.
         logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", why)
         return None
 
 
-def _is_of_others(error: ImportError) -> bool:
-    """False for a module of our own that cannot be imported, which no extra would mend."""
+def _is_from_extra(error: ImportError) -> bool:
+    """Returns False for a module of planwarden, which no extra could provide."""
     return (error.name or "").partition(".")[0] != "planwarden"
 
 
-def _why(error: ImportError, observation: TelemetrySettings) -> str:
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_EXTRAS:
-        return f"needs an extra: pip install 'planwarden[{_extra(observation)}]'"
-    extra = _extra(observation)
+def _explain(error: ImportError, observation: TelemetrySettings) -> str:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRA_PACKAGES:
+        return f"needs an extra: pip install 'planwarden[{_find_extra(observation)}]'"
+    extra = _find_extra(observation)
     return f"fails because OpenTelemetry cannot be imported ({error}): pip install --upgrade 'planwarden[{extra}]'"
 
 
-def _extra(observation: TelemetrySettings) -> str:
+def _find_extra(observation: TelemetrySettings) -> str:
     targets = (observation.traces, observation.metrics)
     return "otel-grpc" if any(found is not None and found.protocol == "grpc" for found in targets) else "otel"
 
 
 @asynccontextmanager
-async def closing(observer: "Telemetry | None") -> "AsyncGenerator[Telemetry | None]":
-    """The observer, closed at the end."""
+async def close_at_end(observer: "Telemetry | None") -> "AsyncGenerator[Telemetry | None]":
+    """Closes the observer at the end of the block."""
     try:
         yield observer
     finally:

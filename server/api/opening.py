@@ -1,6 +1,6 @@
-"""What an open warden consists of: its store, its downstream servers, its engine, and who tells people.
+"""Builds what an open warden consists of: store, downstream servers, engine, and the sender of notifications.
 
-That is most of planwarden, and nothing that has to be known before a first answer: a warden imports it when it opens.
+This imports most of planwarden, so a warden imports it only when it opens, after a server's first answers.
 """
 
 from contextlib import AsyncExitStack
@@ -13,7 +13,7 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.api.observer import closing
+from planwarden.server.api.observer import close_at_end
 from planwarden.server.api.service import Service
 from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 async def open_store(stack: AsyncExitStack, settings: Settings) -> Store:
-    """The store of the home, closed with the stack. Raises `StoreError`."""
+    """Opens the store of the home; the stack closes it. Raises `StoreError`."""
     store = await anyio.to_thread.run_sync(SqliteStore.open, settings.database)
-    stack.push_async_callback(_closed, store)
+    stack.push_async_callback(_close, store)
     return store
 
 
@@ -44,18 +44,18 @@ async def open_service(
     model: Model,
     observer: "Telemetry | None",
 ) -> Service:
-    """The verbs over a running engine, all ended with the stack; takes over what a dead process left running.
+    """Starts an engine and returns its service; the stack stops them. Takes over what a dead process left running.
 
     Raises:
         StoreError: the store cannot be used.
     """
     await stack.enter_async_context(downstream)
     if downstream.never_listed_servers and await store.orphans(1):
-        # What is taken over may need tools of a server that nobody has listed yet.
+        # An execution that is taken over may need tools of a server that has not listed them yet.
         await downstream.wait_until_all_listed()
-    await stack.enter_async_context(closing(observer))
+    await stack.enter_async_context(close_at_end(observer))
     if observer is not None:
-        downstream.observe_request = observer.exchanging
+        downstream.observe_request = observer.observe_exchange
     engine = Engine(
         store,
         tools,
@@ -67,22 +67,22 @@ async def open_service(
     )
     await stack.enter_async_context(engine)
     if observer is not None:
-        await stack.enter_async_context(observer.counting(store))
+        await stack.enter_async_context(observer.count_open_questions(store))
     service = Service(
         engine,
         settings.options,
         max_steps=settings.max_steps,
         downstream=downstream,
-        caller_thinks=isinstance(model, CallerModel),
+        is_caller_model=isinstance(model, CallerModel),
         retention_days=settings.retention_days,
     )
     if settings.channels and isinstance(store, HasNotifications):
-        courier = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox)
-        await stack.enter_async_context(courier)
+        sender = NotificationSender(store, store.notifications, settings.channels, inbox=lambda: service.inbox_url)
+        await stack.enter_async_context(sender)
     return service
 
 
-async def _closed(store: SqliteStore) -> None:
-    """The store has to be closed whatever happens to the task that leaves."""
+async def _close(store: SqliteStore) -> None:
+    """Closes the store even if the task was cancelled."""
     with anyio.CancelScope(shield=True):
         await store.close()

@@ -18,7 +18,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
-from planwarden.server.api.observer import observer_of
+from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -60,7 +60,7 @@ class Warden:
         """`home` holds the database and `planwarden.toml`; `tools` are functions decorated with `@planwarden.tool`.
 
         Spans and metrics go to the given providers; without any, `[otel]` and OpenTelemetry's variables decide. With
-        `whole_process` what they decide holds for everything in the process, as befits one that only serves.
+        `whole_process` they become the providers of the process, which suits a process that only serves.
 
         Raises:
             UsageError: a setting, a tool or the model is not usable.
@@ -69,18 +69,18 @@ class Warden:
         named = model if isinstance(model, str) else None
         self.settings = settings or load_settings(home=folder, model=named)
         self.tools = build_registry(self.settings, tools)
-        self._model = self._chosen(model)
+        self._model = self._choose_model(model)
         if self.settings.servers.configs:
-            # Their tools are in the catalogue, and their settings are refused, before anything opens.
+            # Puts their tools into the catalogue, and refuses wrong settings, before anything opens.
             _ = self.downstream
         self._given = store
         self._model_name = named or (self.settings.model if model is None else f"custom:{type(model).__name__}")
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
         self._whole_process = whole_process
-        # A server answers its first request while it opens, and that request has a span as well.
-        self.observer = self._observed() if whole_process else None
-        """Who looks on at the whole process, for whoever serves; None when nobody does, or only at the engine."""
+        # A server answers its first request while it opens, and that request needs a span too.
+        self.observer = self._build_observer() if whole_process else None
+        """Observes the requests of a server; None without telemetry, or when only the engine is observed."""
         self._stack = AsyncExitStack()
         self._service: Service | None = None
 
@@ -89,8 +89,8 @@ class Warden:
         """The downstream servers."""
         return build_downstream(self.settings, self.tools)
 
-    def _observed(self) -> "Telemetry | None":
-        return observer_of(
+    def _build_observer(self) -> "Telemetry | None":
+        return build_observer(
             self.settings.observation,
             self._model_name,
             tracer_provider=self._tracer_provider,
@@ -98,22 +98,22 @@ class Warden:
             whole_process=self._whole_process,
         )
 
-    def _chosen(self, model: str | Model | None) -> Model:
+    def _choose_model(self, model: str | Model | None) -> Model:
         if model is None or isinstance(model, str):
             return build_model(model or self.settings.model, self.settings.environment)
         return model
 
     async def __aenter__(self) -> Self:
-        """Open the store and take over what a dead process left running. Raises `StoreError`."""
+        """Opens the store and takes over what a dead process left running. Raises `StoreError`."""
         try:
-            return await self._opened()
+            return await self._open()
         except BaseException:
             await self._stack.aclose()
             raise
 
-    async def _opened(self) -> Self:
-        # On another thread, so that a server that opens goes on answering.
-        opening = await anyio.to_thread.run_sync(_opening)
+    async def _open(self) -> Self:
+        # On another thread, so that a server can answer while it opens.
+        opening = await anyio.to_thread.run_sync(_import_opening)
         store = self._given
         if store is None:
             store = await opening.open_store(self._stack, self.settings)
@@ -124,7 +124,7 @@ class Warden:
             tools=self.tools,
             downstream=self.downstream,
             model=self._model,
-            observer=self.observer or self._observed(),
+            observer=self.observer or self._build_observer(),
         )
         return self
 
@@ -136,7 +136,7 @@ class Warden:
 
     @property
     def service(self) -> Service:
-        """The verbs with explicit authority, for edges other than this one."""
+        """The methods that take an explicit authority, for channels other than this one."""
         if self._service is None:
             raise StoreError("the warden is not open; use `async with planwarden.Warden(...) as warden`")
         return self._service
@@ -150,9 +150,9 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Plan for a goal and run the plan; the execution as it stands when it ends, waits, or after `wait_seconds`.
+        """Plans for a goal and runs the plan; returns the execution when it ends, waits, or after `wait_seconds`.
 
-        `options` are those of the MCP tool. Without `thread_id` a new thread begins; with it, the thread's options hold.
+        `options` are those of the MCP tool. Without `thread_id` a new thread begins; else the thread's options hold.
 
         Raises:
             InvalidArguments: the goal or an option is not usable.
@@ -172,7 +172,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Plan for a goal and stop at `planned`; `execute_plan` with its `thread_id` and no plan runs it.
+        """Plans for a goal and stops at `planned`; `execute_plan` with its `thread_id` and no plan runs the plan.
 
         Raises:
             InvalidArguments: the goal or an option is not usable.
@@ -198,7 +198,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Run a plan, or without one the planned one of the thread; the execution as with `run_goal`.
+        """Runs a plan, or without one the planned one of the thread; returns the execution as `run_goal` does.
 
         Raises:
             InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
@@ -219,7 +219,7 @@ class Warden:
     async def get_execution(
         self, thread_id: str, *, observations_after: int | None = None, principal: str = LOCAL
     ) -> Execution:
-        """The thread's newest execution; with `observations_after` also what happened after that place in its log.
+        """Returns the thread's newest execution; with `observations_after` also what happened after that place.
 
         Raises:
             UnknownThread: the principal has no such thread.
@@ -235,7 +235,7 @@ class Warden:
         cursor: str | None = None,
         principal: str = LOCAL,
     ) -> SuspensionPage:
-        """Open questions, oldest first, at most `limit` (1 to 100) from `cursor` on.
+        """Returns open suspensions, oldest first, at most `limit` (1 to 100) from `cursor` on.
 
         Raises:
             InvalidArguments: the limit or the cursor is not usable.
@@ -254,12 +254,12 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Answer a question addressed to the caller with `content` that fits its `answer_schema`, and go on.
+        """Answers a question to the caller with `content` that fits its `answer_schema`; the execution continues.
 
         Raises:
             UnknownSuspension: the thread has no such question.
             InvalidArguments: the content does not fit, or the question is addressed to a person.
-            AlreadyDecided: it was answered differently before.
+            AlreadyDecided: the question has another answer already.
         """
         return await self.service.answer(
             thread_id,
@@ -280,14 +280,14 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Decide a question and go on; the program is the operator, so its word always suffices.
+        """Decides a suspension; the execution continues. The program is the operator, so its authority always suffices.
 
         Raises:
             UnknownSuspension: the thread has no such question.
             InvalidArguments: content or arguments do not fit.
-            AlreadyDecided: it was decided differently before; the first answer stands.
+            AlreadyDecided: it has another decision already; the first one stands.
             Expired: the time to answer has passed.
-            StaleDefinition: the tool or the policy changed; the question was revised and has to be looked at again.
+            StaleDefinition: the tool or the policy changed; the suspension was revised, look at it again.
         """
         return await self.service.answer(
             thread_id,
@@ -299,7 +299,7 @@ class Warden:
         )
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL) -> Execution:
-        """Stop the thread's execution; what was done stays done. A finished one is given back as it is.
+        """Stops the thread's execution; what was done stays done. Returns a finished execution unchanged.
 
         Raises:
             UnknownThread: the principal has no such thread.
@@ -307,26 +307,26 @@ class Warden:
         return await self.service.cancel_execution(thread_id, reason=reason, principal=principal)
 
     async def search_tools(self, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
-        """Lines of the catalogue, best matches first; without a query all of them by name.
+        """Returns lines of the catalogue, best matches first; without a query all lines by name.
 
         Raises:
             InvalidArguments: the limit or the cursor is not usable.
         """
-        await self.service.catalogue_known()
+        await self.service.wait_for_catalogue()
         return self.service.search_tools(query, limit=limit, cursor=cursor)
 
     async def get_tool_schemas(self, names: Sequence[str]) -> ToolSchemas:
-        """Full definitions of the named tools, and which names no tool has.
+        """Returns full definitions of the named tools, and the names that no tool has.
 
         Raises:
-            InvalidArguments: there is no name.
+            InvalidArguments: `names` is empty.
             LimitExceeded: there are more than 100.
         """
-        await self.service.tools_known(names)
+        await self.service.wait_for_tools(names)
         return self.service.get_tool_schemas(names)
 
 
-def _opening():
+def _import_opening():
     from planwarden.server.api import opening
 
     return opening

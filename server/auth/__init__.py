@@ -1,1 +1,1 @@
-"""Who calls over HTTP, and how that is proven: tokens, OAuth, networks."""
+"""Authentication of callers over HTTP: tokens, OAuth, and the networks on which a server may listen."""

@@ -1,9 +1,9 @@
-"""Who calls: the principal that everything is keyed by, for each request anew.
+"""Identifies the caller of each request: the principal that owns what the request creates or reads.
 
 Without authentication (stdio, and HTTP on a loopback address unless tokens exist) everybody is the operator, `local`.
-With it, the principal is the token's: the name a token of planwarden's own was made for, or `ISSUER#SUBJECT` of an OAuth
-access token. A name cannot contain `#`, so the two never meet. The source is what the SDK's bearer middleware verified
-for this very request, never a session or anything the client says besides.
+Otherwise the token decides: the principal is the name for which planwarden made the token, or `ISSUER#SUBJECT` of an
+OAuth access token. A name cannot contain `#`, so the two cannot collide. The token is the one that the SDK's bearer
+middleware verified for this request; sessions and other claims of the client do not count.
 """
 
 from collections.abc import Callable
@@ -18,21 +18,21 @@ from planwarden.server.auth.settings import LOCAL
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a request is served."""
+    """The principal on whose behalf a request is served."""
 
     principal: str
     client_id: str | None = None
-    """The OAuth client that presented the token; None for other tokens, or when the issuer does not say."""
+    """The OAuth client that presented the token; None for other tokens, or if the issuer does not name it."""
 
 
 class VerifiedToken(AccessToken):
-    """What a verifier found out about a token; the secret itself is not kept."""
+    """The result of verifying a token; it does not hold the secret."""
 
     principal: str
     oauth_client: str | None = None
 
     @classmethod
-    def granted(
+    def create(
         cls,
         principal: str,
         *,
@@ -42,7 +42,7 @@ class VerifiedToken(AccessToken):
         subject: str | None = None,
         client_id: str | None = None,
     ) -> "VerifiedToken":
-        """Sessions and questions in flight are bound by the SDK to client, issuer and subject, so all three are set."""
+        """Sets client, issuer and subject, to which the SDK binds sessions and open questions."""
         return cls(
             token="",
             client_id=client_id or principal,
@@ -56,19 +56,19 @@ class VerifiedToken(AccessToken):
 
 
 Identify = Callable[[], Caller]
-"""The caller of the request that is being served."""
+"""Returns the caller of the current request."""
 
 
-def operator() -> Caller:
-    """Everybody who reaches a server without authentication."""
+def identify_operator() -> Caller:
+    """Returns the operator, who is every caller of a server without authentication."""
     return Caller(LOCAL)
 
 
-def bearer() -> Caller:
-    """The owner of the token that came with the request.
+def identify_bearer() -> Caller:
+    """Returns the owner of the request's token.
 
     Raises:
-        StoreError: there is none, which the middleware before should have refused; nothing is served then.
+        StoreError: the request has no verified token, although the middleware should have refused it.
     """
     token = get_access_token()
     if not isinstance(token, VerifiedToken):

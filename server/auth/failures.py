@@ -1,8 +1,8 @@
-"""A brake for those who try tokens: after `FAILURES` refused ones in `WINDOW_S` an address has to wait.
+"""Slows down guessing of tokens: after `FAILURES` refused tokens within `WINDOW_S` seconds an address must wait.
 
-It is not what keeps guesses out (256 random bits do), but what keeps them from costing work and filling logs. Tokens
-that were accepted lately go on working from a slowed address, because behind a proxy everybody has the same one. All
-memory is bounded: the oldest entry goes first.
+The 256 random bits of a token prevent guessing; this limit saves work and keeps logs short. Tokens that were accepted
+before still work from a slowed address, because behind a proxy all clients share one address. Memory is bounded: the
+oldest entry is dropped first.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ MAX_ADDRESSES = 4_096
 MAX_KNOWN = 4_096
 
 
-class FailedTokens:
-    """ASGI middleware around `path`, which asks for a bearer token; it leaves every other path alone."""
+class FailedTokenLimiter:
+    """ASGI middleware for `path`, which needs a bearer token; other paths pass unchanged."""
 
     def __init__(self, app: ASGIApp, clock: Clock, path: str) -> None:
         self._app = app
@@ -45,12 +45,12 @@ class FailedTokens:
             await response(scope, receive, send)
             return
 
-        async def watched(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._learn(address, token, int(message["status"]))
             await send(message)
 
-        await self._app(scope, receive, watched)
+        await self._app(scope, receive, send_and_record)
 
     @property
     def size(self) -> int:
@@ -58,7 +58,7 @@ class FailedTokens:
         return len(self._failures) + len(self._accepted)
 
     def _wait(self, address: str) -> float:
-        """Seconds until the address may try again."""
+        """Returns the seconds until the address may try again."""
         times = self._failures.get(address)
         if times is None or len(times) < FAILURES:
             return 0.0

@@ -1,7 +1,7 @@
-"""Where the server may listen, and the check that every request names it (DNS rebinding, cross-site requests).
+"""Decides where the server may listen, and refuses requests for other names (DNS rebinding, cross-site requests).
 
-A loopback address needs nothing. Any other needs authentication and a list of the names under which the server may be
-reached; without both it does not start. TLS is a proxy's job: bind to loopback behind one where possible.
+A loopback address needs nothing. Any other address needs authentication and a list of the names under which clients
+reach the server; without both the server does not start. A proxy does TLS; bind to loopback behind it where possible.
 """
 
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 
 METADATA = "/.well-known/"
-"""Public documents without effect, which clients in browsers read from any origin."""
+"""Public documents without effect, which browsers may read from any origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedNames:
-    """The `Host` and `Origin` values that are this server's own."""
+    """The `Host` and `Origin` values that name this server."""
 
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
 
     @classmethod
-    def of(cls, settings: HttpSettings, host: str, port: int) -> "AllowedNames":
-        own = [f"{name}:{port}" for name in dict.fromkeys(("127.0.0.1", "localhost", "[::1]", in_url(host)))]
+    def from_settings(cls, settings: HttpSettings, host: str, port: int) -> "AllowedNames":
+        own = [f"{name}:{port}" for name in dict.fromkeys(("127.0.0.1", "localhost", "[::1]", format_host(host)))]
         hosts, origins = [*own], [f"http://{name}" for name in own]
         for name in settings.names:
             both = (name,) if _has_port(name) else (name, f"{name}:{port}")
@@ -36,7 +36,7 @@ class AllowedNames:
 
 
 class AllowedNamesMiddleware:
-    """ASGI middleware before everything else: 421 for another `Host`, 403 for another `Origin`."""
+    """The outermost ASGI middleware: 421 for another `Host`, 403 for another `Origin`."""
 
     def __init__(self, app: ASGIApp, names: AllowedNames) -> None:
         self._app = app
@@ -57,7 +57,7 @@ class AllowedNamesMiddleware:
 
 
 def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, accepts_trust: bool) -> None:
-    """Raises `UsageError` unless the server may listen there; whether there are tokens is looked at by `check_access`."""
+    """Raises `UsageError` unless the server may listen there; `check_access` looks at the tokens."""
     if is_loopback(host):
         return
     if not settings.names:
@@ -68,12 +68,13 @@ def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, acc
     if trusts_caller and not accepts_trust:
         raise UsageError(
             f"will not listen on {host!r} with [approvals] trust_caller: every caller there could approve its own "
-            "actions; turn it off, or add --i-know-the-caller-can-approve-itself or [approvals] trust_caller_over_network"
+            "actions; turn it off, or add --i-know-the-caller-can-approve-itself or "
+            "[approvals] trust_caller_over_network"
         )
 
 
 def check_access(host: str, *, needs_token: bool, has_issuer: bool, has_tokens: bool) -> None:
-    """Raises `UsageError` when tokens are asked for that nobody could have."""
+    """Raises `UsageError` if requests need a token and nobody can have one."""
     if needs_token and not (has_issuer or has_tokens):
         raise UsageError(
             f"will not listen on {host!r}: nobody could use it, because authentication is required and there is no "
@@ -81,7 +82,7 @@ def check_access(host: str, *, needs_token: bool, has_issuer: bool, has_tokens: 
         )
 
 
-def in_url(host: str) -> str:
+def format_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

@@ -1,9 +1,9 @@
-"""OAuth access tokens: JWTs of one issuer, verified with the keys that it publishes (RFC 9068, RFC 8414, RFC 7517).
+"""Verifies OAuth access tokens: JWTs of one issuer, with the keys that it publishes (RFC 9068, RFC 8414, RFC 7517).
 
-Signature by an allow-listed asymmetric algorithm that fits the key, `iss`, `aud`, `exp` and `nbf` are checked; the
-principal is `ISSUER#SUBJECT`. Keys are fetched when they are first needed, without following redirects, within limits of
-size, number and time, and kept; an unknown key id asks again at most every `COOL_DOWN_S`, so that made-up tokens cannot
-be turned into requests to the issuer. Opaque tokens and introspection are not supported.
+A token needs a signature by an allowed asymmetric algorithm that fits the key, and valid `iss`, `aud`, `exp` and `nbf`;
+its principal is `ISSUER#SUBJECT`. Keys are fetched when they are first needed, without following redirects, within
+limits of size, number and time. An unknown key id fetches them again at most every `COOL_DOWN_S` seconds, so that
+invented tokens cannot cause many requests to the issuer. Opaque tokens and introspection are not supported.
 """
 
 import logging
@@ -24,7 +24,7 @@ from planwarden.server.auth.settings import HttpSettings, is_loopback
 logger = logging.getLogger(__name__)
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
-"""Asymmetric ones only: with a shared secret, whoever checks could also issue."""
+"""Only asymmetric ones: with a shared secret, this server could issue tokens too."""
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
 LEEWAY_S = 30
@@ -32,19 +32,19 @@ MAX_DOCUMENT_BYTES = 256 * 1024
 MAX_KEYS = 100
 FETCH_S = 10.0
 FRESH_S, STALE_S, COOL_DOWN_S = 3_600.0, 86_400.0, 30.0
-"""Keys are fetched again after the first, used at most until the second, and asked for at most this often."""
+"""Keys are fetched again after the first time, used at most until the second, and fetched at most every third."""
 MAX_SUBJECT_CHARS = 255
 
 
 _DOCUMENT: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
-class _NoKeys(Exception):
-    """The issuer's keys cannot be had; says why, for the log."""
+class _KeysUnavailable(Exception):
+    """The issuer's keys cannot be fetched; the message says why, for the log."""
 
 
 class IssuerKeys:
-    """The keys of one issuer, fetched and kept."""
+    """The cached keys of one issuer."""
 
     def __init__(self, issuer: str, jwks_url: str | None, clock: Clock, client: httpx2.AsyncClient) -> None:
         self._issuer = issuer
@@ -53,25 +53,25 @@ class IssuerKeys:
         self._client = client
         self._keys: tuple[Mapping[str, JsonValue], ...] = ()
         self._fetched_at: float | None = None
-        self._asked_at: float | None = None
+        self._tried_at: float | None = None
         self._lock = anyio.Lock()
 
     async def find(self, key_id: str | None, algorithm: str) -> PyJWK | None:
-        """The key with that id that fits the algorithm; when the token names no id, the only one that fits."""
+        """Returns the key with that id that fits the algorithm; for a token without an id the only key that fits."""
         async with self._lock:
             now = self._clock.now()
             is_old = self._fetched_at is None or now - self._fetched_at > FRESH_S
-            if (is_old or self._chosen(key_id, algorithm) is None) and self._may_ask(now):
-                self._asked_at = now
+            if (is_old or self._choose(key_id, algorithm) is None) and self._may_fetch(now):
+                self._tried_at = now
                 try:
                     self._keys, self._fetched_at = await self._fetch(), now
-                except _NoKeys as error:
+                except _KeysUnavailable as error:
                     logger.warning("cannot get the keys of %s: %s", self._issuer, error)
             is_usable = self._fetched_at is not None and now - self._fetched_at <= STALE_S
-            chosen = self._chosen(key_id, algorithm) if is_usable else None
+            chosen = self._choose(key_id, algorithm) if is_usable else None
         return None if chosen is None else PyJWK(dict(chosen), algorithm)
 
-    def _chosen(self, key_id: str | None, algorithm: str) -> Mapping[str, JsonValue] | None:
+    def _choose(self, key_id: str | None, algorithm: str) -> Mapping[str, JsonValue] | None:
         fitting = [
             key
             for key in self._keys
@@ -80,22 +80,22 @@ class IssuerKeys:
         named = fitting if key_id is None else [key for key in fitting if key.get("kid") == key_id]
         return named[0] if len(named) == 1 else None
 
-    def _may_ask(self, now: float) -> bool:
-        return self._asked_at is None or now - self._asked_at >= COOL_DOWN_S
+    def _may_fetch(self, now: float) -> bool:
+        return self._tried_at is None or now - self._tried_at >= COOL_DOWN_S
 
     async def _fetch(self) -> tuple[Mapping[str, JsonValue], ...]:
         try:
             with anyio.fail_after(FETCH_S):
-                document = await self._get(self._jwks_url or await self._discovered())
+                document = await self._get(self._jwks_url or await self._discover())
         except TimeoutError:
-            raise _NoKeys(f"no answer within {FETCH_S:.0f} s") from None
+            raise _KeysUnavailable(f"no answer within {FETCH_S:.0f} s") from None
         listed = document.get("keys")
         if not isinstance(listed, list) or len(listed) > MAX_KEYS:
-            raise _NoKeys(f"the key set is not a list of at most {MAX_KEYS} keys")
+            raise _KeysUnavailable(f"the key set is not a list of at most {MAX_KEYS} keys")
         keys = [key for key in listed if isinstance(key, dict)]
         return tuple(key for key in keys if key.get("use", "sig") == "sig")
 
-    async def _discovered(self) -> str:
+    async def _discover(self) -> str:
         """`jwks_uri` of the issuer's metadata (RFC 8414 section 3, then OpenID Connect Discovery section 4)."""
         parts = urlsplit(self._issuer)
         path = parts.path.rstrip("/")
@@ -108,32 +108,32 @@ class IssuerKeys:
         for place in places:
             try:
                 found = await self._get(place)
-            except _NoKeys as error:
+            except _KeysUnavailable as error:
                 reasons.append(str(error))
                 continue
             if found.get("issuer") != self._issuer:
-                raise _NoKeys(f"{place} speaks of another issuer")
+                raise _KeysUnavailable(f"{place} names another issuer")
             address = found.get("jwks_uri")
             if not isinstance(address, str) or not _is_secure(address):
-                raise _NoKeys(f"{place} has no https jwks_uri")
+                raise _KeysUnavailable(f"{place} has no https jwks_uri")
             return address
-        raise _NoKeys("; ".join(reasons))
+        raise _KeysUnavailable("; ".join(reasons))
 
     async def _get(self, url: str) -> Mapping[str, JsonValue]:
         try:
             async with self._client.stream("GET", url, follow_redirects=False) as response:
                 if response.status_code != 200:
-                    raise _NoKeys(f"{url} answered {response.status_code}")
+                    raise _KeysUnavailable(f"{url} answered {response.status_code}")
                 body = bytearray()
                 async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > MAX_DOCUMENT_BYTES:
-                        raise _NoKeys(f"{url} is larger than {MAX_DOCUMENT_BYTES} bytes")
+                        raise _KeysUnavailable(f"{url} is larger than {MAX_DOCUMENT_BYTES} bytes")
             return _DOCUMENT.validate_json(bytes(body))
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _NoKeys(f"{url}: {type(error).__name__}") from None
+            raise _KeysUnavailable(f"{url}: {type(error).__name__}") from None
         except ValidationError:
-            raise _NoKeys(f"{url} is not a JSON object") from None
+            raise _KeysUnavailable(f"{url} is not a JSON object") from None
 
 
 class IssuerCheck(TokenVerifier):
@@ -167,17 +167,17 @@ class IssuerCheck(TokenVerifier):
             )
         except PyJWTError:
             return None
-        return self._access(claims)
+        return self._build_token(claims)
 
-    def _access(self, claims: Mapping[str, JsonValue]) -> VerifiedToken | None:
+    def _build_token(self, claims: Mapping[str, JsonValue]) -> VerifiedToken | None:
         subject = claims["sub"]
         if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= MAX_SUBJECT_CHARS:
             return None
         client_id = claims.get("client_id", claims.get("azp"))
-        return VerifiedToken.granted(
+        return VerifiedToken.create(
             f"{self._issuer}#{subject}",
-            scopes=_scopes(claims),
-            # Checked above, with the leeway that the SDK would not grant.
+            scopes=_read_scopes(claims),
+            # `decode` has checked it, with a leeway that the SDK does not allow.
             expires_at=None,
             issuer=self._issuer,
             subject=subject,
@@ -185,8 +185,8 @@ class IssuerCheck(TokenVerifier):
         )
 
 
-def _scopes(claims: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """`scope` as one string (RFC 8693), or a list as some issuers write it in `scp`."""
+def _read_scopes(claims: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """Returns `scope`, one string (RFC 8693), or `scp`, which some issuers send as a list."""
     found = claims.get("scope", claims.get("scp", ""))
     listed = found.split(" ") if isinstance(found, str) else found
     if not isinstance(listed, list):

@@ -1,21 +1,21 @@
-"""What an OAuth login proves about the person who decides."""
+"""Decides which assurance an OAuth login has."""
 
 from dataclasses import replace
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState
 
-BY_OAUTH = "oauth"
-"""Channel of decisions whose only proof of a person is an OAuth login."""
+OAUTH_CHANNEL = "oauth"
+"""Channel of decisions that only an OAuth login proves."""
 
 
-def authority_for(authority: Authority, execution: ExecutionState) -> Authority:
-    """The authority with the assurance that its channel really gives for this execution.
+def assess_authority(authority: Authority, execution: ExecutionState) -> Authority:
+    """Returns the authority with the assurance that its channel has for this execution.
 
-    An OAuth login shows a person only when it was not made by a client that drives the execution: that client holds a
-    token of the same person and could decide with it. Without a client id nobody can tell, so it is not accepted either.
+    An OAuth login proves a person only if its client does not drive the execution: such a client holds a token of the
+    same person and could decide with it. Without a client id, a login is not accepted: it could be such a client.
     """
-    if authority.channel != BY_OAUTH or authority.assurance not in ("human", "signed", "second"):
+    if authority.channel != OAUTH_CHANNEL or authority.assurance not in ("human", "signed", "second"):
         return authority
     if authority.client_id is not None and authority.client_id not in execution.client_ids:
         return authority

@@ -1,4 +1,4 @@
-"""Bearer tokens of planwarden's own: made at the terminal, shown once, recognised by their hash."""
+"""planwarden's own bearer tokens: made at the terminal, shown once, stored as a hash."""
 
 import hashlib
 import re
@@ -20,10 +20,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 async def make_token(
     tokens: TokenStore, clock: Clock, principal: str, *, role: Role = "caller", days: int | None = None
 ) -> tuple[str, TokenRow]:
-    """A new token and its row; the token itself is stored nowhere.
+    """Makes a token; returns it with its row. The store keeps only a hash of the token.
 
     Raises:
-        InvalidArguments: the name or the number of days cannot be used.
+        InvalidArguments: the name or the number of days is not usable.
     """
     if not _NAME.fullmatch(principal):
         raise InvalidArguments(
@@ -40,17 +40,17 @@ async def make_token(
         created_at=now,
         expires_at=None if days is None else now + days * DAY_S,
     )
-    await tokens.add(row, hashed(token))
+    await tokens.add(row, hash_token(token))
     return token, row
 
 
-async def token_row(tokens: TokenStore, clock: Clock, token: str, *, role: Role) -> TokenRow | None:
-    """The row of a token that is valid now and made for that role; None for any other text."""
+async def find_valid_token(tokens: TokenStore, clock: Clock, token: str, *, role: Role) -> TokenRow | None:
+    """Returns the row of a token that is valid now and has that role; None for any other text."""
     if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_CHARS:
         return None
-    row = await tokens.find(hashed(token))
+    row = await tokens.find(hash_token(token))
     return row if row is not None and row.role == role and row.is_valid(clock.now()) else None
 
 
-def hashed(token: str) -> str:
+def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,4 @@
-"""`[http]` of the operator's file: under which names the server answers, and whose tokens it accepts.
-
-Everything is checked when the file is read, so that a server that starts can be reached by exactly who was named.
-"""
+"""`[http]` of the operator's file: the names under which the server answers, and the issuer whose tokens it accepts."""
 
 import ipaddress
 import re
@@ -11,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 LOCAL = "local"
-"""The principal of every request that is not authenticated: someone who can read the home directory."""
+"""The principal of every request without authentication: somebody who can use this machine."""
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
@@ -26,14 +23,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _checked_host(entry: str) -> str:
+def _check_host(entry: str) -> str:
     if not _HOST.fullmatch(entry):
         raise ValueError(f"{entry!r} is not NAME or NAME:PORT (no scheme, no path, no wildcard)")
     return entry.lower()
 
 
-def _checked_url(text: str) -> str:
-    """Plain http is for this machine only: keys and tokens must not travel in the clear."""
+def _check_url(text: str) -> str:
+    """Allows plain http only on this machine: keys and tokens must not cross a network unencrypted."""
     parts = urlsplit(text)
     is_secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
     if not is_secure or not parts.hostname or parts.query or parts.fragment or parts.username is not None:
@@ -41,7 +38,7 @@ def _checked_url(text: str) -> str:
     return text
 
 
-def _checked_public(text: str) -> str:
+def _check_public_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ValueError(f"{text!r} is not an http or https URL without query and fragment")
@@ -50,7 +47,7 @@ def _checked_public(text: str) -> str:
     return text.rstrip("/")
 
 
-def _checked_scope(scope: str) -> str:
+def _check_scope(scope: str) -> str:
     if not _SCOPE.fullmatch(scope):
         raise ValueError(f"{scope!r} is not a scope")
     return scope
@@ -61,20 +58,20 @@ class HttpSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     auth: Literal["auto", "required"] = "auto"
-    """`auto` asks for a token off loopback addresses, with an `issuer`, and as soon as there ever was a token;
-    `required` always."""
-    allowed_hosts: tuple[Annotated[str, AfterValidator(_checked_host)], ...] = Field(default=(), strict=False)
+    """`auto` needs a token on addresses other than loopback, with an `issuer`, and once a token was ever made;
+    `required` always needs one."""
+    allowed_hosts: tuple[Annotated[str, AfterValidator(_check_host)], ...] = Field(default=(), strict=False)
     """Names under which clients reach the server, as `NAME` or `NAME:PORT`; loopback names are always allowed."""
-    public_url: Annotated[str, AfterValidator(_checked_public)] | None = None
-    """What links and metadata say when a proxy stands before the server; `X-Forwarded-*` are never read."""
-    issuer: Annotated[str, AfterValidator(_checked_url)] | None = None
-    """OAuth authorization server whose JWT access tokens are accepted, exactly as it stands in `iss`; needs
+    public_url: Annotated[str, AfterValidator(_check_public_url)] | None = None
+    """Address in links and metadata behind a proxy; `X-Forwarded-*` headers are never read."""
+    issuer: Annotated[str, AfterValidator(_check_url)] | None = None
+    """OAuth authorization server whose JWT access tokens are accepted, written exactly as in `iss`; needs
     `planwarden[oauth]`."""
     audience: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
-    """What must stand in `aud`; default the address of `/mcp` under `public_url`."""
-    jwks_url: Annotated[str, AfterValidator(_checked_url)] | None = None
-    """Where the issuer's keys are; default what its metadata says."""
-    required_scopes: tuple[Annotated[str, AfterValidator(_checked_scope)], ...] = Field(default=(), strict=False)
+    """Required value of `aud`; default the address of `/mcp` under `public_url`."""
+    jwks_url: Annotated[str, AfterValidator(_check_url)] | None = None
+    """Address of the issuer's keys; default what its metadata says."""
+    required_scopes: tuple[Annotated[str, AfterValidator(_check_scope)], ...] = Field(default=(), strict=False)
     """Scopes that every OAuth token must carry."""
 
     @model_validator(mode="after")

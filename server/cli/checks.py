@@ -28,7 +28,7 @@ from planwarden.server.settings.configuration import (
     MODEL_VARIABLE,
     SERVERS_FILE,
     Settings,
-    home_folder,
+    find_home,
     load_settings,
 )
 from planwarden.server.settings.models import build_model
@@ -40,7 +40,7 @@ from planwarden.tools.web.search import search_endpoint_from_environment
 
 def run_checks(home: Path | None, model: str | None, mcp_config: Path | None = None) -> DoctorReport:
     """Runs every check, after those that it depends on. It starts the downstream servers and ends them again."""
-    folder = home_folder(home, os.environ)
+    folder = find_home(home, os.environ)
     settings, settings_check = _check_settings(home, model, mcp_config, folder)
     checks = (
         settings_check,

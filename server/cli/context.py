@@ -23,7 +23,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.engine import Engine
-from planwarden.server.api.observer import closing, observer_of
+from planwarden.server.api.observer import build_observer, close_at_end
 from planwarden.server.api.service import Service
 from planwarden.server.cli.terminal.screen import ScreenUpdate
 from planwarden.server.notifications.outbox import build_outbox
@@ -107,7 +107,7 @@ class CliContext:
         async with AsyncExitStack() as stack:
             store = await self._open_store(stack)
             observer = await stack.enter_async_context(
-                closing(observer_of(self.settings.observation, self.settings.model))
+                close_at_end(build_observer(self.settings.observation, self.settings.model))
             )
             engine = self._build_engine(store, follows=follows, observer=observer)
             if not self.downstream.is_open:

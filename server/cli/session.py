@@ -26,10 +26,10 @@ from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import OUTCOMES, TerminalLine, outcome_lines
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.settings.configuration import operator
+from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
-from planwarden.server.views.facts import escape_text, shown_digest
+from planwarden.server.views.facts import escape_text, hash_question
 from planwarden.server.views.suspension import Suspension, build_suspension_view
 
 CHANNEL = "terminal"
@@ -120,7 +120,7 @@ class CliSession:
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
         needs = cast("ev.Needs | None", suspension.needs)
-        if self.context.settings.policy.worth("human", operator(), owner, needs) is not None:
+        if self.context.settings.policy.worth("human", find_operator(), owner, needs) is not None:
             return True
         terminal_question.show(self.terminal, suspension)
         text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
@@ -184,9 +184,9 @@ async def record_decision(service: Service, suspension: Suspension, decision: De
     authority = Authority(
         assurance="human",
         channel=channel,
-        principal=operator(),
+        principal=find_operator(),
         digest=suspension.digest,
-        rendered=shown_digest(suspension),
+        rendered=hash_question(suspension),
     )
     view = await service.answer(
         row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal

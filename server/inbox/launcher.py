@@ -19,7 +19,7 @@ from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.links import INBOX_PATH, build_pairing_url
 from planwarden.server.inbox.sockets import InboxSockets, open_sockets
 from planwarden.server.inbox.web_server import serve_app
-from planwarden.server.settings.configuration import Settings, operator
+from planwarden.server.settings.configuration import Settings, find_operator
 from planwarden.storage.ports.sessions import sessions_of
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class InboxLauncher:
         waiting = [item.question for item in execution.open_suspensions if item.question.addressee == "human"]
         if not waiting:
             return
-        self._service.address(execution)
+        self._service.find_inbox(execution)
         question = next((question for question in waiting if question.needs not in (None, "client")), None)
         if question is not None:
             self.call_person(question.suspension_id)
@@ -91,7 +91,7 @@ class InboxLauncher:
         from planwarden.server.inbox.sessions import InboxAccess
 
         try:
-            codes = await InboxAccess(self._service.engine.store).make_codes(operator(), "browser")
+            codes = await InboxAccess(self._service.engine.store).make_codes(find_operator(), "browser")
         except PlanwardenError as error:
             logger.warning("cannot open the inbox in a browser: %s", error.message)
             return
@@ -117,7 +117,7 @@ class InboxLauncher:
         except PlanwardenError as error:
             # The server continues without an inbox; the next question tries again.
             logger.warning("cannot open the inbox: %s", error.message)
-            self._url = self._service.inbox = None
+            self._url = self._service.inbox_url = None
         finally:
             listening.close()
 
@@ -145,11 +145,11 @@ async def announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
     store, owner = service.engine.store, service.engine.ids.new()
     sessions = sessions_of(store)
     await sessions.open_inbox(owner, url, store.clock.now())
-    service.inbox = url
+    service.inbox_url = url
     try:
         yield
     finally:
-        service.inbox = None
+        service.inbox_url = None
         # A closed store raises; its liveness file has ended the entry already.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
             await sessions.close_inbox(owner)

@@ -20,10 +20,10 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_value_view, find_changes, format_name
 from planwarden.server.views.facts import (
     AGENT_CHARS,
-    agent_lines,
     count_hidden,
     escape_text,
-    shown_digest,
+    format_agent_words,
+    hash_question,
 )
 from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view
 
@@ -169,14 +169,14 @@ def build_question_view(
         step=escape_text(question.step_id or "")[:GOAL_CHARS],
         owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
-        agent_message=agent_lines(view)[0].partition(": ")[2],
+        agent_message=format_agent_words(view)[0].partition(": ")[2],
         hidden_count=count_hidden(view.message),
         changes=() if first is None else find_changes(first, question.arguments or {}),
         reasons=() if history is None else history.reasons,
         risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
         quorum=view.quorum,
         votes=tuple(map(_build_vote_view, view.endorsements)),
-        rendered_digest=shown_digest(view),
+        rendered_digest=hash_question(view),
         is_open=found.is_open and not execution.is_finished,
         decision=build_decision_view(found),
     )

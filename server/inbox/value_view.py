@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.server.views.facts import VALUE_CHARS, count_hidden, escape_text, value_text
+from planwarden.server.views.facts import VALUE_CHARS, count_hidden, escape_text, format_value
 
 OPEN_CHARS = 1_500
 """The page of a question folds longer values and shows their size and hash."""
@@ -60,7 +60,7 @@ def build_value_view(value: JsonValue) -> ValueView:
     parts = whole.split("\n")
     lines = tuple(map(escape_text, parts))
     return ValueView(
-        short=value_text(value),
+        short=format_value(value),
         lines=lines,
         is_text=is_text,
         is_long=sum(map(len, lines)) > OPEN_CHARS or len(lines) > OPEN_LINES,
@@ -70,4 +70,4 @@ def build_value_view(value: JsonValue) -> ValueView:
 
 def format_name(name: str) -> str:
     escaped = escape_text(name)
-    return (escaped if len(escaped) <= VALUE_CHARS else value_text(name)) or '""'
+    return (escaped if len(escaped) <= VALUE_CHARS else format_value(name)) or '""'

@@ -14,7 +14,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, CompleteRequestParams, CompleteResult, Completion, PromptReference
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.api.service import MAX_PAGE, Service
+from planwarden.server.api.limits import MAX_PAGE
+from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.prompts import PROMPTS
 from planwarden.server.mcp.resources import TEMPLATES

@@ -48,7 +48,7 @@ async def wait_with_progress(
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    return service.view(execution)
+    return service.build_view(execution)
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:

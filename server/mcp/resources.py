@@ -11,7 +11,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import InvalidArguments, UnknownSuspension, UnknownTool
-from planwarden.server.api.service import MAX_PAGE, Service
+from planwarden.server.api.limits import MAX_PAGE
+from planwarden.server.api.service import Service
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.results import make_presentable
 from planwarden.server.views.encoding import to_json
@@ -135,7 +136,7 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
     offset = query.removeprefix("offset=") if query else "0"
     if (query and not query.startswith("offset=")) or not (offset.isascii() and offset.isdigit() and len(offset) <= 12):
         raise InvalidArguments(f"{query[:80]!r} is not offset=N, where N is a nextOffset")
-    found = await service.artifact(thread_id, artifact_id, principal=principal)
+    found = await service.read_artifact(thread_id, artifact_id, principal=principal)
     return _build_piece(found, int(offset))
 
 
@@ -164,7 +165,7 @@ async def _read_suspension(service: Service, name: str, principal: str) -> JsonV
     row = await service.engine.store.find_suspension(name)
     if row is None or row.principal != principal:
         raise _unknown_suspension(name)
-    view, is_open = await service.question(row.thread_id, name, principal=principal)
+    view, is_open = await service.view_suspension(row.thread_id, name, principal=principal)
     if not is_open:
         raise _unknown_suspension(name)
     return to_json(view)

@@ -2,7 +2,7 @@
 
 Anything else that is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each
 request acts for the principal that `identify` returns: `local` over stdio and on loopback addresses, and the owner of
-the bearer token where tokens are required.
+the identify_bearer token where tokens are required.
 """
 
 import logging
@@ -47,7 +47,7 @@ from planwarden.agent.common.errors import (
     UnknownThread,
     UnknownTool,
 )
-from planwarden.server.auth.caller import Identify, bearer, operator
+from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
@@ -61,7 +61,7 @@ from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools import APP_TOOLS, TOOLS, TOOLS_BY_NAME, McpTool
-from planwarden.server.telemetry.trace_context import bounding
+from planwarden.server.telemetry.trace_context import drop_malformed_trace_context
 
 if TYPE_CHECKING:
     from planwarden.server.telemetry.telemetry import Telemetry
@@ -251,7 +251,7 @@ def build_server(
         auth=None if auth is None else auth.settings,
         token_verifier=None if auth is None else auth.verifier,
     )
-    server.identify = operator if auth is None else bearer
+    server.identify = identify_operator if auth is None else identify_bearer
     server.nonces = Nonces()
     server.closed = anyio.Event()
     server.tasks = tasks
@@ -265,10 +265,10 @@ def build_server(
 def _install_observer(server: PlanwardenServer, observer: "Telemetry | None") -> None:
     """Puts our observer first. The SDK's own observer does nothing unless OpenTelemetry is set up."""
     if observer is None:
-        server.middleware.insert(0, bounding)
+        server.middleware.insert(0, drop_malformed_trace_context)
     else:
         names = {"tools/call": frozenset(TOOLS_BY_NAME), "prompts/get": frozenset(prompt.name for prompt in PROMPTS)}
-        server.middleware[0] = observer.requests(names)
+        server.middleware[0] = observer.build_request_spans(names)
 
 
 def _build_state_security(home: Path) -> RequestStateSecurity:

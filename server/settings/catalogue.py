@@ -1,6 +1,6 @@
-"""Which tools a process has: built-in ones, those given in code, from the operator's files and entry points, downstream ones.
+"""Builds the catalogue: built-in tools, tools from code, the operator's files, entry points and downstream servers.
 
-The operator's settings are applied to each before it is registered, so that every digest covers them.
+Each tool gets the operator's settings before it is registered, so that its digest covers them.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.core.prompts import DELEGATE
-from planwarden.server.settings.configuration import SERVERS_FILE, Settings, home_folder
+from planwarden.server.settings.configuration import SERVERS_FILE, Settings, find_home
 from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.calculator import calculator_tool
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT
@@ -23,7 +23,7 @@ from planwarden.tools.registry import Registry
 from planwarden.tools.web.extract import web_extract_tool
 from planwarden.tools.web.search import search_endpoint_from_environment, web_search_tool
 
-# Imported when there are servers, or when a warden opens; a first answer does not wait for it.
+# Imported when servers are configured or a warden opens, because a server's first answer does not need it.
 if TYPE_CHECKING:
     from planwarden.tools.downstream.servers import DownstreamServers
 
@@ -31,14 +31,19 @@ ENTRY_POINTS = "planwarden.tools"
 
 
 def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry:
-    """Every tool of the process, with the operator's settings applied.
+    """Returns a registry of all tools except downstream ones, with the operator's settings applied.
 
     Raises:
         UsageError: a file or entry point cannot be loaded, a name is taken, or a setting names no tool.
     """
-    tools = [*_builtins(settings), *map(as_tool, given), *_from_files(settings.python_files), *_from_entry_points()]
-    registry = Registry(Tool(settings.applied(t.definition), t.call, t.resume, t.question) for t in tools)
-    # What a downstream server offers is not known before it was listed.
+    tools = [
+        *_list_builtins(settings),
+        *map(as_tool, given),
+        *_load_files(settings.python_files),
+        *_load_entry_points(),
+    ]
+    registry = Registry(Tool(settings.apply_to(t.definition), t.call, t.resume, t.question) for t in tools)
+    # The tools of a downstream server are unknown until it has listed them.
     slugs = tuple(f"{config.slug}_" for config in settings.servers.configs)
     named = {name for name in settings.tools if not name.startswith(slugs)}
     if any(config.settings.agent for config in settings.servers.configs):
@@ -54,34 +59,34 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
 
 
 def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServers":
-    """The configured downstream servers; the tools that are known of them are in the registry when this returns."""
+    """Returns the configured downstream servers and registers their known tools."""
     from planwarden.tools.delegate.delegation import DelegationTool
     from planwarden.tools.downstream.servers import DownstreamServers
 
     delegate = DelegationTool(settings.servers.configs)
     if delegate.agents:
         tool = delegate.tool()
-        registry.add(Tool(settings.applied(tool.definition), tool.call, tool.resume))
+        registry.add(Tool(settings.apply_to(tool.definition), tool.call, tool.resume))
     downstream = DownstreamServers(
         settings.servers.configs,
         registry,
         home=settings.home,
-        apply_settings=settings.applied,
-        program=program(settings.home, settings.servers_file),
+        apply_settings=settings.apply_to,
+        program=build_command_prefix(settings.home, settings.servers_file),
     )
     if delegate.agents:
         downstream.add_agents(delegate)
     return downstream
 
 
-def program(home: Path, servers_file: Path | None) -> tuple[str, ...]:
-    """How a command line begins that works on this home and these servers, whatever the environment of who types it."""
-    homes = () if home == home_folder(None, {}) else ("--home", str(home))
+def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ...]:
+    """Returns the words that begin every command on this home and these servers, in any environment."""
+    homes = () if home == find_home(None, {}) else ("--home", str(home))
     is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
     return ("planwarden", *homes, *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
 
 
-def _builtins(settings: Settings) -> list[Tool]:
+def _list_builtins(settings: Settings) -> list[Tool]:
     endpoint = search_endpoint_from_environment(settings.environment)
     return [
         calculator_tool(),
@@ -93,7 +98,7 @@ def _builtins(settings: Settings) -> list[Tool]:
     ]
 
 
-def _from_files(paths: Iterable[Path]) -> Iterator[Tool]:
+def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:
     for path in paths:
         found = find_tools(vars(_load(path)))
         if not found:
@@ -101,8 +106,8 @@ def _from_files(paths: Iterable[Path]) -> Iterator[Tool]:
         yield from found
 
 
-class _FromSource(SourceFileLoader):
-    """Reads the file itself: kept bytecode counts as fresh after an edit of the same length within the same second."""
+class _SourceLoader(SourceFileLoader):
+    """Ignores bytecode, which Python takes for current after an edit of the same length within the same second."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -111,7 +116,7 @@ class _FromSource(SourceFileLoader):
 
 def _load(path: Path) -> ModuleType:
     name = f"planwarden_tools_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"there is no Python file {str(path)!r} (named in [tools] python)")
     module = importlib.util.module_from_spec(spec)
@@ -120,17 +125,17 @@ def _load(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except PlanwardenError:
         raise
-    # The operator's file may raise anything; the sentence has to name the file.
+    # The operator's file may raise anything; the message must name the file.
     except Exception as error:
         raise UsageError(f"{str(path)!r} could not be loaded: {type(error).__name__}: {error}") from error
     return module
 
 
-def _from_entry_points() -> Iterator[Tool]:
+def _load_entry_points() -> Iterator[Tool]:
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             loaded = entry.load()
-        # As above: somebody else's package.
+        # The package may raise anything; the message must name the entry point.
         except Exception as error:
             raise UsageError(f"entry point {entry.value!r} could not be loaded: {error}") from error
         tools = find_tools(vars(loaded)) if isinstance(loaded, ModuleType) else [as_tool(loaded)]

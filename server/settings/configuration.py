@@ -1,7 +1,7 @@
-"""Settings: the operator's `planwarden.toml` and `planwarden.json`, the environment, what was given directly; the later wins.
+"""Settings from `planwarden.toml` and `planwarden.json`, the environment, and arguments; the later ones win.
 
-Unknown keys and wrong values are refused with the file and the key, so that no setting silently does nothing. Policy
-comes from the file alone and cannot be changed through MCP.
+An unknown key or a wrong value raises an error with the file and the key, so that no setting silently does nothing. The
+policy comes from the file alone and cannot be changed through MCP.
 """
 
 import getpass
@@ -21,10 +21,15 @@ from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.tool import Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.auth.settings import LOCAL, HttpSettings
 from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, build_channels
-from planwarden.server.settings.options import invalid
+from planwarden.server.settings.options import to_invalid_arguments
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.settings.reminders import REMINDERS, ReminderSettings, schedules
-from planwarden.server.telemetry.settings import LoggingSettings, OtelSettings, TelemetrySettings, telemetry_settings
+from planwarden.server.settings.reminders import REMINDERS, ReminderSettings, build_schedules
+from planwarden.server.telemetry.settings import (
+    LoggingSettings,
+    OtelSettings,
+    TelemetrySettings,
+    build_telemetry_settings,
+)
 from planwarden.tools.downstream.config import ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import read_servers
 
@@ -129,7 +134,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a process needs to know before it starts."""
+    """All settings of a process."""
 
     home: Path
     model: str = "caller"
@@ -143,26 +148,26 @@ class Settings:
     trust_caller_over_network: bool = False
     """`[approvals] trust_caller` may hold on addresses that other machines can reach."""
     opens_inbox: bool = True
-    """Whether a browser may be opened when a person is needed."""
+    """Whether a server may open a browser when a person must decide."""
     passphrase_file: Path | None = None
-    """Holds the hash of what has to be typed besides a one-time code."""
+    """File with the hash of the passphrase that the inbox asks for besides a one-time code."""
     servers: ServerList = field(default_factory=ServerList)
     """Downstream MCP servers."""
     servers_file: Path | None = None
     """Where they are configured."""
     channels: tuple[NotificationChannel, ...] = ()
-    """Who is told about questions to people."""
+    """Where questions to people are announced."""
     observation: TelemetrySettings = field(default_factory=TelemetrySettings)
-    """Where spans, metrics and log lines go."""
+    """Where spans, metrics and log lines are sent."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """May hold keys, so it stands in no representation."""
+    """May hold keys, so `repr` leaves it out."""
 
     @property
     def database(self) -> Path:
         return self.home / DATABASE
 
-    def applied(self, definition: ToolDefinition) -> ToolDefinition:
-        """The definition with the operator's settings for it."""
+    def apply_to(self, definition: ToolDefinition) -> ToolDefinition:
+        """Returns the definition with the operator's settings for it."""
         found = self.tools.get(definition.name)
         if found is None:
             return definition
@@ -179,15 +184,15 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     mcp_config: Path | None = None,
 ) -> Settings:
-    """Settings from arguments over environment over file. `mcp_config` is read instead of the home's `planwarden.json`.
+    """Returns settings: arguments over environment over file. `mcp_config` replaces the home's `planwarden.json`.
 
     Raises:
         InvalidArguments: a file is not valid TOML or JSON, or has an unknown key or a wrong value.
     """
     env = os.environ if environment is None else environment
-    folder = home_folder(home, env)
+    folder = find_home(home, env)
     parsed, text = _read(folder / FILE)
-    listed, by_name = _tools(parsed.tools, folder)
+    listed, by_name = _read_tools(parsed.tools, folder)
     execution = parsed.execution
     given = {
         "max_iterations": execution.maxIterations,
@@ -196,7 +201,7 @@ def load_settings(
         "wait_seconds": execution.waitSeconds,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    # Reminders decide nothing, so a pending question need not be shown again for them.
+    # Reminders decide nothing, so changing them must not make open questions stale.
     facts: dict[str, JsonValue] = {
         "tools": {name: found.model_dump(exclude=REMINDERS) for name, found in by_name.items()}
     }
@@ -209,7 +214,7 @@ def load_settings(
         model=model or env.get(MODEL_VARIABLE) or parsed.model or "caller",
         options=ev.Options(**changes),
         max_steps=execution.maxSteps,
-        policy=_policy(parsed.approvals, by_name, facts if text else {}),
+        policy=_build_policy(parsed.approvals, by_name, facts if text else {}),
         tools=by_name,
         python_files=listed,
         retention_days=parsed.retention.days,
@@ -220,31 +225,33 @@ def load_settings(
         servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
         servers_file=servers_file,
         channels=build_channels(parsed.notify, env),
-        observation=telemetry_settings(parsed.otel, parsed.logging, env),
+        observation=build_telemetry_settings(parsed.otel, parsed.logging, env),
         environment=dict(env),
     )
 
 
-def _policy(approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]) -> OperatorPolicy:
+def _build_policy(
+    approvals: _Approvals, tools: Mapping[str, ToolSettings], facts: dict[str, JsonValue]
+) -> OperatorPolicy:
     if approvals.approvers and len(set(approvals.approvers)) < approvals.quorum:
         raise InvalidArguments(
             f"{FILE}: approvals.quorum is {approvals.quorum}, but approvers names {len(set(approvals.approvers))}"
         )
-    default, by_name = schedules(approvals, tools)
+    default, by_name = build_schedules(approvals, tools)
     return OperatorPolicy(
         trust_caller=approvals.trust_caller,
         critical=approvals.critical,
         quorum=approvals.quorum,
         approvers=tuple(approvals.approvers),
-        same_person=frozenset({LOCAL, operator()}),
+        same_person=frozenset({LOCAL, find_operator()}),
         facts=facts,
         schedules=by_name,
         default_schedule=default,
     )
 
 
-def operator() -> str:
-    """The name of the operating system's user."""
+def find_operator() -> str:
+    """Returns the name of the operating system's user, or `operator`."""
     try:
         return getpass.getuser()
     # Raises KeyError, ImportError or OSError, depending on version and platform, when the user has no name.
@@ -252,8 +259,8 @@ def operator() -> str:
         return "operator"
 
 
-def home_folder(home: Path | None, environment: Mapping[str, str]) -> Path:
-    """The directory of database and settings: what was given, else `PLANWARDEN_HOME`, else the platform's data folder."""
+def find_home(home: Path | None, environment: Mapping[str, str]) -> Path:
+    """Returns the folder of database and settings: `home`, else `PLANWARDEN_HOME`, else the platform's data folder."""
     named = environment.get(HOME_VARIABLE)
     folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
     return folder.expanduser().absolute()
@@ -271,11 +278,11 @@ def _read(path: Path) -> tuple[_File, str]:
     except tomllib.TOMLDecodeError as error:
         raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
     except ValidationError as error:
-        raise InvalidArguments(f"{str(path)!r}: {invalid(error, 'planwarden.toml').message}") from None
+        raise InvalidArguments(f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml').message}") from None
 
 
-def _tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], dict[str, ToolSettings]]:
-    """The `[tools]` table: `python` lists files, every other key is a tool's name."""
+def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], dict[str, ToolSettings]]:
+    """Reads the `[tools]` table: `python` lists files, every other key is a tool's name."""
     listed = section.get("python", [])
     if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):  # pyright: ignore[reportUnknownVariableType]
         raise InvalidArguments(f"{str(folder / FILE)!r}: tools.python must be a list of file names")
@@ -288,5 +295,5 @@ def _tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], 
             by_name[name] = ToolSettings.model_validate(entry)
         except ValidationError as error:
             where = f'tools."{name}"'
-            raise InvalidArguments(f"{str(folder / FILE)!r}: {invalid(error, where).message}") from None
+            raise InvalidArguments(f"{str(folder / FILE)!r}: {to_invalid_arguments(error, where).message}") from None
     return files, by_name

@@ -1,8 +1,8 @@
-"""Which model a setting names.
+"""Builds the model that a setting names: `caller` (the default), `scripted:FILE`, or a provider's model.
 
-`caller` (the default), `scripted:FILE`, or a provider's model as described in `planwarden.agent.models.provider.endpoint`. A name, a key
-and an extra are checked at once, so that a server with a wrong setting does not start; the provider's client, which
-takes seconds to import, is loaded on another thread when the first prompt comes.
+`planwarden.agent.models.provider.endpoint` describes the names of providers' models. Name, key and extra are checked
+at once, so that a server with a wrong setting does not start. The provider's client takes seconds to import; the first
+prompt loads it on another thread.
 """
 
 import os
@@ -19,36 +19,37 @@ from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.caller import CallerModel
-from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import Model
 
-# Imported when a provider is named.
+# Imported when the setting names a provider.
 if TYPE_CHECKING:
     from planwarden.agent.models.provider.endpoint import Endpoint
     from planwarden.agent.models.provider.model import ProviderModel
 
 
 def build_model(name: str, environment: Mapping[str, str] | None = None) -> Model:
-    """The model that `name` and the environment (that of the process unless given) describe.
+    """Returns the model that `name` describes; the environment, by default the process's, holds its key.
 
     Raises:
-        InvalidArguments: there is no such model here, its key or its extra is missing, or the script cannot be used.
+        InvalidArguments: there is no such model, its key or its extra is missing, or the script is not usable.
     """
     if name == "caller":
         return CallerModel()
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:
+        from planwarden.agent.models.scripted import ScriptedModel
+
         return ScriptedModel.from_file(Path(rest).expanduser())
     from planwarden.agent.models.provider.endpoint import read_endpoint
 
     endpoint = read_endpoint(name, os.environ if environment is None else environment)
     if not (_is_installed("pydantic_ai") and _is_installed(endpoint.sdk)):
-        raise InvalidArguments(_not_installed(endpoint))
+        raise InvalidArguments(_explain_missing(endpoint))
     return LazyModel(endpoint)
 
 
 class LazyModel:
-    """A provider's model that is loaded by its first prompt."""
+    """A provider's model that the first prompt loads."""
 
     def __init__(self, endpoint: "Endpoint") -> None:
         self._endpoint = endpoint
@@ -56,17 +57,17 @@ class LazyModel:
         self._model: ProviderModel | None = None
 
     def __repr__(self) -> str:
-        return f"LateModel({self._endpoint.name!r})"
+        return f"LazyModel({self._endpoint.name!r})"
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply:
-        return await (await self._loaded()).reply(prompt, tools)
+        return await (await self._get_model()).reply(prompt, tools)
 
     async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
     ) -> Reply:
-        return await (await self._loaded()).reply_streaming(prompt, tools, on_text)
+        return await (await self._get_model()).reply_streaming(prompt, tools, on_text)
 
-    async def _loaded(self) -> "ProviderModel":
+    async def _get_model(self) -> "ProviderModel":
         async with self._loading:
             if self._model is None:
                 self._model = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
@@ -77,7 +78,7 @@ class LazyModel:
             module = import_module("planwarden.agent.models.provider.model")
             return module.ProviderModel(self._endpoint)
         except ImportError:
-            raise ModelError(_not_installed(self._endpoint)) from None
+            raise ModelError(_explain_missing(self._endpoint)) from None
 
 
 def _is_installed(module: str) -> bool:
@@ -87,5 +88,5 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _not_installed(endpoint: "Endpoint") -> str:
+def _explain_missing(endpoint: "Endpoint") -> str:
     return f"the model {endpoint.name!r} needs an extra: pip install 'planwarden[{endpoint.extra}]'"

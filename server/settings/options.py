@@ -1,4 +1,4 @@
-"""Options of a call as they come from outside, and how call, thread and server combine."""
+"""Parses the options of a call, and combines the options of call, thread and server."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 
-_PROMPT_CHARS = 20_000
+MAX_PROMPT_CHARS = 20_000
 
 
 class Budgets(BaseModel):
@@ -24,12 +24,12 @@ class Budgets(BaseModel):
 
 class Prompts(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-    planning: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
-    """Instead of the instructions for planning."""
-    execution: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
-    """Instead of the instructions for a step."""
-    synthesis: Annotated[str, Field(min_length=1, max_length=_PROMPT_CHARS)] | None = None
-    """Instead of the instructions for the final text."""
+    planning: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)] | None = None
+    """Replaces the instructions for planning."""
+    execution: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)] | None = None
+    """Replaces the instructions for a step."""
+    synthesis: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)] | None = None
+    """Replaces the instructions for the final text."""
 
 
 class OptionsIn(BaseModel):
@@ -47,23 +47,23 @@ class OptionsIn(BaseModel):
     synthesize: bool | None = None
     """Whether a model writes the final text; `run_goal` does so by default, `execute_plan` does not."""
     budgets: Budgets | None = None
-    """What may be used up; then the execution is `incomplete`."""
+    """Limits; an execution that reaches one is `incomplete`."""
     prompts: Prompts | None = None
-    """Other instructions for the model."""
+    """Replaces instructions for the model."""
 
 
 def parse_options(document: Mapping[str, JsonValue] | None) -> dict[str, object]:
-    """The given options by the names of `Options`.
+    """Returns the given options by the names of `Options`.
 
     Raises:
-        InvalidArguments: naming the unknown key or the wrong value.
+        InvalidArguments: a key is unknown or a value is wrong; the message names it.
     """
     if document is None:
         return {}
     try:
         parsed = OptionsIn.model_validate(dict(document))
     except ValidationError as error:
-        raise invalid(error, "options") from None
+        raise to_invalid_arguments(error, "options") from None
     budgets, prompts = parsed.budgets or Budgets(), parsed.prompts or Prompts()
     given: dict[str, object] = {
         "max_iterations": parsed.maxIterations,
@@ -81,8 +81,8 @@ def parse_options(document: Mapping[str, JsonValue] | None) -> dict[str, object]
     return {name: value for name, value in given.items() if value is not None}
 
 
-def combine(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
-    """Call over thread over server; only what a thread was explicitly given is inherited."""
+def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
+    """Combines call over thread over server; a call inherits only what the thread was given explicitly."""
     inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
     explicit = {**inherited, **call}
     known = {entry.name for entry in fields(ev.Options)} - {"given"}
@@ -91,8 +91,8 @@ def combine(server: ev.Options, thread: ev.Options | None, call: Mapping[str, ob
     )
 
 
-def invalid(error: ValidationError, where: str) -> InvalidArguments:
-    """Pydantic's complaint as one sentence that names the key."""
+def to_invalid_arguments(error: ValidationError, where: str) -> InvalidArguments:
+    """Returns pydantic's error as an `InvalidArguments` that names each key."""
     problems: list[JsonValue] = []
     for fault in error.errors(include_url=False, include_input=False)[:10]:
         path = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in fault["loc"])

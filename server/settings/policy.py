@@ -1,7 +1,7 @@
-"""The operator's policy: what a call of a given risk needs, and what whose decision is worth.
+"""The operator's policy: what a call of a given risk needs, and which assurance a decision has.
 
-Levels of assurance and risks are those of docs/security.md. The policy comes from the operator's file and from nowhere
-else; its digest is part of every approval digest and of every row of the audit.
+Risks and levels of assurance are those of docs/security.md. The policy comes only from the operator's file; its digest
+is part of every approval digest and of every row of the audit.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ _STRENGTH: dict[ev.Assurance, int] = {
     "second": 4,
     "embedder": 5,
 }
-"""A program that embeds planwarden is the operator; it decides about everything."""
+"""A program that embeds planwarden is the operator, so it may decide everything."""
 
-_REQUIRED: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second": 4}
+_REQUIRED_STRENGTH: dict[ev.Needs, int] = {"client": 1, "human": 2, "signed": 3, "second": 4}
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class OperatorPolicy:
     """Implements the engine's `Policy` port."""
 
     trust_caller: bool = False
-    """The operator lets the calling model's own word count; audited as `claimed`."""
+    """The calling model's own approval counts; the audit records it as `claimed`."""
     critical: Literal["signed", "second"] = "signed"
-    """What a critical call needs: a signature or somebody other than the owner, or only the latter."""
+    """What a critical call needs: a signature or a person other than the owner, or only the latter."""
     quorum: int = 1
     """How many different people have to approve a critical call."""
     approvers: tuple[str, ...] = ()
-    """Who may approve critical calls; empty for anybody of sufficient assurance."""
+    """Who may approve critical calls; if empty, anybody of sufficient assurance."""
     same_person: frozenset[str] = frozenset()
-    """Names of one person: the owner of what runs here, and the operating system's user at the terminal."""
+    """Names of the same person: the owner of local executions, and the operating system's user at the terminal."""
     facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """What the operator's file says, for the digest."""
+    """The settings of the operator's file that the digest covers."""
     schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
-    """When to remind of questions about a tool, by its name. Not in the digest: it decides nothing."""
+    """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
     _digest: str = field(init=False, repr=False, compare=False, default="")
 
     def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
-        """Risk and needs of one call. The definition's risk is already the operator's, see `configuration`."""
+        """Returns what one call needs. The definition has the operator's risk already, see `Settings.apply_to`."""
         return self.for_risk(definition.risk)
 
     def for_risk(self, risk: Risk) -> Requirement:
@@ -69,7 +69,7 @@ class OperatorPolicy:
         return Requirement(risk, _NEEDS[risk])
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """See the port. A person other than the owner is a `second`, where a second or a signature is needed."""
+        """See the port. Where a signature or a second person is needed, a person other than the owner is a `second`."""
         if needs is None or assurance == "embedder" or (self.trust_caller and assurance == "claimed"):
             return assurance
         if needs in ("signed", "second"):
@@ -77,7 +77,7 @@ class OperatorPolicy:
                 return None
             if assurance in ("human", "signed") and self.person(principal) != self.person(owner):
                 assurance = "second"
-        return assurance if _STRENGTH[assurance] >= _REQUIRED[needs] else None
+        return assurance if _STRENGTH[assurance] >= _REQUIRED_STRENGTH[needs] else None
 
     def schedule(self, tool_name: str) -> Schedule:
         return self.schedules.get(tool_name, self.default_schedule)

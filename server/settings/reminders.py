@@ -1,4 +1,4 @@
-"""The keys of `planwarden.toml` that say when people are reminded of a question: in `[approvals]` and for single tools."""
+"""Settings of reminders and escalations in `planwarden.toml`: in `[approvals]` and for single tools."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -16,35 +16,37 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class ReminderSettings(BaseModel):
-    """The keys as written; a key that a tool does not have is taken from `[approvals]`."""
+    """The keys as written; a tool takes a missing key from `[approvals]`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     remind_after_s: Annotated[list[Seconds], Field(max_length=MAX_REMINDERS)] | None = None
-    """Seconds after a question was asked at which people are reminded of it."""
+    """Seconds after a question at which people are reminded of it."""
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
     """Seconds after which the question is escalated; 0 for never, where `[approvals]` has an escalation."""
     escalate_to: Annotated[list[Name], Field(max_length=50)] | None = None
-    """Who is told then; it gives nobody a right to decide."""
+    """Who is notified of an escalation; it gives nobody a right to decide."""
 
 
 REMINDERS = set(ReminderSettings.model_fields)
 
 
-def schedules(default: ReminderSettings, tools: Mapping[str, ReminderSettings]) -> tuple[Schedule, dict[str, Schedule]]:
-    """The schedule of every question, and those of the tools that have one of their own.
+def build_schedules(
+    default: ReminderSettings, tools: Mapping[str, ReminderSettings]
+) -> tuple[Schedule, dict[str, Schedule]]:
+    """Returns the default schedule, and the schedules of the tools that have their own.
 
     Raises:
-        InvalidArguments: a key would do nothing.
+        InvalidArguments: a key would have no effect.
     """
-    general = _schedule("approvals", default, NO_ALARMS)
+    general = _build_schedule("approvals", default, NO_ALARMS)
     return general, {
-        name: _schedule(f'tools."{name}"', found, general)
+        name: _build_schedule(f'tools."{name}"', found, general)
         for name, found in tools.items()
         if found.model_fields_set & REMINDERS
     }
 
 
-def _schedule(where: str, given: ReminderSettings, default: Schedule) -> Schedule:
+def _build_schedule(where: str, given: ReminderSettings, default: Schedule) -> Schedule:
     if given.escalate_after_s is None:
         after_s = default.escalate_after_s
     else:

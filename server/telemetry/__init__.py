@@ -1,1 +1,1 @@
-"""OpenTelemetry: spans, metrics and log lines about what planwarden commits. Nothing depends on it."""
+"""OpenTelemetry: spans, metrics and log lines about what planwarden commits. No result depends on it."""

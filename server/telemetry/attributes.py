@@ -1,10 +1,10 @@
-"""What spans and metrics share: attributes in the words of the conventions, times, errors, and the stored context.
+"""What spans and metrics share: attribute names, times, errors, and the stored trace context.
 
-Names are those of OpenTelemetry's GenAI and MCP conventions, which are all in status "Development":
-https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/, where they have moved to
-https://github.com/open-telemetry/semantic-conventions-genai (agreeing in what is used here at
-7269173edd774fb00a9fabc374955e0888714fa7, metrics, and 1e01e830ef3c17b939ab7db8d25c7061e4239c0b, MCP); the operation
-`plan` is from there at 55a32cddb97d99cec08d5ee081e74206a0636041. What they have no name for begins with `planwarden.`.
+Names come from OpenTelemetry's GenAI and MCP conventions, all in status "Development":
+https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/. The conventions have moved to
+https://github.com/open-telemetry/semantic-conventions-genai, which agrees in what is used here at commits
+7269173edd774fb00a9fabc374955e0888714fa7 (metrics) and 1e01e830ef3c17b939ab7db8d25c7061e4239c0b (MCP); the operation
+`plan` comes from 55a32cddb97d99cec08d5ee081e74206a0636041. Names that the conventions lack begin with `planwarden.`.
 """
 
 import logging
@@ -38,8 +38,8 @@ _PROVIDERS = {
 }
 
 
-def model_attributes(name: str) -> Attributes:
-    """What a model's name in the settings says, in the words of the conventions; its own word where they have none."""
+def build_model_attributes(name: str) -> Attributes:
+    """Returns the attributes of a model by its name in the settings; unknown providers keep their own name."""
     kind, _, model = name.partition(":")
     about: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _PROVIDERS.get(kind, kind)}
     if model and kind != "scripted":
@@ -47,14 +47,14 @@ def model_attributes(name: str) -> Attributes:
     return about
 
 
-def stored_context(execution: ExecutionState) -> Context:
-    """The context of the execution's first span; empty, which begins a new trace, when none was stored."""
+def read_stored_context(execution: ExecutionState) -> Context:
+    """Returns the context of the execution's first span; empty if none is stored, so that a new trace begins."""
     carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
     return W3C.extract({name: value for name, value in carrier.items() if value}, Context())
 
 
-def error_of(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> str | None:
-    """The code of what went wrong with a call; None when nothing did."""
+def find_error_code(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> str | None:
+    """Returns the error code of a call; None when the call succeeded."""
     match event:
         case ev.ToolReturned():
             return None
@@ -64,32 +64,32 @@ def error_of(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> 
             return "outcome_unknown"
 
 
-def end(span: Span, error: str | None, at: float) -> None:
-    """End the span. Of an error only its code is told: messages may quote what a tool said."""
+def end_span(span: Span, error: str | None, at: float) -> None:
+    """Ends the span at Unix seconds. Records only the code of an error, because messages may quote a tool's output."""
     if error is not None:
         span.set_attribute("error.type", error)
         span.set_status(Status(StatusCode.ERROR))
-    span.end(ns(at))
+    span.end(to_nanoseconds(at))
 
 
-def ns(at: float) -> int:
-    """Unix seconds as OpenTelemetry's nanoseconds."""
+def to_nanoseconds(at: float) -> int:
+    """Returns Unix seconds as OpenTelemetry's nanoseconds, rounded to microseconds."""
     return round(at * 1_000_000) * 1_000
 
 
 @contextmanager
-def unharmed(what: str, *about: object) -> Generator[None]:
-    """Whatever goes wrong inside is logged and forgotten: nothing may fail because it is looked at."""
+def log_failures(what: str, *about: object) -> Generator[None]:
+    """Logs an exception of the block and continues after it: observing must not break what it observes."""
     try:
         yield
-    # Exporters, processors and samplers are other people's code.
+    # Exporters, processors and samplers are third-party code.
     except Exception:
         logger.exception(what, *about)
 
 
 @contextmanager
-def current(span: Span) -> Generator[None]:
-    """`span` is the current one inside. As `trace.use_span`, which asks the span itself something when the inside raises."""
+def use_span(span: Span) -> Generator[None]:
+    """Makes `span` current in the block. Unlike `trace.use_span`, it does not call the span when the block raises."""
     token = context.attach(trace.set_span_in_context(span))
     try:
         yield

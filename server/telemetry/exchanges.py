@@ -1,7 +1,7 @@
-"""What a call of a downstream server adds to the span of its tool, and how long it took, by the MCP conventions.
+"""Observes a call of a downstream server by the MCP conventions: attributes for the span of its tool, and the duration.
 
-A tool call that is traced already gets no second span ("SHOULD add MCP-specific attributes to the existing tool
-execution span"); below it is the span that the SDK makes of each request, whose context goes into `_meta`.
+A traced tool call gets no second span ("SHOULD add MCP-specific attributes to the existing tool execution span"). The
+SDK makes a span of each request below it and puts that span's context into `_meta`.
 """
 
 import time
@@ -11,17 +11,18 @@ from contextlib import contextmanager
 from opentelemetry import trace
 from opentelemetry.metrics import Histogram
 
-from planwarden.server.telemetry.attributes import Attributes, unharmed
+from planwarden.server.telemetry.attributes import Attributes, log_failures
 from planwarden.tools.downstream.request_observer import ObservedRequest, OnRequestEnd
 
 CODES = frozenset((*range(-32_603, -32_599), -32_700, *range(-32_009, -31_999), *range(-32_029, -32_019), -32_042))
-"""Codes that mean something in JSON-RPC (https://www.jsonrpc.org/specification#error_object) or MCP; a server that makes
-up others, also among the hundreds that are reserved, makes one label, not many."""
+"""Error codes of JSON-RPC (https://www.jsonrpc.org/specification#error_object) and MCP.
+
+All other codes share one label, so that a server that invents codes cannot multiply the labels of a metric."""
 
 
 @contextmanager
-def exchanging(durations: Histogram, exchange: ObservedRequest) -> Generator[OnRequestEnd]:
-    """Entered while a downstream server is asked; what comes back is told whether the tool reported an error."""
+def observe_exchange(durations: Histogram, exchange: ObservedRequest) -> Generator[OnRequestEnd]:
+    """Observes the request in the block, which tells the yielded function whether the tool reported an error."""
     about: Attributes = {
         "mcp.method.name": exchange.method,
         "gen_ai.operation.name": "execute_tool",
@@ -34,8 +35,8 @@ def exchanging(durations: Histogram, exchange: ObservedRequest) -> Generator[OnR
         about["server.address"] = exchange.address
         if exchange.port is not None:
             about["server.port"] = exchange.port
-    with unharmed("a call of server %r was not observed", exchange.server):
-        # The span has the tool's name in our catalogue; this is the one that the server knows it by.
+    with log_failures("a call of server %r was not observed", exchange.server):
+        # The metric has the tool's name on its server, the span its name in the catalogue.
         trace.get_current_span().set_attributes({**about, "gen_ai.tool.name": exchange.catalogue_name})
     began, error = time.perf_counter(), None
 
@@ -46,18 +47,18 @@ def exchanging(durations: Histogram, exchange: ObservedRequest) -> Generator[OnR
     try:
         yield ended
     except BaseException as raised:
-        error = _error(raised)
+        error = _classify_error(raised)
         raise
     finally:
-        with unharmed("a call of server %r was not observed", exchange.server):
+        with log_failures("a call of server %r was not observed", exchange.server):
             failed: Attributes = {} if error is None else {"error.type": error}
             if error is not None and error.lstrip("-").isdecimal():
                 failed["rpc.response.status_code"] = error
             durations.record(time.perf_counter() - began, {**about, **failed})
 
 
-def _error(raised: BaseException) -> str:
-    """A code of the protocol, or a class of exceptions."""
+def _classify_error(raised: BaseException) -> str:
+    """Returns a code of the protocol, or the class of the exception."""
     from mcp.shared.exceptions import MCPError
 
     if not isinstance(raised, MCPError):

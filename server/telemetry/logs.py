@@ -1,4 +1,4 @@
-"""Lines on stderr: plain ones for people, or one JSON object each for machines. Never on stdout, which is the protocol's."""
+"""Log lines on stderr, as plain text or JSON. Never on stdout, which carries the protocol."""
 
 import json
 import logging
@@ -10,19 +10,21 @@ from planwarden.server.telemetry.settings import TelemetrySettings
 
 PLAIN = "planwarden: %(levelname)s: %(message)s"
 MAX_CHARS = 8_000
-"""Of one message or traceback."""
+"""Longest message or traceback."""
 
 
 class JsonLines(logging.Formatter):
-    """Each record as one line of JSON: `time`, `level`, `logger`, `message`, and if there are any `execution_id` and
-    `thread_id` of the execution at work, `trace_id`, `span_id`, `trace_flags` of the current span, and `exception`.
+    """Formats each record as one line of JSON: `time`, `level`, `logger` and `message`.
 
-    The names of the trace's fields: https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
+    If they exist also `execution_id` and `thread_id` of the running execution, `trace_id`, `span_id` and `trace_flags`
+    of the current span, and `exception`.
+
+    The trace fields are named by https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
     """
 
     def __init__(self, *, traced: bool) -> None:
-        """With `traced`, lines written during a span name it; OpenTelemetry must be installed."""
-        # Here, because lines for people do without, and so does a server that has only begun.
+        """With `traced`, lines name the current span if OpenTelemetry is installed."""
+        # Plain lines do not need this, and a server that starts must not import it.
         from planwarden.agent.runtime.run import running
 
         super().__init__()
@@ -36,25 +38,25 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage()[:MAX_CHARS],
         }
-        at_work = self._running.get()
-        if at_work is not None:
-            line["execution_id"], line["thread_id"] = at_work
+        running = self._running.get()
+        if running is not None:
+            line["execution_id"], line["thread_id"] = running
         if self._traced:
-            line.update(_span_ids())
+            line.update(_read_span_ids())
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)[-MAX_CHARS:]
         return json.dumps(line)
 
 
 def log_to_stderr(observation: TelemetrySettings) -> None:
-    """Plain lines on stderr, unless the program has set up logging already or `[logging]` says something else."""
+    """Logs plain lines to stderr, unless the program has configured logging or `[logging]` says something else."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
     if observation.log_format is None and observation.log_level is None:
         return
     formatter = JsonLines(traced=observation.is_on) if observation.log_format == "json" else logging.Formatter(PLAIN)
     root = logging.getLogger()
     for handler in root.handlers[:]:
-        # Only what this process writes to its own stderr; handlers of an embedding program stay.
+        # Handlers of an embedding program keep their format.
         if (
             type(handler) is logging.StreamHandler
             and cast("logging.StreamHandler[TextIO]", handler).stream is sys.stderr
@@ -63,7 +65,7 @@ def log_to_stderr(observation: TelemetrySettings) -> None:
     logging.getLogger("planwarden").setLevel((observation.log_level or "warning").upper())
 
 
-def _span_ids() -> dict[str, str]:
+def _read_span_ids() -> dict[str, str]:
     try:
         from opentelemetry import trace
     except ImportError:

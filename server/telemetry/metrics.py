@@ -1,7 +1,8 @@
-"""Numbers about executions, counted by the process that commits the event, so that each is counted once.
+"""Metrics of executions. The process that commits an event counts it, so that each event counts once.
 
-No attribute of a metric has a value that a stranger chooses: names of tools and methods only when they are known here,
-no ids. Boundaries are those that the conventions advise; see `planwarden.server.telemetry.attributes` for the sources.
+No client or server can choose the value of a metric's attribute: only known names of tools and methods appear, and no
+ids. Histogram boundaries are those that the conventions advise; sources: see
+`planwarden.server.telemetry.attributes`.
 """
 
 import time
@@ -35,24 +36,24 @@ COUNTED: frozenset[type[ev.Event]] = frozenset(
         ev.Suspended,
     }
 )
-"""Events that `count` looks at; most of a log's are others."""
+"""Events that `count` handles; it returns at once for all others, which are most of a log."""
 WAITS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0)
-"""Boundaries for how long people take, from a second to a week."""
+"""Boundaries for the waiting time of questions, from a second to a week."""
 MODEL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Advised for `gen_ai.client.operation.duration`."""
 TOKENS = tuple(float(4**power) for power in range(14))
 """Advised for `gen_ai.client.token.usage`: 1 to 67,108,864."""
 MCP_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Advised for `mcp.client.operation.duration` and `mcp.server.operation.duration`."""
-KEPT = 2_048
-"""Prompts that have been answered and whose answer is not committed yet; the oldest are forgotten beyond that."""
+MAX_UNCOMMITTED = 2_048
+"""Durations of prompts whose reply is not committed yet; beyond this number the oldest are dropped."""
 
 
 class Metrics:
     """Instruments of one meter."""
 
     def __init__(self, meter: Meter, model: Attributes) -> None:
-        """`model` as from `model_attributes`."""
+        """`model` comes from `build_model_attributes`."""
         self._model = model
         self._took: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._executions = meter.create_counter(
@@ -68,23 +69,23 @@ class Metrics:
             unit="{step}",
             description="Steps that were proved only after an enforcement prompt.",
         )
-        self._waits = _histogram(
+        self._waits = _create_histogram(
             meter, "planwarden.question.wait", "s", "Time from a question to its end, by outcome.", WAITS_S
         )
-        self._durations = _histogram(
+        self._durations = _create_histogram(
             meter, "gen_ai.client.operation.duration", "s", "GenAI operation duration.", MODEL_S
         )
-        self._tokens = _histogram(
+        self._tokens = _create_histogram(
             meter, "gen_ai.client.token.usage", "{token}", "Number of input and output tokens used.", TOKENS
         )
-        self.served = _histogram(
+        self.server_durations = _create_histogram(
             meter,
             "mcp.server.operation.duration",
             "s",
             "MCP request or notification duration as observed on the receiver.",
             MCP_S,
         )
-        self.sent = _histogram(
+        self.client_durations = _create_histogram(
             meter,
             "mcp.client.operation.duration",
             "s",
@@ -93,25 +94,25 @@ class Metrics:
         )
 
     @contextmanager
-    def prompting(self, execution_id: str, key: str) -> Generator[None]:
-        """Entered while a prompt is put to a provider's model; what came of it is told by its event."""
+    def time_prompt(self, execution_id: str, key: str) -> Generator[None]:
+        """Times the block, in which a provider's model answers a prompt; `count` records the time with the outcome."""
         began = time.perf_counter()
         try:
             yield
         finally:
             self._took[execution_id, key] = time.perf_counter() - began
-            if len(self._took) > KEPT:
+            if len(self._took) > MAX_UNCOMMITTED:
                 self._took.popitem(last=False)
 
     def count(self, execution: ExecutionState, recorded: ev.Recorded) -> None:
-        """Count the event; `execution` is the state after its transaction."""
+        """Counts the event; `execution` is the state after its transaction."""
         event = recorded.event
         if type(event) not in COUNTED:
             return
         if isinstance(event, OUTCOMES):
-            self._executions.add(1, {"planwarden.execution.status": outcome_of(event)})
-            for found in closed_by(execution, recorded.at):
-                self._waits.record(waited_s(found), waiting_attributes(found))
+            self._executions.add(1, {"planwarden.execution.status": find_outcome(event)})
+            for found in find_withdrawn(execution, recorded.at):
+                self._waits.record(compute_wait_s(found), build_wait_attributes(found))
             return
         match event:
             case ev.ValidationFailed():
@@ -122,18 +123,18 @@ class Metrics:
                 self._rescues.add(1)
             case ev.SuspensionDecided() | ev.SuspensionTimedOut() | ev.SuspensionWithdrawn():
                 found = execution.suspensions[event.suspension_id]
-                self._waits.record(waited_s(found), waiting_attributes(found))
+                self._waits.record(compute_wait_s(found), build_wait_attributes(found))
             case ev.ModelReplied() | ev.ModelFailed():
-                self._replied(execution.execution_id, event)
+                self._count_reply(execution.execution_id, event)
             case ev.Suspended(question=question) if question.prompt is not None:
-                # The caller is the model, so no provider was asked.
-                self._took.pop((execution.execution_id, asked_key(question)), None)
+                # The caller answers the prompt, so no provider took any time.
+                self._took.pop((execution.execution_id, build_question_key(question)), None)
             case _:
                 pass
 
-    def _replied(self, execution_id: str, event: ev.ModelReplied | ev.ModelFailed) -> None:
+    def _count_reply(self, execution_id: str, event: ev.ModelReplied | ev.ModelFailed) -> None:
         about: Attributes = {**self._model, "planwarden.purpose": event.purpose}
-        took_s = self._took.pop((execution_id, prompt_key(event.purpose, event.step_id)), None)
+        took_s = self._took.pop((execution_id, build_prompt_key(event.purpose, event.step_id)), None)
         if took_s is not None:
             failed: Attributes = {"error.type": event.code} if isinstance(event, ev.ModelFailed) else {}
             self._durations.record(took_s, {**about, **failed})
@@ -142,8 +143,8 @@ class Metrics:
                 self._tokens.record(tokens, {**about, "gen_ai.token.type": kind})
 
 
-def outcome_of(event: ev.Event) -> str:
-    """The status that the event ends an execution with."""
+def find_outcome(event: ev.Event) -> str:
+    """Returns the status in which the event ends an execution."""
     match event:
         case ev.ExecutionExhausted():
             return "incomplete"
@@ -151,8 +152,8 @@ def outcome_of(event: ev.Event) -> str:
             return type(event).__name__.removeprefix("Execution").lower()
 
 
-def closed_by(execution: ExecutionState, at: float) -> list[SuspensionState]:
-    """The questions that the execution took along, unanswered, when it ended at `at`."""
+def find_withdrawn(execution: ExecutionState, at: float) -> list[SuspensionState]:
+    """Returns the suspensions that were still open when the execution ended at `at`."""
     return [
         found
         for found in execution.suspensions.values()
@@ -160,13 +161,13 @@ def closed_by(execution: ExecutionState, at: float) -> list[SuspensionState]:
     ]
 
 
-def waited_s(found: SuspensionState) -> float:
-    """Seconds from the question to its end, by the store's clock."""
+def compute_wait_s(found: SuspensionState) -> float:
+    """Returns the seconds from the question to its end, by the store's clock."""
     return max(0.0, (found.decided_at or found.created_at) - found.created_at)
 
 
-def waiting_attributes(found: SuspensionState) -> dict[str, str]:
-    """What kind of question it was and how it ended; few values each."""
+def build_wait_attributes(found: SuspensionState) -> dict[str, str]:
+    """Returns the kind of a question and how it ended; each attribute has few values."""
     outcome: str = found.status
     if found.status == "decided" and found.decision is not None:
         outcome = "approved" if found.decision.approved else "rejected"
@@ -177,18 +178,18 @@ def waiting_attributes(found: SuspensionState) -> dict[str, str]:
     }
 
 
-def prompt_key(purpose: ev.Purpose, step_id: str | None) -> str:
-    """As `PromptJob.key`."""
+def build_prompt_key(purpose: ev.Purpose, step_id: str | None) -> str:
+    """Returns what `PromptJob.key` returns for the same prompt."""
     return f"prompt {purpose} {step_id or ''}"
 
 
-def asked_key(question: ev.Question) -> str:
-    """The key of the prompt that became the question to the caller."""
+def build_question_key(question: ev.Question) -> str:
+    """Returns the key of the prompt that became this question to the caller."""
     purposes: dict[str, ev.Purpose] = {"plan": "plan", "step": "step", "synthesis": "synthesize"}
-    return prompt_key(purposes.get(question.kind, "step"), question.step_id)
+    return build_prompt_key(purposes.get(question.kind, "step"), question.step_id)
 
 
-def _histogram(meter: Meter, name: str, unit: str, description: str, boundaries: tuple[float, ...]) -> Histogram:
+def _create_histogram(meter: Meter, name: str, unit: str, description: str, boundaries: tuple[float, ...]) -> Histogram:
     return meter.create_histogram(
         name, unit=unit, description=description, explicit_bucket_boundaries_advisory=boundaries
     )

@@ -1,9 +1,8 @@
-"""Spans of the MCP SDK's client as they are sent: named as the conventions name them, and without anybody's messages.
+"""Rewrites spans of the MCP SDK's client before they are sent: names by the conventions, and no error messages.
 
-The SDK's spans of requests to downstream servers are called `MCP send METHOD TARGET` and carry the texts of errors, which
-quote what a server said. They are rewritten where they leave, because the SDK has no other place for it yet.
-Expected: `METHOD TARGET`, an error's class and nothing more. Until its dispatcher takes outbound middleware, which its
-source announces.
+The SDK names its spans of requests to downstream servers `MCP send METHOD TARGET` and records the text of errors, which
+can quote a server. The conventions expect `METHOD TARGET` and the class of the error. The SDK offers no other place for
+this until its dispatcher takes outbound middleware, which its source announces.
 """
 
 from collections.abc import Sequence
@@ -21,13 +20,13 @@ TYPE = "exception.type"
 
 
 class ScrubbingExporter(SpanExporter):
-    """Hands spans on to another exporter."""
+    """Passes rewritten spans to another exporter."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        return self._exporter.export([scrubbed(span) for span in spans])
+        return self._exporter.export([scrub_span(span) for span in spans])
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
@@ -36,8 +35,8 @@ class ScrubbingExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-def scrubbed(span: ReadableSpan) -> ReadableSpan:
-    """The span, without names and texts of the SDK's own; a span of anything else as it is."""
+def scrub_span(span: ReadableSpan) -> ReadableSpan:
+    """Returns a span of the SDK without error messages and with its conventional name; any other span unchanged."""
     if span.instrumentation_scope is None or span.instrumentation_scope.name != SCOPE:
         return span
     attributes: Attributes = dict(span.attributes or {})

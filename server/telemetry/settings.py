@@ -1,6 +1,6 @@
-"""What the operator says about observation: `[otel]` and `[logging]` in `planwarden.toml`, and OpenTelemetry's variables.
+"""Settings of telemetry: `[otel]` and `[logging]` in `planwarden.toml`, and OpenTelemetry's variables.
 
-The environment wins over the file, as everywhere. OTLP is spoken over HTTP and, with an extra, over gRPC.
+The environment wins over the file, as for every setting. OTLP goes over HTTP and, with an extra, over gRPC.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ class OtelSettings(BaseModel):
     endpoint: Annotated[str, Field(max_length=2_000)] | None = None
     """Collector for spans and metrics over OTLP, such as `http://127.0.0.1:4318`; needs `planwarden[otel]`."""
     protocol: Protocol | None = None
-    """How the collector is spoken to: `http/protobuf`, or `grpc`, which needs `planwarden[otel-grpc]`."""
+    """Protocol of the collector: `http/protobuf`, or `grpc`, which needs `planwarden[otel-grpc]`."""
     record_arguments: bool = False
-    """Arguments of tool calls stand in spans."""
+    """Spans record the arguments of tool calls."""
 
     @field_validator("endpoint")
     @classmethod
-    def _is_an_address(cls, endpoint: str | None) -> str | None:
+    def _check_endpoint(cls, endpoint: str | None) -> str | None:
         if endpoint is not None and (urlsplit(endpoint).scheme not in ("http", "https") or "@" in endpoint):
             raise ValueError("write http://host:4318 or https://host; keys go into OTEL_EXPORTER_OTLP_HEADERS")
         return endpoint
@@ -42,14 +42,14 @@ class LoggingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     format: Literal["text", "json"] | None = None
-    """Of the servers' lines on stderr; default plain text."""
+    """Format of the servers' lines on stderr; default plain text."""
     level: Literal["debug", "info", "warning", "error"] | None = None
-    """From which level on; default `warning`."""
+    """Lowest level that is logged; default `warning`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTarget:
-    """Where one signal goes."""
+    """Where one signal is sent."""
 
     url: str
     protocol: Protocol = "http/protobuf"
@@ -57,14 +57,14 @@ class ExportTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Where spans and metrics go and what lines on stderr look like."""
+    """Where spans and metrics are sent, and the format of lines on stderr."""
 
     traces: ExportTarget | None = None
     metrics: ExportTarget | None = None
     problems: tuple[str, ...] = ()
-    """What was asked for and is not done, for people."""
+    """What was configured but cannot be done, as messages for the operator."""
     is_demanded: bool = False
-    """The file asks for it, so that what is missing is an error; variables may have been meant for other programs."""
+    """The file configures it, so a missing package is an error; variables may be meant for other programs."""
     record_arguments: bool = False
     service_name: str | None = None
     """None when OpenTelemetry's own variables name the service."""
@@ -76,14 +76,17 @@ class TelemetrySettings:
         return self.traces is not None or self.metrics is not None
 
 
-def telemetry_settings(otel: OtelSettings, logs: LoggingSettings, environment: Mapping[str, str]) -> TelemetrySettings:
-    """The variables over the file, as in https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
-    is_disabled = _word(environment, "OTEL_SDK_DISABLED") == "true"
+def build_telemetry_settings(
+    otel: OtelSettings, logs: LoggingSettings, environment: Mapping[str, str]
+) -> TelemetrySettings:
+    """Returns the variables over the file, see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+    is_disabled = _read_variable(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
-    traces = None if is_disabled else _target("traces", otel, environment, problems)
-    metrics = None if is_disabled else _target("metrics", otel, environment, problems)
+    traces = None if is_disabled else _find_target("traces", otel, environment, problems)
+    metrics = None if is_disabled else _find_target("metrics", otel, environment, problems)
     is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    told: Literal["text", "json"] | None = "json" if environment.get(LOG_FORMAT) == "json" else None
+    word = environment.get(LOG_FORMAT)
+    log_format: Literal["text", "json"] | None = word if word == "text" or word == "json" else logs.format
     return TelemetrySettings(
         traces=traces,
         metrics=metrics,
@@ -91,36 +94,36 @@ def telemetry_settings(otel: OtelSettings, logs: LoggingSettings, environment: M
         is_demanded=otel.endpoint is not None,
         record_arguments=otel.record_arguments,
         service_name=None if is_named else "planwarden",
-        log_format=told or ("text" if environment.get(LOG_FORMAT) == "text" else logs.format),
+        log_format=log_format,
         log_level=logs.level,
     )
 
 
-def _target(
+def _find_target(
     signal: Signal, otel: OtelSettings, environment: Mapping[str, str], problems: list[str]
 ) -> ExportTarget | None:
-    """Where the signal goes; None when it goes nowhere, with the reason among `problems` if that is a surprise."""
+    """Returns where the signal is sent, or None; adds a message to `problems` if a setting cannot be followed."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
     if not (own or base):
         return None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
-    exporters = {word.strip() for word in _word(environment, variable, "otlp").split(",")}
+    exporters = {word.strip() for word in _read_variable(environment, variable, "otlp").split(",")}
     if "otlp" not in exporters:
         if exporters != {"none"}:
-            problems.append(f"{variable}={environment[variable]!r} is not known here, only otlp and none are")
+            problems.append(f"{variable}={environment[variable]!r} is not supported; use otlp or none")
         return None
     names = (f"{PREFIX}_{signal.upper()}_PROTOCOL", f"{PREFIX}_PROTOCOL")
-    name = next((name for name in names if _word(environment, name)), None)
-    protocol = otel.protocol or "http/protobuf" if name is None else _word(environment, name)
+    name = next((name for name in names if _read_variable(environment, name)), None)
+    protocol = otel.protocol or "http/protobuf" if name is None else _read_variable(environment, name)
     if protocol == "grpc":
         return ExportTarget(url=own or base or "", protocol="grpc")
     if protocol == "http/protobuf":
         return ExportTarget(url=own or f"{(base or '').rstrip('/')}/v1/{signal}")
-    problems.append(f"{name}={protocol[:40]!r} is not spoken here, only http/protobuf and grpc are")
+    problems.append(f"{name}={protocol[:40]!r} is not supported; use http/protobuf or grpc")
     return None
 
 
-def _word(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
-    """A variable in small letters; one that is empty is as good as none, as the specification says."""
+def _read_variable(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
+    """Returns a variable in lower case; an empty one counts as unset, as the specification says."""
     return environment.get(name, "").strip().lower() or otherwise

@@ -1,9 +1,9 @@
-"""Spans and metrics of what an engine commits and of what goes over MCP, and where they go.
+"""Spans and metrics of what an engine commits and of MCP requests.
 
-This module is imported only when observation is configured, by the operator or by an embedding program; without it the
-engine asks one `is None` per transaction and per call. Executions begin below the span of the request that made them,
-and a tool's span is current while the tool runs, so both join up without being told; the trace context in `_meta` is
-that of SEP-414, https://modelcontextprotocol.io/seps/414-request-meta.
+This module is imported only when the operator or an embedding program configures telemetry; without it the engine
+checks one `is None` per transaction and per call. An execution's first span starts below the span of its request, and a
+tool's span is current while the tool runs. The trace context in `_meta` follows SEP-414,
+https://modelcontextprotocol.io/seps/414-request-meta.
 """
 
 import logging
@@ -22,26 +22,26 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Store
-from planwarden.server.telemetry.attributes import SCHEMA, current, model_attributes, unharmed
-from planwarden.server.telemetry.exchanges import exchanging
+from planwarden.server.telemetry.attributes import SCHEMA, build_model_attributes, log_failures, use_span
+from planwarden.server.telemetry.exchanges import observe_exchange
+from planwarden.server.telemetry.execution_spans import ExecutionSpans
 from planwarden.server.telemetry.metrics import Metrics
-from planwarden.server.telemetry.questions import OpenQuestions
+from planwarden.server.telemetry.open_questions import OpenQuestions
 from planwarden.server.telemetry.settings import TelemetrySettings
-from planwarden.server.telemetry.spans import ExecutionSpans
 from planwarden.tools.downstream.request_observer import ObservedRequest, OnRequestEnd
 
 if TYPE_CHECKING:
-    # Importing the SDK of MCP takes up to a second, which a program that serves nothing need not spend.
-    from planwarden.server.telemetry.requests import RequestSpans
+    # Importing the MCP SDK takes up to a second, which a program that does not serve should not spend.
+    from planwarden.server.telemetry.request_spans import RequestSpans
 
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
-"""How long the end of the process waits for a collector that does not answer."""
+"""Seconds that closing waits for a collector that does not answer."""
 
 
 class Telemetry:
-    """An `Observer` that makes spans and metrics."""
+    """Implements the engine's `Observer` port with spans and metrics."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Telemetry:
         record_arguments: bool = False,
         shutdown: Callable[[], None] | None = None,
     ) -> None:
-        """`shutdown` sends what is left; None when the providers are somebody else's."""
+        """`shutdown` sends what is left; None when the providers belong to the program."""
         self.tracer_provider = tracer_provider or NoOpTracerProvider()
         self.meter_provider = meter_provider or NoOpMeterProvider()
-        number, about = version("planwarden"), model_attributes(model)
+        number, about = version("planwarden"), build_model_attributes(model)
         self._tracer = self.tracer_provider.get_tracer("planwarden", number, SCHEMA)
         self._meter = self.meter_provider.get_meter("planwarden", number, SCHEMA)
         self._spans = ExecutionSpans(self._tracer, about, record_arguments=record_arguments)
@@ -63,13 +63,13 @@ class Telemetry:
         self._shutdown = shutdown
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
-        with unharmed("the first span of execution %s could not be made", execution_id):
-            return self._spans.starting(execution_id, thread_id)
+        with log_failures("the first span of execution %s could not be made", execution_id):
+            return self._spans.start_execution(execution_id, thread_id)
         return None
 
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         for entry in recorded:
-            # Each on its own: a metric that fails must not leave a span open. Not `unharmed`, this is the busiest place.
+            # One `try` each: a failing metric must not leave a span open. `log_failures` would be too slow here.
             try:
                 self._metrics.count(execution, entry)
             except Exception:
@@ -82,52 +82,52 @@ class Telemetry:
     @contextmanager
     def performing(self, execution: ExecutionState, key: str, prompt: Prompt | None, at: float) -> Generator[None]:
         span = INVALID_SPAN
-        with unharmed("%s of execution %s was not observed", key, execution.execution_id):
-            span = self._spans.job(execution, key, prompt, at)
-        timed = nullcontext() if prompt is None else self._metrics.prompting(execution.execution_id, key)
-        with timed, current(span):
+        with log_failures("%s of execution %s was not observed", key, execution.execution_id):
+            span = self._spans.start_job(execution, key, prompt, at)
+        timed = nullcontext() if prompt is None else self._metrics.time_prompt(execution.execution_id, key)
+        with timed, use_span(span):
             yield
 
-    def requests(self, names: Mapping[str, Container[str]]) -> "RequestSpans":
-        """Middleware for an MCP server; `names` are those of its tools and prompts, by the method that uses them."""
-        from planwarden.server.telemetry.requests import RequestSpans
+    def build_request_spans(self, names: Mapping[str, Container[str]]) -> "RequestSpans":
+        """Returns middleware for an MCP server; `names` are its tools and prompts by the method that uses them."""
+        from planwarden.server.telemetry.request_spans import RequestSpans
 
-        return RequestSpans(self._tracer, self._metrics.served, names)
+        return RequestSpans(self._tracer, self._metrics.server_durations, names)
 
-    def exchanging(self, exchange: ObservedRequest) -> AbstractContextManager[OnRequestEnd]:
-        """Entered while a downstream server is asked."""
-        return exchanging(self._metrics.sent, exchange)
+    def observe_exchange(self, exchange: ObservedRequest) -> AbstractContextManager[OnRequestEnd]:
+        """Observes a request to a downstream server while the block runs."""
+        return observe_exchange(self._metrics.client_durations, exchange)
 
-    def counting(self, store: Store) -> AbstractAsyncContextManager[object]:
-        """Tell how many questions are open in the store while the block runs."""
+    def count_open_questions(self, store: Store) -> AbstractAsyncContextManager[object]:
+        """Reports the open questions of the store while the block runs."""
         if isinstance(self.meter_provider, NoOpMeterProvider):
             return nullcontext()
-        with unharmed("open questions cannot be counted"):
+        with log_failures("open questions cannot be counted"):
             return OpenQuestions(self._meter, store)
         return nullcontext()
 
     async def aclose(self) -> None:
-        """End open spans and send what is left, for at most `FLUSH_S` when the providers are our own."""
+        """Ends open spans and sends what is left, within `FLUSH_S` seconds."""
         self._spans.close()
         if self._shutdown is None:
             return
-        # A thread of its own, and a daemon: a collector that hangs must not keep the process from ending.
+        # A daemon thread, so that a collector that hangs cannot keep the process alive.
         sending = threading.Thread(target=self._send_rest, name="planwarden-telemetry", daemon=True)
         sending.start()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(sending.join, FLUSH_S)
 
     def _send_rest(self) -> None:
-        with unharmed("what was observed last was not sent"):
+        with log_failures("the last spans and metrics were not sent"):
             if self._shutdown is not None:
                 self._shutdown()
 
 
-def exported(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
-    """Telemetry that is sent where the settings say.
+def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
+    """Returns telemetry that is sent where the settings say.
 
-    With `whole_process` the providers become the process's own, so that the MCP SDK's spans go the same way. Providers
-    that the process has already, as under `opentelemetry-instrument`, are used and not replaced.
+    With `whole_process` the providers become those of the process, so that the MCP SDK's spans are sent too. If the
+    process has providers already, as under `opentelemetry-instrument`, it uses them instead.
 
     Raises:
         ImportError: the extra is not installed.
@@ -137,9 +137,9 @@ def exported(observation: TelemetrySettings, model: str, *, whole_process: bool)
 
         traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
         return Telemetry(traces, meters, model=model, record_arguments=observation.record_arguments)
-    from planwarden.server.telemetry.export import providers
+    from planwarden.server.telemetry.export import build_providers
 
-    made = providers(observation)
+    made = build_providers(observation)
     if whole_process:
         made.make_global()
     return Telemetry(

@@ -1,8 +1,7 @@
-"""Trace context in `_meta` of requests, as far as it is well-formed (SEP-414,
-https://modelcontextprotocol.io/seps/414-request-meta): who sends it is a stranger.
+"""Reads the trace context in `_meta` of requests (SEP-414, https://modelcontextprotocol.io/seps/414-request-meta).
 
-The SDK's own reader refuses requests whose `tracestate` is not text and writes baggage that is too long to the log.
-What is malformed here is as good as absent, as https://www.w3.org/TR/trace-context/#processing-model demands.
+Clients are not trusted. The SDK's own reader refuses requests whose `tracestate` is not text, and logs baggage that is
+too long. Here malformed parts count as absent, as https://www.w3.org/TR/trace-context/#processing-model demands.
 """
 
 import re
@@ -18,7 +17,7 @@ MAX_TRACESTATE = 512
 """Characters, https://www.w3.org/TR/trace-context/#tracestate-limits."""
 MAX_BAGGAGE = 8_192
 MAX_MEMBERS = 180
-"""https://www.w3.org/TR/baggage/#limits, where both are the least that has to be passed on."""
+"""https://www.w3.org/TR/baggage/#limits says that at least this much must be propagated."""
 
 _PATTERNS = {
     "traceparent": (MAX_TRACEPARENT, re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?")),
@@ -28,8 +27,8 @@ _PATTERNS = {
 _MEMBER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+ *= *[!#-+\--:<-\[\]-~]*( *;[ !#-+\--:;<-\[\]-~]*)?")
 
 
-def trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
-    """What of `_meta` tells of a trace and is well-formed: `traceparent`, `tracestate`, `baggage`."""
+def read_trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
+    """Returns the well-formed ones of `traceparent`, `tracestate` and `baggage`."""
     found: dict[str, str] = {}
     for name, (limit, pattern) in _PATTERNS.items():
         value = (meta or {}).get(name)
@@ -41,11 +40,11 @@ def trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
     return found
 
 
-async def bounding(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware: what is malformed does not reach whoever reads trace context after it."""
+async def drop_malformed_trace_context(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Middleware that removes malformed trace context before any other code reads it."""
     meta: Mapping[str, Any] = ctx.meta or {}
     if not any(name in meta for name in _PATTERNS):
         return await call_next(ctx)
     others: dict[str, Any] = {name: value for name, value in meta.items() if name not in _PATTERNS}
-    cleaned: Any = {**others, **trace_context(meta)}
+    cleaned: Any = {**others, **read_trace_context(meta)}
     return await call_next(replace(ctx, meta=cleaned))

@@ -1,1 +1,1 @@
-"""How MCP reaches this process: stdio, or Streamable HTTP together with the inbox."""
+"""The transports of MCP: stdio, or Streamable HTTP together with the inbox."""

@@ -1,10 +1,10 @@
 """MCP over Streamable HTTP at `/mcp`, both eras of the protocol, and the inbox at `/inbox`.
 
-On a loopback address everybody who can open a local connection is the operator's assistant, though never a person who
-approves, until there are tokens. Any other address needs tokens and a list of names. Requests must name this server in
-`Host` and, when a browser sends one, in `Origin`, so that no web page can reach it by rebinding its name
-(https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). There is no TLS here, and
-`X-Forwarded-*` are not read: a proxy does the one, and `[http] public_url` says what the others would.
+On a loopback address without tokens, everybody who can open a local connection acts as the operator's assistant, but
+cannot approve as a person. Any other address needs tokens and a list of names. Requests must name this server in `Host`
+and, if a browser sends it, in `Origin`, so that no web page can reach it by rebinding its name
+(https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). A proxy does TLS.
+`X-Forwarded-*` headers are not read; `[http] public_url` says what they would.
 """
 
 import socket
@@ -24,8 +24,14 @@ from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.auth.failures import FailedTokens
-from planwarden.server.auth.network import AllowedNames, AllowedNamesMiddleware, check_access, check_network, in_url
+from planwarden.server.auth.failures import FailedTokenLimiter
+from planwarden.server.auth.network import (
+    AllowedNames,
+    AllowedNamesMiddleware,
+    check_access,
+    check_network,
+    format_host,
+)
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.server.inbox.app import build_inbox_app
@@ -43,7 +49,7 @@ from planwarden.storage.ports.tokens import HasTokens, TokenStore
 PATH = "/mcp"
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CLOSING_S = 2
-"""How long open streams may go on when the server stops."""
+"""Seconds that open streams may last when the server stops."""
 
 
 async def serve_http(
@@ -54,7 +60,7 @@ async def serve_http(
     accepts_trust: bool = False,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until interrupted or cancelled. `port` 0 takes a free one; `started` is told the address.
+    """Serves until interrupted or cancelled. `port` 0 takes a free one; calls `started` with the address.
 
     Raises:
         UsageError: the server may not listen there, the port is taken, or a setting is not usable.
@@ -63,21 +69,21 @@ async def serve_http(
     accepts = accepts_trust or settings.trust_caller_over_network
     check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
     if not settings.database.exists():
-        # Refused before a database is made.
+        # Raises before a database is created.
         _needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
     warden = Warden(settings=settings, whole_process=True)
-    with closing(pair_socket(_listening(host, port))) as listening:
+    with closing(pair_socket(_bind_socket(host, port))) as listening:
         taken = listening.port
         origin = settings.http.public_url or listening.origin
         async with (
             warden,
-            _authentication(warden, host, taken) as auth,
-            announce_inbox(warden.service, f"{origin or f'http://{in_url(host)}:{taken}'}{INBOX_PATH}"),
+            _open_authentication(warden, host, taken) as auth,
+            announce_inbox(warden.service, f"{origin or f'http://{format_host(host)}:{taken}'}{INBOX_PATH}"),
         ):
-            names = AllowedNames.of(settings.http, host, taken)
-            server = build_server(_opened(warden), settings.home, auth=auth, observer=warden.observer)
-            app = http_app(server, names, clock=warden.service.engine.store.clock)
+            names = AllowedNames.from_settings(settings.http, host, taken)
+            server = build_server(_build_service_opener(warden), settings.home, auth=auth, observer=warden.observer)
+            app = build_http_app(server, names, clock=warden.service.engine.store.clock)
             site = InboxSite(
                 service=lambda: warden.service,
                 home=settings.home,
@@ -85,32 +91,32 @@ async def serve_http(
                 origin=origin,
             )
             if started is not None:
-                started(f"http://{in_url(host)}:{taken}{PATH}")
+                started(f"http://{format_host(host)}:{taken}{PATH}")
             await _serve(
-                _beside(app, build_inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams
+                _mount_inbox(app, build_inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams
             )
 
 
-def http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
-    """The server as an ASGI application that answers only to its own names."""
+def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
+    """Returns the server as an ASGI application that answers only under its own names."""
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
     )
     app = server.streamable_http_app(
         streamable_http_path=PATH, max_request_body_size=MAX_BODY_BYTES, transport_security=security
     )
-    # The one that is added last sees a request first.
-    app.add_middleware(FailedTokens, clock=clock, path=PATH)
+    # The middleware that is added last sees a request first.
+    app.add_middleware(FailedTokenLimiter, clock=clock, path=PATH)
     app.add_middleware(AllowedNamesMiddleware, names=names)
     return app
 
 
 @asynccontextmanager
-async def _authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[BearerAuth | None]:
-    """How requests show whose they are; None when they need not.
+async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[BearerAuth | None]:
+    """Yields how requests authenticate; None if they need not.
 
     Raises:
-        UsageError: they must, and nobody could.
+        UsageError: they must, and nobody can.
     """
     settings, store = warden.settings.http, warden.service.engine.store
     if not isinstance(store, HasTokens):
@@ -121,14 +127,16 @@ async def _authentication(warden: Warden, host: str, port: int) -> AsyncGenerato
         yield None
         return
     if settings.issuer is None:
-        yield _bearer_auth(settings, TokenCheck(store.tokens, store.clock), None)
+        yield _build_bearer_auth(settings, TokenCheck(store.tokens, store.clock), None)
         return
-    resource = f"{settings.public_url or f'http://{in_url(host)}:{port}'}{PATH}"
+    resource = f"{settings.public_url or f'http://{format_host(host)}:{port}'}{PATH}"
     async with httpx2.AsyncClient(timeout=10.0) as client:
-        yield _bearer_auth(settings, _with_issuer(settings, resource, store.tokens, store.clock, client), resource)
+        yield _build_bearer_auth(
+            settings, _build_issuer_verifier(settings, resource, store.tokens, store.clock, client), resource
+        )
 
 
-def _with_issuer(
+def _build_issuer_verifier(
     settings: HttpSettings, resource: str, tokens: TokenStore, clock: Clock, client: httpx2.AsyncClient
 ) -> TokenVerifier:
     try:
@@ -139,8 +147,8 @@ def _with_issuer(
     return TokenCheck(tokens, clock, scopes=settings.required_scopes, others=issuer)
 
 
-def _bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource: str | None) -> BearerAuth:
-    """`resource` is published as protected-resource metadata (RFC 9728); without an issuer there is nothing to say."""
+def _build_bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource: str | None) -> BearerAuth:
+    """The SDK publishes `resource` as protected-resource metadata (RFC 9728); only an issuer needs it."""
     return BearerAuth(
         AuthSettings(
             issuer_url=AnyHttpUrl(settings.issuer or "http://127.0.0.1"),
@@ -154,15 +162,15 @@ def _bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource: str 
 
 
 def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
-    """Whether requests need a token. Revoked tokens count: taking the last one away opens nothing."""
+    """Returns whether requests need a token. Revoked tokens count, so revoking the last one opens nothing."""
     has_issuer = settings.issuer is not None
     needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)
     check_access(host, needs_token=needs, has_issuer=has_issuer, has_tokens=may_use)
     return needs
 
 
-def _opened(warden: Warden) -> ServiceOpener:
-    """The service of a warden that is open already and closed by whoever opened it."""
+def _build_service_opener(warden: Warden) -> ServiceOpener:
+    """Returns a service opener for a warden that is open already; its caller closes it."""
 
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Service]:
@@ -171,8 +179,8 @@ def _opened(warden: Warden) -> ServiceOpener:
     return opened
 
 
-def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
-    """The inbox under its own path; everything else, the life of the server too, is the first application's."""
+def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
+    """Adds the inbox under its own path; everything else, lifespan events too, goes to `app`."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
@@ -183,7 +191,7 @@ def _beside(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
 
 
 class _HttpServer(uvicorn.Server):
-    """Uvicorn waits for open streams when it stops, and streams that listen to changes do not end by themselves."""
+    """Ends open streams when it stops: uvicorn waits for them, and subscriptions do not end by themselves."""
 
     def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
         super().__init__(config)
@@ -195,20 +203,20 @@ class _HttpServer(uvicorn.Server):
 
 
 async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:
-    """Serve until cancelled or told to stop by a signal."""
+    """Serves until cancelled or stopped by a signal."""
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=CLOSING_S,
-        # Without this uvicorn believes X-Forwarded-For and -Proto of whoever connects from this machine.
+        # Otherwise uvicorn trusts X-Forwarded-For and -Proto from clients on this machine.
         proxy_headers=False,
         server_header=False,
     )
     await until_cancelled(_HttpServer(config, end_streams), sockets)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _bind_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=128)

@@ -1,8 +1,9 @@
-"""MCP over standard input and output: nothing but protocol on stdout, everything else on stderr.
+"""MCP over standard input and output: only the protocol on stdout, everything else on stderr.
 
-Hosts start this process while somebody waits, and most of the start is importing the SDK. That makes many objects and
-no garbage, so it happens with the cyclic collector off. The store opens after the first answer, see `mcp/desk.py`; what
-only an open store needs is imported then. A setting that cannot be used is refused before anything is served.
+A person waits while a host starts this process, and importing the SDK takes most of the start. Imports create many
+objects and no garbage, so they run with the cyclic collector off. The store opens after the first answer, see
+`mcp/lazy_service.py`, and imports what only an open store needs. A wrong setting raises an error before anything is
+served.
 """
 
 import gc
@@ -23,14 +24,14 @@ CLOSING_S = 5.0
 
 
 async def serve_stdio(settings: Settings) -> None:
-    """Serve until the client closes our standard input; on SIGINT or SIGTERM close the store and end the process.
+    """Serves until the client closes standard input; on SIGINT or SIGTERM closes the store and ends the process.
 
     Raises:
         UsageError: a setting, a tool or the model is not usable; nothing was served.
     """
     log_to_stderr(settings.observation)
     with _without_collector():
-        # Imported here, with the collector off; it also keeps the SDK out of commands that do not serve.
+        # Imported here with the collector off, and so that other commands do not import the SDK.
         from planwarden.server.mcp.server import build_server
 
         warden = Warden(settings=settings, whole_process=True)
@@ -40,7 +41,7 @@ async def serve_stdio(settings: Settings) -> None:
             async with AsyncExitStack() as stack:
                 with _without_collector():
                     await stack.enter_async_context(warden)
-                    # Like what the warden imports when it opens, nothing that a first answer needs.
+                    # A first answer does not need this import.
                     from planwarden.server.inbox.launcher import with_launcher
                 async with with_launcher(settings, warden.service):
                     yield warden.service
@@ -54,7 +55,7 @@ async def serve_stdio(settings: Settings) -> None:
 
 @contextmanager
 def _without_collector() -> Generator[None]:
-    """What is made meanwhile stays for the life of the process; looking through it again and again finds nothing."""
+    """Keeps the objects of the block out of later collections: they live as long as the process."""
     gc.disable()
     try:
         yield
@@ -64,11 +65,11 @@ def _without_collector() -> Generator[None]:
 
 
 async def _end_on_signal(scope: anyio.CancelScope, closed: anyio.Event) -> None:
-    """Cancels the server, waits until its store is closed, and ends the process.
+    """Cancels the server on a signal, waits until its store is closed, and ends the process.
 
-    Returning would not end it: the thread that reads standard input can only be stopped by its end of file.
+    Returning would not end the process: only end of file stops the thread that reads standard input.
     """
-    # Event loops on Windows cannot receive signals; there the default handlers stay.
+    # Event loops on Windows cannot receive signals; the default handlers apply there.
     with suppress(NotImplementedError), anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
             scope.cancel()

@@ -19,7 +19,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call of a tool: made, or asked about."""
+    """A call of a tool that ran, or that a suspension asks about."""
 
     call_id: str
     """`STEP:NUMBER`, unique in the execution."""
@@ -28,9 +28,9 @@ class ToolCall:
     arguments: dict[str, JsonValue]
     """As they ran or will run: references resolved, defaults filled in."""
     status: str | None = None
-    """`succeeded`, `failed`, `suspended`, `rejected` or `outcome_unknown`; left out in questions."""
+    """`succeeded`, `failed`, `suspended`, `rejected` or `outcome_unknown`; left out in suspensions."""
     error: Error | None = None
-    """Why it failed; left out otherwise."""
+    """Why it failed; left out if it did not."""
 
 
 def build_tool_call(call: Call) -> ToolCall:

@@ -4,7 +4,7 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import JsonValue
@@ -14,7 +14,7 @@ from planwarden.agent.core.state import ExecutionState, StepState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views.calls import Error, ToolCall, build_tool_call
 from planwarden.server.views.observations import Observation
-from planwarden.server.views.suspension import Suspension, build_suspension_view, to_utc
+from planwarden.server.views.suspension import Suspension, build_suspension_view, format_instant, to_utc
 
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown")
 """Statuses of the calls that a step lists; a call that has not run yet is not listed."""
@@ -22,7 +22,7 @@ LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step of the plan and how it stands."""
+    """A step of the plan and its state."""
 
     id: str
     """As in the plan."""
@@ -31,69 +31,69 @@ class Step:
     step_type: str
     """`tool` or `reasoning`."""
     required_tools: tuple[str, ...]
-    """Tools of which the log must hold a successful result."""
+    """Tools that must have a successful call in the log."""
     dependencies: tuple[str, ...]
-    """Steps that come before it."""
+    """Steps that must end before it starts."""
     status: str
     """`pending`, `in_progress`, `suspended`, `completed`, `rejected`, `failed` or `skipped`."""
     validation_status: str | None
-    """`passed` (proven), `failed`, `skipped` (nothing was promised), or null before it was looked at."""
+    """`passed` (proven), `failed`, `skipped` (no required tools), or null before validation."""
     tool_validation_mode: str
     """`strict` or `advisory`."""
     retries: int
-    """Enforcement prompts that it took."""
+    """Enforcement prompts that were sent."""
     result: JsonValue
-    """The value of its one call, the list of its calls' values, or its text; null until it is completed."""
+    """The value of its only call, the list of its calls' values, or its text; null until it is completed."""
     error: Error | None
     """Why it failed or was rejected, or null."""
     actual_tool_calls: tuple[ToolCall, ...]
-    """What was really called, in order."""
+    """The calls that were made, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What an execution took."""
+    """What an execution used."""
 
     model_calls: int
-    """Replies of a model, the caller's included."""
+    """Replies of a model, including those of the caller."""
     input_tokens: int
     """As counted by the provider."""
     output_tokens: int
     """As counted by the provider."""
     tool_calls: int
-    """Calls that were made."""
+    """Calls of tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """The result of every verb that touches an execution."""
+    """The result of every tool that works on an execution."""
 
     thread_id: str
-    """What the caller holds."""
+    """Names the thread in later calls."""
     execution_id: str
-    """This run of one plan."""
+    """Names this execution of one plan."""
     status: str
     """`planned`, `running`, `suspended`, `completed`, `rejected`, `failed`, `incomplete` or `cancelled`."""
     goal: str | None
     """In the caller's words, or null."""
     output: str | None
-    """The final text, or the engine's own summary of what the log proves; null while it is not over."""
+    """The final text, or the engine's summary of what the log proves; null until it ends."""
     error: Error | None
     """Why it failed, or null."""
     steps: tuple[Step, ...]
     """In the order of the plan."""
     suspensions: tuple[Suspension, ...]
-    """Open questions, to people and to the caller."""
+    """Open suspensions, for people and for the caller."""
     usage: Usage
-    """What it took."""
+    """Model replies, tokens and calls that it used."""
     warnings: tuple[str, ...] = ()
-    """What was dropped from a model's plan; left out when nothing was."""
+    """What was dropped from a model's plan; left out if nothing was."""
     observations: tuple[Observation, ...] | None = None
-    """The public history; only when asked for."""
+    """The public history; only with `observationsAfter`."""
     next_action: str = ""
     """One sentence: what the caller should do now."""
     awaiting: Literal["human", "caller"] | None = None
-    """Whom it waits for while it is suspended: `human` or `caller`."""
+    """Who must act while it is suspended: `human` or `caller`."""
     extra: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """Keys that a channel adds to its own answers."""
 
@@ -105,7 +105,7 @@ def build_execution_view(
     *,
     inbox: str | None = None,
 ) -> Execution:
-    """The public view of the folded state."""
+    """Returns the public view of the folded state."""
     suspensions = tuple(
         build_suspension_view(state, found, tools, inbox=inbox)
         for found in state.open_suspensions
@@ -134,7 +134,7 @@ def build_execution_view(
 
 
 def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension]) -> str:
-    """One sentence: what the caller should do now."""
+    """Returns one sentence: what the caller should do now."""
     pending = tuple(suspensions)
     if state.status == "planned":
         return "Show the plan; execute_plan with this threadId (and no plan) runs it, cancel_execution drops it."
@@ -159,11 +159,38 @@ def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension
         return "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
     if state.status == "incomplete":
         return (
-            f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets goes on."
+            f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets continues."
         )
     if state.status == "cancelled":
         return "Cancelled; nothing more will run."
     return "Failed; read error and steps, correct the plan, and run it on the same thread."
+
+
+def ask_for_person(view: Execution, suspension_id: str) -> Execution:
+    """Returns the view with the sentence that the caller passes on to the person who must decide."""
+    found = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
+    ways = [f"to run `planwarden approve {suspension_id}`"]
+    if found is not None and found.how_to_answer.inbox_url is not None:
+        ways.insert(0, f"to open {found.how_to_answer.inbox_url}")
+    until = ""
+    if found is not None and found.expires_at is not None:
+        until = f" It ends at {format_instant(found.expires_at)}: {found.on_timeout}."
+    return replace(
+        view,
+        awaiting="human",
+        next_action=f"{_describe_deciders(found)}; do not retry. Ask them {' or '.join(ways)}.{until} "
+        "Then call get_execution.",
+    )
+
+
+def _describe_deciders(suspension: Suspension | None) -> str:
+    if suspension is not None and suspension.quorum > 1:
+        return f"{suspension.quorum} different people must decide ({len(suspension.endorsements)} did)"
+    if suspension is not None and suspension.needs == "second":
+        return "A person other than the owner must decide"
+    if suspension is not None and suspension.needs == "signed":
+        return "A person must decide with a signature, or a person other than the owner"
+    return "A person must decide"
 
 
 def _find_awaited(state: ExecutionState, suspensions: Iterable[Suspension]) -> Literal["human", "caller"] | None:
@@ -174,7 +201,7 @@ def _find_awaited(state: ExecutionState, suspensions: Iterable[Suspension]) -> L
 
 
 def _build_output(state: ExecutionState) -> str | None:
-    """The synthesis, or the engine's own summary of what the log proves; None while it is not over."""
+    """Returns the final text, or the engine's summary of what the log proves; None until the execution ends."""
     if not state.is_finished:
         return None
     return state.synthesis or summarize(state) or None

@@ -1,29 +1,28 @@
-"""What a person sees before deciding: facts first, then what the agent says, and nothing that could pass for either.
+"""Renders a question as text: facts first, then what the agent says, so that neither can imitate the other.
 
-Facts come from the stored question alone: the tool, every argument, what else the decision covers, the risk. Values are
-shown as JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other invisible
-characters are written as escapes and counted (https://www.unicode.org/reports/tr36/). Long values are cut with their
-size and hash. The agent's own words come last, labelled as unverified. The same question always renders the same text.
+Facts come only from the stored question: the tool, every argument, what else the decision covers, the risk. Values are
+JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other invisible
+characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Long values are cut, with their size
+and hash. The agent's own words come last, labelled as unverified. The same question always renders the same text.
 """
 
 import hashlib
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 
 from pydantic import JsonValue
 
-from planwarden.server.views.execution import Suspension
+from planwarden.server.views.suspension import Suspension, format_instant
 
 VALUE_CHARS = 400
-"""Of one argument; longer ones are cut."""
+"""Longest argument; longer ones are cut."""
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
-"""As `AGENT_CHARS`, of what a server or another agent asks: an address in it has to be seen whole."""
+"""Replaces `AGENT_CHARS` when a server or another agent asks, because an address must be seen whole."""
 _MARKS_IN_A_ROW = 3
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
-"""Characters that show nothing although Unicode calls them letters, marks or symbols."""
+"""Characters that are invisible although Unicode calls them letters, marks or symbols."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _HEADINGS = {
@@ -35,20 +34,20 @@ _HEADINGS = {
 }
 
 
-def facts_lines(suspension: Suspension) -> list[str]:
-    """One fact a line, the heading first. Indentation shows what belongs together; no value spans lines."""
+def format_facts(suspension: Suspension) -> list[str]:
+    """Returns the heading and one fact a line. Indentation shows what belongs together; no value spans lines."""
     lines = [_HEADINGS.get(suspension.kind, "Decision needed")]
     if suspension.asker is not None:
         lines.append(f"Asked by: {escape_text(suspension.asker)}")
     call = suspension.tool_call
     if call is not None:
         lines.append(f"Tool: {escape_text(call.tool_name)}")
-        lines.extend(_argument_lines(call.arguments, "  ", spoken=spoken_argument(suspension)))
+        lines.extend(_format_arguments(call.arguments, "  ", spoken=find_repeated_argument(suspension)))
     if suspension.confirms:
         lines.append(f"The same decision also covers {len(suspension.confirms)} call(s):")
         for covered in suspension.confirms:
             lines.append(f"  {escape_text(covered.tool_name)} (step {escape_text(covered.step_id)})")
-            lines.extend(_argument_lines(covered.arguments, "    "))
+            lines.extend(_format_arguments(covered.arguments, "    "))
     if suspension.risk is not None:
         lines.append(f"Risk: {suspension.risk}")
     if suspension.quorum > 1:
@@ -59,25 +58,20 @@ def facts_lines(suspension: Suspension) -> list[str]:
             f"Revision {suspension.revision}: it was edited, or what it is about changed, since it was first asked"
         )
     if suspension.expires_at is not None:
-        lines.append(f"Without an answer until {instant(suspension.expires_at)}: {suspension.on_timeout}")
-    hidden = hidden_in(suspension)
+        lines.append(f"Without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
+    hidden = count_escaped(suspension)
     if hidden:
         lines.append(f"Escaped here: {hidden} control or invisible character(s)")
     return lines
 
 
-def instant(moment: datetime) -> str:
-    """The moment in UTC, to the second."""
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+def count_escaped(suspension: Suspension) -> int:
+    """Returns how many characters of the question are escaped."""
+    return sum(map(count_hidden, _iterate_texts(suspension)))
 
 
-def hidden_in(suspension: Suspension) -> int:
-    """How many characters had to be escaped to show the question."""
-    return sum(map(count_hidden, _texts(suspension)))
-
-
-def agent_lines(suspension: Suspension) -> list[str]:
-    """The agent's words, labelled, on one line of at most `AGENT_CHARS` characters."""
+def format_agent_words(suspension: Suspension) -> list[str]:
+    """Returns the agent's words, labelled, on one line of at most `AGENT_CHARS` or `ASKER_CHARS` characters."""
     limit = AGENT_CHARS if suspension.asker is None else ASKER_CHARS
     said = escape_text(suspension.message[: limit + 1])
     if len(said) > limit or len(suspension.message) > limit:
@@ -86,24 +80,24 @@ def agent_lines(suspension: Suspension) -> list[str]:
     return [f"The agent says (unverified): {said}"]
 
 
-def shown_digest(suspension: Suspension) -> str:
-    """SHA-256 of the question as every channel with room for it shows it, to be recorded with the decision."""
-    return text_digest("\n".join([*facts_lines(suspension), *agent_lines(suspension)]))
+def hash_question(suspension: Suspension) -> str:
+    """Returns the hex SHA-256 of the whole text of the question; it is recorded with the decision."""
+    return hash_text("\n".join([*format_facts(suspension), *format_agent_words(suspension)]))
 
 
-def text_digest(text: str) -> str:
-    """Hex SHA-256 of a text that was shown."""
+def hash_text(text: str) -> str:
+    """Returns the hex SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_shown_whole(value: JsonValue) -> bool:
-    """True when the value is neither cut nor escaped, so that a form may offer it for editing."""
-    return len(_json(value)) <= VALUE_CHARS and not any(map(count_hidden, _strings(value)))
+    """Returns True if the value is neither cut nor escaped, so that a form may offer it for editing."""
+    return len(_dump_json(value)) <= VALUE_CHARS and not any(map(count_hidden, _iterate_strings(value)))
 
 
-def value_text(value: JsonValue) -> str:
-    """The value as JSON on one line, escaped; cut with size and hash when it is long."""
-    whole = _json(value)
+def format_value(value: JsonValue) -> str:
+    """Returns the value as escaped JSON on one line; a long value is cut, with its size and hash."""
+    whole = _dump_json(value)
     shown = escape_text(whole[: VALUE_CHARS + 1])
     if len(shown) <= VALUE_CHARS:
         return shown
@@ -112,30 +106,30 @@ def value_text(value: JsonValue) -> str:
 
 
 def escape_text(text: str) -> str:
-    """The text on one line, every character that is invisible, or moves others, written as an escape."""
-    return "".join(_escaped(character) if hides else character for character, hides in _marked(text))
+    """Returns the text on one line, with escapes for characters that are invisible or move others."""
+    return "".join(_escape(character) if hides else character for character, hides in _classify(text))
 
 
 def count_hidden(text: str) -> int:
-    """How many characters `escape_text` escapes."""
-    return sum(hides for _, hides in _marked(text))
+    """Returns how many characters `escape_text` escapes."""
+    return sum(hides for _, hides in _classify(text))
 
 
-def spoken_argument(suspension: Suspension) -> str | None:
-    """The argument that is the agent's message itself and fits below, so that it need not be shown twice."""
+def find_repeated_argument(suspension: Suspension) -> str | None:
+    """Returns the name of the argument that equals the agent's message, so that the message is shown once."""
     if suspension.tool_call is None or len(escape_text(suspension.message)) > AGENT_CHARS:
         return None
     found = suspension.tool_call.arguments.items()
     return next((name for name, value in found if value == suspension.message), None)
 
 
-def argument_name(name: str) -> str:
-    """The name as it is when it is plain, as JSON otherwise."""
-    return name if name.isidentifier() and name.isascii() and len(name) <= 64 else value_text(name)
+def format_argument_name(name: str) -> str:
+    """Returns a plain name unchanged, any other name as JSON."""
+    return name if name.isidentifier() and name.isascii() and len(name) <= 64 else format_value(name)
 
 
-def _marked(text: str) -> Iterator[tuple[str, bool]]:
-    """Each character with whether it has to be escaped; also marks piled up on one letter."""
+def _classify(text: str) -> Iterator[tuple[str, bool]]:
+    """Yields each character with whether it must be escaped, which marks piled up on one letter must too."""
     marks = 0
     for character in text:
         if " " <= character <= "~":
@@ -144,49 +138,49 @@ def _marked(text: str) -> Iterator[tuple[str, bool]]:
             continue
         category = unicodedata.category(character)
         marks = marks + 1 if category in ("Mn", "Me") else 0
-        yield character, _hides(character, category) or marks > _MARKS_IN_A_ROW
+        yield character, _is_hidden(character, category) or marks > _MARKS_IN_A_ROW
 
 
-def _hides(character: str, category: str) -> bool:
+def _is_hidden(character: str, category: str) -> bool:
     is_selector = "\ufe00" <= character <= "\ufe0e" or "\U000e0100" <= character <= "\U000e01ef"
     return category[0] in "CZ" or is_selector or character in _INVISIBLE
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     code = ord(character)
     return _SHORT.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
 
 
-def _argument_lines(arguments: Mapping[str, JsonValue], indent: str, *, spoken: str | None = None) -> Iterator[str]:
+def _format_arguments(arguments: Mapping[str, JsonValue], indent: str, *, spoken: str | None = None) -> Iterator[str]:
     for name, value in arguments.items():
-        shown = "(what the agent says, below)" if name == spoken else value_text(value)
-        yield f"{indent}{argument_name(name)} = {shown}"
+        shown = "(what the agent says, below)" if name == spoken else format_value(value)
+        yield f"{indent}{format_argument_name(name)} = {shown}"
     if not arguments:
         yield f"{indent}(no arguments)"
 
 
-def _texts(suspension: Suspension) -> Iterator[str]:
-    """Everything shown that came from outside; the message once, though it may be an argument too."""
+def _iterate_texts(suspension: Suspension) -> Iterator[str]:
+    """Yields all shown text from outside; the message once, although it may be an argument too."""
     yield suspension.message
-    call, spoken = suspension.tool_call, spoken_argument(suspension)
+    call, spoken = suspension.tool_call, find_repeated_argument(suspension)
     shown = {name: value for name, value in call.arguments.items() if name != spoken} if call is not None else {}
-    yield from _strings(shown)
+    yield from _iterate_strings(shown)
     for covered in suspension.confirms:
-        yield from _strings(covered.arguments)
+        yield from _iterate_strings(covered.arguments)
 
 
-def _strings(value: JsonValue) -> Iterator[str]:
-    """Every string and key inside a value."""
+def _iterate_strings(value: JsonValue) -> Iterator[str]:
+    """Yields every string and key inside a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for child in value:
-            yield from _strings(child)
+            yield from _iterate_strings(child)
     elif isinstance(value, dict):
         for key, child in value.items():
             yield key
-            yield from _strings(child)
+            yield from _iterate_strings(child)
 
 
-def _json(value: JsonValue) -> str:
+def _dump_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The public view of the log: which event is which observation, and what of it is shown."""
+"""The public view of the log: which event is which observation, and what an observation holds."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
 
 _MAX_TEXT = 2_000
-_ABOUT_A_QUESTION = (
+_SUSPENSION_EVENTS = (
     ev.SuspensionDecided,
     ev.SuspensionEndorsed,
     ev.SuspensionReminded,
@@ -24,25 +24,25 @@ class Observation:
     """One fact of the public history."""
 
     sequence: int
-    """Place in the log; ask for what came after it with `observationsAfter`."""
+    """Place in the log; `observationsAfter` asks for what came after it."""
     type: str
     """What kind of fact it is."""
     at: datetime
     """When it was committed."""
     step_id: str | None
-    """The step it is about, or null."""
+    """The step that it is about, or null."""
     data: dict[str, JsonValue]
     """What happened, by type."""
 
 
-def observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:
-    """The public events in order; a failed validation that leads to an enforcement prompt is two observations."""
+def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:
+    """Yields the public events in order; a failed validation with an enforcement prompt becomes two."""
     for entry in recorded:
-        shown = _observation(entry.event)
+        shown = _observe(entry.event)
         if shown is None:
             continue
         kind, step_id, data = shown
-        if isinstance(entry.event, _ABOUT_A_QUESTION):
+        if isinstance(entry.event, _SUSPENSION_EVENTS):
             step_id = execution.suspensions[entry.event.suspension_id].question.step_id
         at = datetime.fromtimestamp(entry.at, UTC)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
@@ -50,33 +50,33 @@ def observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> 
             yield Observation(sequence=entry.sequence, type="ENFORCEMENT_SENT", at=at, step_id=step_id, data=data)
 
 
-Shown = tuple[str, str | None, dict[str, JsonValue]]
+ObservedFact = tuple[str, str | None, dict[str, JsonValue]]
 
 
-def _observation(event: ev.Event) -> Shown | None:
-    return _of_call(event) or _of_step(event) or _of_question(event) or _of_execution(event)
+def _observe(event: ev.Event) -> ObservedFact | None:
+    return _observe_call(event) or _observe_step(event) or _observe_suspension(event) or _observe_execution(event)
 
 
-def _of_call(event: ev.Event) -> Shown | None:
+def _observe_call(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.ToolCallIntended():
-            return "TOOL_CALLED", _step_of(event.call_id), {"callId": event.call_id, "effect": event.effect}
+            return "TOOL_CALLED", _find_step_id(event.call_id), {"callId": event.call_id, "effect": event.effect}
         case ev.ToolReturned():
-            return "TOOL_RETURNED", _step_of(event.call_id), {"callId": event.call_id, "status": "succeeded"}
+            return "TOOL_RETURNED", _find_step_id(event.call_id), {"callId": event.call_id, "status": "succeeded"}
         case ev.ToolFailed():
             return (
                 "TOOL_RETURNED",
-                _step_of(event.call_id),
-                _trouble(event.call_id, "failed", event.code, event.message),
+                _find_step_id(event.call_id),
+                _build_failure(event.call_id, "failed", event.code, event.message),
             )
         case ev.ToolOutcomeUnknown():
-            data = _trouble(event.call_id, "outcome_unknown", "outcome_unknown", event.message)
-            return "TOOL_RETURNED", _step_of(event.call_id), data
+            data = _build_failure(event.call_id, "outcome_unknown", "outcome_unknown", event.message)
+            return "TOOL_RETURNED", _find_step_id(event.call_id), data
         case _:
             return None
 
 
-def _of_step(event: ev.Event) -> Shown | None:
+def _observe_step(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.StepStarted():
             return "STEP_STARTED", event.step_id, {}
@@ -94,7 +94,7 @@ def _of_step(event: ev.Event) -> Shown | None:
             return None
 
 
-def _of_question(event: ev.Event) -> Shown | None:
+def _observe_suspension(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.Suspended(question=question) | ev.SuspensionRevised(question=question):
             data: dict[str, JsonValue] = {
@@ -139,7 +139,7 @@ def _of_question(event: ev.Event) -> Shown | None:
             return None
 
 
-def _of_execution(event: ev.Event) -> Shown | None:
+def _observe_execution(event: ev.Event) -> ObservedFact | None:
     match event:
         case ev.PlanAccepted():
             return "PLAN_ACCEPTED", None, {"steps": len(event.plan.steps), "warnings": list(event.warnings)}
@@ -169,9 +169,9 @@ def _of_execution(event: ev.Event) -> Shown | None:
             return None
 
 
-def _trouble(call_id: str, status: str, code: str, message: str) -> dict[str, JsonValue]:
+def _build_failure(call_id: str, status: str, code: str, message: str) -> dict[str, JsonValue]:
     return {"callId": call_id, "status": status, "code": code, "message": message[:_MAX_TEXT]}
 
 
-def _step_of(call_id: str) -> str:
+def _find_step_id(call_id: str) -> str:
     return call_id.rpartition(":")[0]

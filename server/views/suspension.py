@@ -17,17 +17,17 @@ from planwarden.server.views.tools import ToolView, build_tool_view
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAnswer:
-    """Where a person decides."""
+    """How a person decides."""
 
     inbox_url: str | None = None
-    """The question's page, null while no inbox runs."""
+    """Page of the question in the inbox; null while no inbox runs."""
     command: str | None = None
-    """What a person runs in a terminal; both are null for questions to the caller."""
+    """What a person runs in a terminal. Both are null for questions to the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveredCallView:
-    """A later call that a confirmation decides together with itself."""
+    """A later call that the same decision covers."""
 
     step_id: str
     """The later step."""
@@ -46,17 +46,17 @@ class Endorsement:
     assurance: str
     """What proved it."""
     channel: str
-    """Through which door."""
+    """Through which channel."""
     at: datetime
     """When."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """A question to a person or to the caller."""
+    """A question that an execution waits for: to a person or to the caller."""
 
     suspension_id: str
-    """What an answer names."""
+    """Names the suspension in an answer."""
     thread_id: str
     """The thread it belongs to."""
     execution_id: str
@@ -70,27 +70,27 @@ class Suspension:
     message: str
     """The question in words; for a person's question it may be the agent's own text, unverified."""
     tool_call: ToolCall | None
-    """The call that is asked about, or null."""
+    """The call that the question is about, or null."""
     risk: str | None
-    """Of what is asked about."""
+    """Risk of the call, or null."""
     needs: str | None
-    """The least assurance of a decision: `client`, `human`, `signed` or `second`; null for the caller."""
+    """The assurance that a decision needs: `client`, `human`, `signed` or `second`; null for the caller."""
     digest: str
-    """Over everything that is approved; a decision about another digest is refused."""
+    """Covers everything that a decision approves; a decision about another digest is refused."""
     revision: int
     """1, and one more for each change of what is asked."""
     created_at: datetime
-    """When it was asked."""
+    """When the question was asked."""
     expires_at: datetime | None
-    """When it ends by itself, or null."""
+    """When it ends without a decision, or null."""
     on_timeout: str
-    """What passes then: `reject` or `approve`."""
+    """What happens at `expiresAt`: `reject` or `approve`."""
     prompt: str | None
     """For the caller: what to think about."""
     tools: tuple[ToolView, ...]
-    """For the caller: full definitions, just in time."""
+    """For the caller: full definitions of the tools that it may use."""
     answer_schema: dict[str, JsonValue] | None
-    """JSON Schema of `content`, or null where yes or no is enough."""
+    """JSON Schema of `content`, or null if yes or no is enough."""
     confirms: tuple[CoveredCallView, ...]
     """Later calls that the same decision covers, exactly as they will run."""
     how_to_answer: HowToAnswer
@@ -98,19 +98,19 @@ class Suspension:
     quorum: int = 1
     """How many different people have to approve."""
     endorsements: tuple[Endorsement, ...] = ()
-    """Who has approved so far, while more have to."""
+    """Approvals so far, while more are needed."""
     asker: str | None = None
-    """Whose question it is when it is not ours: a downstream server's, or another agent's."""
+    """The downstream server or agent that asks, if planwarden does not ask itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionPage:
-    """Open questions."""
+    """A page of open suspensions."""
 
     suspensions: tuple[Suspension, ...]
     """Oldest first."""
     total: int
-    """Of all pages."""
+    """Number on all pages."""
     next_cursor: str | None
     """For the next page, or null."""
 
@@ -118,7 +118,7 @@ class SuspensionPage:
 def build_suspension_view(
     state: ExecutionState, found: SuspensionState, tools: Toolbox, *, inbox: str | None = None
 ) -> Suspension:
-    """One question with everything needed to answer it."""
+    """Returns a suspension with everything that is needed to answer it."""
     question = found.question
     is_caller = question.addressee == "caller"
     offered = (tools.get(name) for name in question.offered)
@@ -173,4 +173,10 @@ def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
 
 
 def to_utc(seconds: float) -> datetime:
+    """Returns Unix seconds as an aware moment in UTC."""
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def format_instant(moment: datetime) -> str:
+    """Returns the moment in UTC, to the second."""
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -24,7 +24,7 @@ class ToolLine:
     source: str
     """`builtin`, `python`, or the name of the downstream server."""
     unavailable: str | None = None
-    """Why it cannot be called now; left out when it can."""
+    """Why it cannot be called now; left out if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class ToolPage:
     """A part of the catalogue."""
 
     tools: tuple[ToolLine, ...]
-    """Best matches first, without a query by name."""
+    """Best matches first; without a query by name."""
     total: int
-    """Of all pages."""
+    """Number on all pages."""
     next_cursor: str | None
     """For the next page, or null."""
 
@@ -60,9 +60,9 @@ class ToolView:
     effect: str
     """`read`, `idempotent` or `effect`."""
     definition_digest: str
-    """Digest of the whole definition; another one means another tool."""
+    """Digest of the whole definition; it changes when the tool changes."""
     unavailable: str | None = None
-    """Why it cannot be called now; left out when it can."""
+    """Why it cannot be called now; left out if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class ToolSchemas:
     """Full definitions."""
 
     tools: tuple[ToolView, ...]
-    """In the order that was asked for."""
+    """In the order of the request."""
     unknown: tuple[str, ...]
     """Names that no tool has."""
 

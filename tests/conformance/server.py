@@ -14,7 +14,7 @@ from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.transports.http import PATH, http_app
+from planwarden.server.transports.http import PATH, build_http_app
 from planwarden.storage.clock import SystemClock
 from tests.conformance import asking, content, tasks
 
@@ -31,7 +31,7 @@ async def serve_fixtures(home: Path) -> AsyncGenerator[str]:
     with socket.create_server((HOST, 0)) as listener:
         port = int(listener.getsockname()[1])
         config = uvicorn.Config(
-            http_app(server, AllowedNames.of(HttpSettings(), HOST, port), clock=SystemClock()),
+            build_http_app(server, AllowedNames.from_settings(HttpSettings(), HOST, port), clock=SystemClock()),
             log_level="error",
             access_log=False,
             timeout_graceful_shutdown=2,

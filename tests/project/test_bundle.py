@@ -18,7 +18,7 @@ from dev.manifest import generate_parts, read_manifest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from planwarden.server.settings.configuration import home_folder, load_settings
+from planwarden.server.settings.configuration import find_home, load_settings
 from tests.requirements import requirement
 from tests.server.mcp.support import approving
 from tests.support.paths import ROOT
@@ -67,7 +67,7 @@ def test_a_bundle_with_nothing_filled_in_uses_the_home_and_model_of_every_other_
     _, env = _launch(read_manifest(), tmp_path, {})
     assert not any("${" in text for text in env.values())
     assert load_settings(environment=env).model == "caller"
-    assert home_folder(None, env) == home_folder(None, {})
+    assert find_home(None, env) == find_home(None, {})
 
 
 def test_what_is_filled_in_arrives_and_the_key_is_kept_secret(tmp_path: Path) -> None:

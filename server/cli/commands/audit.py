@@ -11,7 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, AuditVerdict, line
+from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, AuditVerdict, build_audit_line
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result
@@ -52,7 +52,7 @@ def handle_export(arguments: Namespace) -> int:
 def read_page(settings: Settings, *, thread_id: str | None, limit: int, cursor: str | None) -> AuditPage:
     async def work() -> AuditPage:
         async with _open_audit(settings) as audit:
-            return await audit.page(thread_id=thread_id, limit=limit, cursor=cursor)
+            return await audit.read_page(thread_id=thread_id, limit=limit, cursor=cursor)
 
     return anyio.run(work)
 
@@ -66,12 +66,12 @@ def verify(settings: Settings, head: str | None) -> AuditVerdict:
 
 
 def export(settings: Settings, write: Callable[[str], object]) -> AuditVerdict:
-    """Writes every row as one JSON object a line, oldest first. Returns the verdict on what was written."""
+    """Writes every row as one JSON object a build_audit_line, oldest first. Returns the verdict on what was written."""
 
     async def work() -> AuditVerdict:
         async with _open_audit(settings) as audit:
-            async for row in audit.rows():
-                write(json.dumps(to_json(line(row)), ensure_ascii=True) + "\n")
+            async for row in audit.read_rows():
+                write(json.dumps(to_json(build_audit_line(row)), ensure_ascii=True) + "\n")
             return await audit.verify()
 
     return anyio.run(work)

@@ -62,7 +62,7 @@ def call_tool(session: CliSession, name: str, given: CallArguments) -> Execution
     """
 
     async def start(service: Service) -> ExecutionState:
-        await service.tools_known([name])
+        await service.wait_for_tools([name])
         context = session.context
         definition = context.tools.get(name)
         if definition is None or definition.unavailable is not None:

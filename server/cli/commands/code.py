@@ -17,7 +17,7 @@ from planwarden.server.cli.context import CliContext, find_suspension
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.views.facts import shown_digest
+from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
 
 CHANNEL = "code"
@@ -48,7 +48,7 @@ def approve_with_code(session: CliSession, suspension_id: str, code: str, digest
             channel=CHANNEL,
             principal=principal,
             digest=suspension.digest,
-            rendered=shown_digest(suspension),
+            rendered=hash_question(suspension),
         )
         view = await service.answer(
             suspension.thread_id, suspension_id, Decision(approved=True), authority, wait_seconds=0, principal=owner
@@ -79,7 +79,7 @@ async def _read_question(context: CliContext, suspension_id: str) -> tuple[Suspe
         raise UsageError("[inbox] asks for a passphrase besides a code, so approve in the inbox or in a terminal")
     async with context.open_for_reading() as service:
         row, execution = await find_suspension(service, suspension_id)
-        view, is_open = await service.question(row.thread_id, suspension_id, principal=None)
+        view, is_open = await service.view_suspension(row.thread_id, suspension_id, principal=None)
         if view.addressee != "human":
             raise UsageError(f"suspension {suspension_id!r} is not for a person")
         if not is_open:

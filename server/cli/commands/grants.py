@@ -16,9 +16,9 @@ from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import build_terminal, print_json, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.settings.configuration import operator
+from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.facts import escape_text, value_text
+from planwarden.server.views.facts import escape_text, format_value
 
 CHANNEL = "terminal"
 YES = ("y", "yes")
@@ -79,7 +79,10 @@ def add_grant(context: CliContext, terminal: Terminal, request: GrantRequest) ->
         )
     lines = [
         TerminalLine((f"Tool: {escape_text(request.tool_name)}",)),
-        *(TerminalLine((f"  {escape_text(name)} = {value_text(value)}",)) for name, value in request.arguments.items()),
+        *(
+            TerminalLine((f"  {escape_text(name)} = {format_value(value)}",))
+            for name, value in request.arguments.items()
+        ),
         TerminalLine(("  all other arguments may be anything",)),
         TerminalLine((f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes",)),
     ]
@@ -120,7 +123,7 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
             TerminalLine(((grant.grant_id, "dim"),), indent=1),
         )
         for name, value in grant.arguments.items():
-            terminal.say(TerminalLine((f"{escape_text(name)} = {value_text(value)}",), indent=1))
+            terminal.say(TerminalLine((f"{escape_text(name)} = {format_value(value)}",), indent=1))
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, JsonValue]:
@@ -149,4 +152,4 @@ def parse_duration(text: str) -> float:
 
 
 def _build_authority() -> Authority:
-    return Authority(assurance="human", channel=CHANNEL, principal=operator())
+    return Authority(assurance="human", channel=CHANNEL, principal=find_operator())

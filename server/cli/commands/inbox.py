@@ -28,7 +28,7 @@ from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import open_sockets
 from planwarden.server.inbox.web_server import serve_app
-from planwarden.server.settings.configuration import operator
+from planwarden.server.settings.configuration import find_operator
 from planwarden.storage.ports.sessions import sessions_of
 
 
@@ -68,7 +68,7 @@ def open_inbox(context: CliContext, terminal: Terminal, name: str | None, *, ope
         async with context.open_for_writing() as service:
             store = service.engine.store
             running = await sessions_of(store).inboxes()
-            codes = await InboxAccess(store).make_codes(name or operator(), "terminal")
+            codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
             if running:
                 await _show_codes(terminal, running[0], codes, opens_browser=opens_browser)
             else:
@@ -82,7 +82,7 @@ def end_sessions(context: CliContext) -> int:
 
     async def work() -> int:
         async with context.open_for_writing(follows=False) as service:
-            return await InboxAccess(service.engine.store).end_all_sessions(operator())
+            return await InboxAccess(service.engine.store).end_all_sessions(find_operator())
 
     return anyio.run(work)
 

@@ -12,7 +12,7 @@ from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.settings.configuration import operator
+from planwarden.server.settings.configuration import find_operator
 from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.facts import escape_text
@@ -60,7 +60,7 @@ def revoke_key(context: CliContext, key: str) -> KeyView:
 
     async def work() -> KeyView:
         async with context.open_for_writing(follows=False) as service:
-            return _build_view(await Keyring(service.engine.store).revoke_key(key, operator()))
+            return _build_view(await Keyring(service.engine.store).revoke_key(key, find_operator()))
 
     return anyio.run(work)
 

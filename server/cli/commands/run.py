@@ -53,7 +53,7 @@ def run_plan(session: CliSession, document: JsonValue) -> ExecutionState:
     """Runs a plan until it ends or a question is left open."""
 
     async def start(service: Service) -> ExecutionState:
-        await service.tools_known(read_tool_names(document))
+        await service.wait_for_tools(read_tool_names(document))
         _check_needs_no_model(session.context, service, document)
         view = await service.execute_plan(document, wait_seconds=0, principal=LOCAL)
         execution = await service.engine.find(view.execution_id)

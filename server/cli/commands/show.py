@@ -19,7 +19,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import Execution, build_execution_view
 from planwarden.server.views.facts import escape_text
-from planwarden.server.views.observations import observations
+from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import SuspensionPage, build_suspension_view
 
 RECENT = 5
@@ -39,7 +39,7 @@ def handle_list(arguments: Namespace) -> int:
 def handle_show(arguments: Namespace) -> int:
     if arguments.artifact is not None:
         if arguments.json or arguments.observations is not None:
-            raise UsageError("--artifact writes the artifact as it is; leave --json and --observations out")
+            raise UsageError("--artifact writes the artifact as it is; leave --json and --build_observations out")
         context, is_terminal = CliContext.from_arguments(arguments), sys.stdout.isatty()
         sys.stdout.buffer.write(read_artifact(context, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
@@ -74,7 +74,7 @@ def show_thread(
         UnknownThread: there is no thread with that id.
     """
     if observations_after is not None and observations_after < 0:
-        raise InvalidArguments("--observations must be 0 or more")
+        raise InvalidArguments("--build_observations must be 0 or more")
 
     async def work() -> Execution:
         async with context.open_for_reading() as service:
@@ -85,7 +85,7 @@ def show_thread(
             events = None
             if observations_after is not None:
                 recorded = await service.engine.store.read(execution.execution_id, observations_after)
-                events = list(observations(recorded, execution))
+                events = list(build_observations(recorded, execution))
             view = build_execution_view(execution, context.tools, events)
             if terminal is not None:
                 _draw_execution(terminal, context, execution, headers, service.engine.store.clock.now())
@@ -105,7 +105,7 @@ def read_artifact(context: CliContext, thread_id: str, artifact_id: str, *, for_
 
     async def work() -> bytes:
         async with context.open_for_reading() as service:
-            return (await service.artifact(thread_id, artifact_id, principal=None)).data
+            return (await service.read_artifact(thread_id, artifact_id, principal=None)).data
 
     data = anyio.run(work)
     if for_terminal and data.translate(None, delete=_PLAIN_BYTES):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import anyio
 from pydantic import JsonValue
 
-from planwarden.server.api.service import MAX_PAGE
+from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json

@@ -13,7 +13,7 @@ from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import agent_lines, escape_text, facts_lines, is_shown_whole
+from planwarden.server.views.facts import escape_text, format_agent_words, format_facts, is_shown_whole
 from planwarden.server.views.suspension import Suspension
 
 YES, NO = ("y", "yes"), ("n", "no")
@@ -29,12 +29,12 @@ _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 
 def show(terminal: Terminal, suspension: Suspension) -> None:
     """Draws the question in a frame."""
-    heading, *facts = facts_lines(suspension)
+    heading, *facts = format_facts(suspension)
     lines = [TerminalLine((fact,)) for fact in facts]
     if suspension.needs is not None:
         lines.append(TerminalLine((f"Needs: {_NEEDS.get(suspension.needs, suspension.needs)}",)))
     lines.append(TerminalLine(((f"Step: {escape_text(suspension.step_id or '')}", "dim"),)))
-    lines += [TerminalLine(((text, "dim"),)) for text in agent_lines(suspension)]
+    lines += [TerminalLine(((text, "dim"),)) for text in format_agent_words(suspension)]
     terminal.panel(f"{heading} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn"))
 
 

@@ -12,8 +12,8 @@ from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.question_view import GOAL_CHARS
 from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.views.facts import AGENT_CHARS, escape_text, value_text
-from planwarden.server.views.observations import Observation, observations
+from planwarden.server.views.facts import AGENT_CHARS, escape_text, format_value
+from planwarden.server.views.observations import Observation, build_observations
 
 MAX_ENTRIES = 500
 DETAIL_CHARS = 200
@@ -82,7 +82,7 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
         return Response(status_code=204)
     recorded = await request.service.engine.store.read(execution_id)
     people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
-    entries = [_build_timeline_entry(found, people) for found in observations(recorded, execution)]
+    entries = [_build_timeline_entry(found, people) for found in build_observations(recorded, execution)]
     return request.render_page(
         template,
         execution=execution,
@@ -118,7 +118,7 @@ def _build_timeline_entry(found: Observation, people: Collection[str]) -> Timeli
 
 
 def _format_detail(value: object) -> str:
-    text = escape_text(value) if isinstance(value, str) else value_text(value)  # pyright: ignore[reportArgumentType]
+    text = escape_text(value) if isinstance(value, str) else format_value(value)  # pyright: ignore[reportArgumentType]
     return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
 
 

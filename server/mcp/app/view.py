@@ -25,7 +25,7 @@ from pydantic import JsonValue
 
 from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
-from planwarden.server.views.facts import agent_lines, facts_lines
+from planwarden.server.views.facts import format_agent_words, format_facts
 from planwarden.server.views.suspension import Suspension
 
 URI = "ui://planwarden/suspension"
@@ -106,7 +106,7 @@ def build_questions(view: Execution, nonces: Nonces, principal: str, now: float)
 
 
 def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
-    facts, agent = facts_lines(suspension), " ".join(agent_lines(suspension))
+    facts, agent = format_facts(suspension), " ".join(format_agent_words(suspension))
     is_shown = sum(map(len, facts)) + len(agent) <= QUESTION_CHARS
     schema = build_form_schema(suspension) if is_shown else None
     return {

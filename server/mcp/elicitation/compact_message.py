@@ -11,13 +11,13 @@ import unicodedata
 from itertools import accumulate, takewhile
 
 from planwarden.server.views.facts import (
-    agent_lines,
-    argument_name,
+    count_escaped,
     escape_text,
-    hidden_in,
-    instant,
-    spoken_argument,
-    value_text,
+    find_repeated_argument,
+    format_agent_words,
+    format_argument_name,
+    format_instant,
+    format_value,
 )
 from planwarden.server.views.suspension import CoveredCallView, Suspension
 
@@ -43,7 +43,7 @@ def build_compact_message(suspension: Suspension) -> str | None:
     may run beyond the visible part of the last line, and then their length stands before them.
     """
     layouts = _find_layouts(suspension)
-    words = agent_lines(suspension)[0]
+    words = format_agent_words(suspension)[0]
     word_lines = _wrap_lines(words)
     facts = next((lines for lines in layouts if len(lines) + len(word_lines) <= MAX_LINES), None)
     if facts is not None:
@@ -107,7 +107,7 @@ def _format_arguments(suspension: Suspension) -> list[str]:
     call = suspension.tool_call
     if call is None:
         return []
-    spoken = spoken_argument(suspension)
+    spoken = find_repeated_argument(suspension)
     shown: list[str] = []
     for name, value in call.arguments.items():
         if name == spoken:
@@ -115,8 +115,8 @@ def _format_arguments(suspension: Suspension) -> list[str]:
         elif value is not None and value == suspension.answer_schema:
             text = "(the fields below)"
         else:
-            text = value_text(value)
-        shown.append(f"{argument_name(name)}={text}")
+            text = format_value(value)
+        shown.append(f"{format_argument_name(name)}={text}")
     return shown or ["no arguments"]
 
 
@@ -127,7 +127,7 @@ def _format_covered_calls(suspension: Suspension) -> list[str]:
 
 
 def _format_call(call: CoveredCallView) -> str:
-    given = ", ".join(f"{argument_name(name)}={value_text(value)}" for name, value in call.arguments.items())
+    given = ", ".join(f"{format_argument_name(name)}={format_value(value)}" for name, value in call.arguments.items())
     return f"{_format_name(call.tool_name)}({given})"
 
 
@@ -136,11 +136,11 @@ def _format_notes(suspension: Suspension) -> list[str]:
     if suspension.revision > 1:
         notes.append(f"revision {suspension.revision}, changed since it was first asked")
     if suspension.expires_at is not None:
-        notes.append(f"without an answer until {instant(suspension.expires_at)}: {suspension.on_timeout}")
+        notes.append(f"without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
     if suspension.quorum > 1:
         given = ", ".join(_format_name(vote.principal) for vote in suspension.endorsements) or "nobody yet"
         notes.append(f"needs {suspension.quorum} different people, approved by {given}")
-    hidden = hidden_in(suspension)
+    hidden = count_escaped(suspension)
     if hidden:
         notes.append(f"characters escaped: {hidden}")
     return notes
@@ -149,7 +149,7 @@ def _format_notes(suspension: Suspension) -> list[str]:
 def _format_name(name: str) -> str:
     """The name, quoted when it has characters that could pass for more than a name."""
     is_plain = name.isascii() and all(part.isalnum() or part in "_-./:@" for part in name) and name != ""
-    return name if is_plain else value_text(name)
+    return name if is_plain else format_value(name)
 
 
 def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -> list[str]:

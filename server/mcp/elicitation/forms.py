@@ -19,7 +19,7 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.elicitation.compact_message import build_compact_facts, build_compact_message, build_headline
-from planwarden.server.views.facts import count_hidden, escape_text, is_shown_whole, shown_digest, text_digest
+from planwarden.server.views.facts import count_hidden, escape_text, hash_question, hash_text, is_shown_whole
 from planwarden.server.views.suspension import Suspension
 
 MAX_EDITABLE = 20
@@ -100,7 +100,7 @@ def build_form_schema(suspension: Suspension) -> dict[str, Any] | None:
 def compute_form_digest(suspension: Suspension) -> str:
     """SHA-256 of the form's text, which is recorded with the decision."""
     message = build_compact_message(suspension)
-    return shown_digest(suspension) if message is None else text_digest(message)
+    return hash_question(suspension) if message is None else hash_text(message)
 
 
 def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:

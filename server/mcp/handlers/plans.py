@@ -9,7 +9,7 @@ from planwarden.server.mcp.text import format_execution, format_schemas, format_
 
 async def search_tools(request: ToolRequest) -> CallToolResult:
     given = request.arguments
-    await request.service.catalogue_known()
+    await request.service.wait_for_catalogue()
     page = request.service.search_tools(
         given.get("query"), limit=int(given.get("limit", 20)), cursor=given.get("cursor")
     )
@@ -18,7 +18,7 @@ async def search_tools(request: ToolRequest) -> CallToolResult:
 
 async def get_tool_schemas(request: ToolRequest) -> CallToolResult:
     names = request.arguments["names"]
-    await request.service.tools_known(names)
+    await request.service.wait_for_tools(names)
     return build_view_result(request.service.get_tool_schemas(names), format_schemas)
 
 

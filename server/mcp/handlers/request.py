@@ -73,7 +73,7 @@ class ToolRequest:
 
     async def read_question(self) -> tuple[Suspension, bool]:
         """The question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
-        return await self.service.question(self.thread_id, self.suspension_id, principal=self.principal)
+        return await self.service.view_suspension(self.thread_id, self.suspension_id, principal=self.principal)
 
 
 async def wait_and_show_execution(request: ToolRequest, view: Execution) -> CallToolResult:

@@ -29,7 +29,7 @@ from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.views.execution import Execution
-from planwarden.server.views.facts import shown_digest
+from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
 
 
@@ -96,7 +96,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
         principal=request.principal,
         digest=digest,
         client_id=request.caller.client_id,
-        rendered=shown_digest(question),
+        rendered=hash_question(question),
     )
     return await wait_and_show_execution(request, await _record_decision(request, decision, authority))
 
@@ -107,7 +107,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
     For a question that is already decided, returns the recorded outcome, as every other channel does.
     """
     if decision.approved is False and is_open:
-        await request.service.awaiting(
+        await request.service.view_awaiting(
             request.thread_id, request.suspension_id, principal=request.principal, attempt="approval"
         )
     else:
@@ -206,7 +206,7 @@ async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
 
 async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
     """The execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
-    return await request.service.awaiting(
+    return await request.service.view_awaiting(
         request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
     )
 

@@ -13,7 +13,8 @@ from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.watchers import Commit
-from planwarden.server.api.service import MAX_PAGE, Service
+from planwarden.server.api.limits import MAX_PAGE
+from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
 from planwarden.server.views.tools import ToolLine, build_tool_line
 
@@ -245,7 +246,7 @@ class TopicWatcher:
         row = await self._service.engine.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
-        found, is_open = await self._service.question(row.thread_id, suspension_id, principal=self._principal)
+        found, is_open = await self._service.view_suspension(row.thread_id, suspension_id, principal=self._principal)
         return is_open, found.digest, len(found.endorsements)
 
 

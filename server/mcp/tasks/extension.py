@@ -148,7 +148,7 @@ class Tasks(Extension):
         found = await read_task_state(self._input, service, execution, request.context.client_capabilities)
         if not found.has_ended_early and not _has_caller_prompts(service, execution):
             return offer_task(result, execution.execution_id)
-        return await wait_and_show_execution(request, service.view(execution))
+        return await wait_and_show_execution(request, service.build_view(execution))
 
     async def build_snapshot(self, task: Task, capabilities: ClientCapabilities | None) -> TaskSnapshot:
         """The task with its open questions, result or error, depending on its status. Raises `StoreError`."""
@@ -173,7 +173,7 @@ class Tasks(Extension):
 
     def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
         """The final result of the call: the finished execution, as every tool returns it."""
-        return build_view_result(task.service.view(task.execution), format_execution)
+        return build_view_result(task.service.build_view(task.execution), format_execution)
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
         async with _translate_errors():
@@ -253,7 +253,7 @@ async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
     given: Mapping[str, Any] = request.arguments
     if tool.name != "execute_plan" or "plan" in given or "threadId" not in given:
         return False
-    newest = await request.service.newest(given["threadId"], request.principal)
+    newest = await request.service.load_newest(given["threadId"], request.principal)
     return newest.status == "incomplete"
 
 
@@ -261,7 +261,7 @@ def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:
     """True when the execution asks the calling model, or will ask it."""
     if any(found.question.addressee == "caller" for found in execution.open_suspensions):
         return True
-    if not service.caller_thinks:
+    if not service.is_caller_model:
         return False
     plan = execution.plan
     return plan is None or bool(execution.options.synthesize) or any(not step.tool_calls for step in plan.steps)

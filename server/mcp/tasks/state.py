@@ -77,7 +77,7 @@ async def read_task_state(
         return TaskState(status="completed", can_continue=True)
     if status in TERMINAL or not execution.suspensions:
         return TaskState(status=status)
-    view = service.view(execution)
+    view = service.build_view(execution)
     questions = await task_input.find_questions(service, view, capabilities)
     if questions:
         return TaskState(status="input_required", questions=questions)
@@ -144,7 +144,7 @@ def build_task_document(
 def _build_message(service: Service, execution: ExecutionState, is_running: bool, progress: str | None) -> str:
     """The thread, whose id our tools take, and the progress or the next action."""
     if progress is None:
-        progress = format_progress(execution) if is_running else service.view(execution).next_action
+        progress = format_progress(execution) if is_running else service.build_view(execution).next_action
     return f"thread {execution.thread_id}: {progress}"
 
 

@@ -86,7 +86,7 @@ async def test_reminders_and_the_escalation_fire_once_each_before_the_time_out(b
         assert await asked.after(600) == [(1, "remind"), (2, "remind"), (3, "escalate")]
         assert len(await asked.after(1e6)) == 3
         view = await w.get_execution(asked.thread_id, observations_after=0)
-        rows = (await w.service.audit.page(thread_id=asked.thread_id)).rows
+        rows = (await w.service.audit.read_page(thread_id=asked.thread_id)).rows
         done = await asked.approve()
         verdict = await w.service.audit.verify()
     reminders = [seen for seen in view.observations or () if seen.type == "AGENT_SUSPENDED" and "reminder" in seen.data]
@@ -287,7 +287,7 @@ async def test_a_branch_that_still_runs_keeps_its_owner_when_a_reminder_is_recor
         asked = Asked(other, clock, running.thread_id, "")
         assert await asked.after(5) == [(1, "remind")]
         go.set()
-        done = await owner.service.engine.wait((await owner.service.newest(running.thread_id, "local")), 10)
+        done = await owner.service.engine.wait((await owner.service.load_newest(running.thread_id, "local")), 10)
     assert done.status == "suspended" and done.steps["slow"].status == "completed"
 
 

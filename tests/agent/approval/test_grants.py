@@ -40,7 +40,7 @@ async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_s
             assert (await w.execute_plan(erase(1))).status == "completed"
         assert (await w.execute_plan(erase(1))).status == "suspended"
         [shown] = await w.service.grants.list()
-        rows = (await w.service.audit.page()).rows
+        rows = (await w.service.audit.read_page()).rows
     assert ledger.lines == ["erase [1]"] * 2 and (shown.uses_left, shown.is_open) == (0, False)
     assert [row.kind for row in rows if row.kind != "policy"] == ["grant_made", "granted", "granted", "asked"]
     assert all(row.facts["grant"] == made.grant_id for row in rows if "grant" in row.facts)

@@ -175,7 +175,7 @@ async def test_pins_survive_the_store_and_the_fold(tmp_path: Path) -> None:
     async with planwarden.Warden(settings=settings) as warden:
         execution = await warden.execute_plan(plan(tool_step("ask", "displayConfirmation", {"action": "go?"})))
     async with planwarden.Warden(settings=settings) as warden:
-        state = await warden.service.newest(execution.thread_id, "local")
+        state = await warden.service.load_newest(execution.thread_id, "local")
         known = warden.tools.get("displayConfirmation")
         assert known is not None and state.pins == {"displayConfirmation": known.digest[:32]}
 

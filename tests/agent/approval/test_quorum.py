@@ -89,7 +89,7 @@ async def test_two_of_three_people_are_needed_and_each_counts_once() -> None:
             assert [vote.principal for vote in waiting.suspensions[0].endorsements] == ["bob"]
         assert "2 different people must decide (1 did)" in waiting.next_action
         done = await w.service.answer(*place, YES, by("carol"), principal="local")
-        rows = (await w.service.audit.page()).rows
+        rows = (await w.service.audit.read_page()).rows
     assert done.status == "completed" and ledger.lines == ["wipe old"]
     assert [row.kind for row in rows] == ["policy", "asked", "endorsed", "decided"]
     assert rows[-1].facts["principal"] == "carol" and rows[-1].facts["assurance"] == "second"

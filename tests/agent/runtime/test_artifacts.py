@@ -38,7 +38,7 @@ async def test_a_large_result_is_stored_whole_and_the_log_holds_a_stand_in() -> 
     async with warden(tools=[crawl], store=store) as w:
         done = await w.execute_plan(plan(tool_step("a", "crawl")))
         [stood] = [stand_in_of(step) for step in done.steps]
-        whole = await w.service.artifact(done.thread_id, stood["artifactId"], principal="local")
+        whole = await w.service.read_artifact(done.thread_id, stood["artifactId"], principal="local")
         log = await store.read(done.execution_id)
     document = json.loads(whole.data)
     assert (stood["sizeBytes"], stood["mediaType"]) == (len(whole.data), "application/json")
@@ -243,7 +243,7 @@ async def test_a_tool_may_attach_content_of_another_kind() -> None:
     async with warden(ledger, tools=[draw]) as w:
         done = await w.execute_plan(steps)
         assert ledger.lines == [f"note {image.artifact_id}"]
-        assert await w.service.artifact(done.thread_id, image.artifact_id, principal="local") == image
+        assert await w.service.read_artifact(done.thread_id, image.artifact_id, principal="local") == image
     registry = Registry([draw], max_result_bytes=100)
     with pytest.raises(ToolError, match="attached is larger than 100 bytes"):
         await registry.call("draw", {}, CONTEXT)
@@ -272,7 +272,7 @@ async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tm
         name = stand_in_of(asked.steps[0])["artifactId"]
         _damage(tmp_path / "planwarden.db", change)
         with pytest.raises(StoreError, match=f"artifact '{name}' is damaged"):
-            await w.service.artifact(asked.thread_id, name, principal="local")
+            await w.service.read_artifact(asked.thread_id, name, principal="local")
         suspension_id = asked.suspensions[0].suspension_id
         done = await w.resume_execution(asked.thread_id, suspension_id, planwarden.Decision(approved=True))
     assert (done.status, ledger.lines) == ("failed", [])

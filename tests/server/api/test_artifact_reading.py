@@ -31,7 +31,7 @@ async def _read(client: Client, uri: str) -> Document:
 
 
 async def test_an_artifact_is_read_piece_by_piece_over_mcp(tmp_path: Path) -> None:
-    """spec: issue, quoted in part; the whole is in reach"""
+    """spec: issue, the result quotes a part; the whole can be read"""
     async with served(tmp_path, tools=[crawl]) as found, Client(found.server) as client:
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "crawl")))
         stood = done["steps"][0]["result"]
@@ -64,16 +64,16 @@ async def test_an_absent_and_a_foreign_artifact_look_the_same(tmp_path: Path) ->
             (mine["threadId"], "nope"),
         ):
             with pytest.raises(UnknownArtifact) as refused:
-                await service.artifact(thread, artifact, principal="local")
+                await service.read_artifact(thread, artifact, principal="local")
             said.add(refused.value.message.replace(thread, "T").replace(artifact, "A"))
             with pytest.raises(Exception, match="there is no artifact"):
                 await _read(client, f"planwarden://artifacts/{thread}/{artifact}")
         assert said == {"there is no artifact 'A' in thread 'T'"}
-        assert await service.artifact(mine["threadId"], name, principal="local")
+        assert await service.read_artifact(mine["threadId"], name, principal="local")
 
 
 def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
-    """spec: issue, the whole is in reach"""
+    """spec: issue, the whole can be read"""
     cli = Cli(make_home(tmp_path / "home"))
     with (cli.home / "tools.py").open("a") as file:
         file.write(
@@ -94,8 +94,8 @@ def test_the_command_line_writes_an_artifact_whole(tmp_path: Path) -> None:
         assert refused.code == 2 and why in refused.err and refused.err.count("\n") == 1
 
 
-def test_a_terminal_is_not_written_to_by_an_artifact_that_it_might_obey(tmp_path: Path) -> None:
-    """ours: an escape sequence is no text"""
+def test_an_artifact_cannot_send_escape_sequences_to_a_terminal(tmp_path: Path) -> None:
+    """ours: an escape sequence is not text"""
     folder = make_home(tmp_path / "home")
     hostile = make_artifact(b"\x1b]0;gotcha\x07", "text/plain")
     shown = define(ToolDefinition(name="draw", description="x", input_schema={}, risk="read"))

@@ -20,7 +20,7 @@ STEPS = plan(confirm("a"), tool_step("b", "erase", {"ids": [1]}), tool_step("c",
 
 
 async def audited(path: Path) -> str:
-    """A store with one execution, two approvals and a rejection; gives its thread."""
+    """Fills a store with one execution, two approvals and a rejection; returns its thread."""
     store = SqliteStore.open(path)
     try:
         async with warden(Ledger(), store=store) as w:
@@ -61,14 +61,14 @@ def edit(path: Path, *statements: str) -> None:
 
 @pytest.mark.anyio
 @requirement("store:audit")
-async def test_every_question_and_decision_is_in_it_with_who_how_and_what_was_shown(tmp_path: Path) -> None:
+async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what_was_shown(tmp_path: Path) -> None:
     """spec: issue, audit"""
     thread_id = await audited(tmp_path / "planwarden.db")
     store = SqliteStore.open(tmp_path / "planwarden.db")
     try:
         audit = AuditReader(store)
-        rows = (await audit.page(thread_id=thread_id)).rows
-        policy = (await audit.page(limit=1)).rows[0]
+        rows = (await audit.read_page(thread_id=thread_id)).rows
+        policy = (await audit.read_page(limit=1)).rows[0]
         verdict = await audit.verify()
         await store.prune(store.clock.now() + 1)
         after = await audit.verify()
@@ -112,7 +112,7 @@ async def test_every_question_and_decision_is_in_it_with_who_how_and_what_was_sh
     ],
     ids=["edited", "moved in time", "removed", "cut off", "reordered"],
 )
-async def test_a_row_that_was_tampered_with_is_named(tmp_path: Path, statements: list[str], named: str) -> None:
+async def test_verification_names_a_changed_row(tmp_path: Path, statements: list[str], named: str) -> None:
     """spec: issue, audit"""
     path = tmp_path / "planwarden.db"
     await audited(path)
@@ -123,8 +123,8 @@ async def test_a_row_that_was_tampered_with_is_named(tmp_path: Path, statements:
 
 @pytest.mark.anyio
 @requirement("audit:names-the-row")
-async def test_a_chain_written_anew_does_not_fit_the_log_nor_a_head_that_was_kept(tmp_path: Path) -> None:
-    """ours: the limit is somebody who rewrites log and audit and nobody kept a head"""
+async def test_a_rewritten_chain_fits_neither_the_log_nor_a_kept_head(tmp_path: Path) -> None:
+    """ours: only a person who rewrites log and audit, while nobody kept a head, is not detected"""
     path = tmp_path / "planwarden.db"
     await audited(path)
     store = SqliteStore.open(path)
@@ -151,14 +151,14 @@ async def test_a_chain_written_anew_does_not_fit_the_log_nor_a_head_that_was_kep
     connection.commit()
     connection.close()
     [told] = await problems(path)
-    assert "do not tell the same" in told
+    assert "do not hold the same" in told
     assert any("missing at the end" in problem for problem in await problems(path, head))
 
 
 @pytest.mark.anyio
 @requirement("audit:names-the-row")
 async def test_an_edited_log_does_not_fit_the_audit(tmp_path: Path) -> None:
-    """ours: the checksum of a row is no secret, so it is forged with it"""
+    """ours: the checksum of a row is not secret, so the test forges it too"""
     from zlib import crc32
 
     path = tmp_path / "planwarden.db"
@@ -176,19 +176,19 @@ async def test_an_edited_log_does_not_fit_the_audit(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     [told] = await problems(path)
-    assert execution_id in told and "do not tell the same" in told
+    assert execution_id in told and "do not hold the same" in told
 
 
 @pytest.mark.anyio
 @requirement("store:audit")
-async def test_a_model_that_approves_itself_stands_in_the_audit() -> None:
-    """spec: approvals.md; the attempt is kept, the effect does not happen"""
+async def test_the_audit_records_a_model_that_approves_itself() -> None:
+    """spec: approvals.md; the audit keeps the attempt, and the effect does not happen"""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
         claim = Authority(assurance="claimed", channel="mcp", principal="local")
         await w.service.answer(asked.thread_id, asked.suspensions[0].suspension_id, YES, claim, principal="local")
-        rows = (await w.service.audit.page()).rows
+        rows = (await w.service.audit.read_page()).rows
         assert (await w.service.audit.verify()).is_whole
     assert ledger.lines == [] and [row.kind for row in rows] == ["policy", "asked", "refused"]
     assert rows[-1].facts == {"assurance": "claimed", "channel": "mcp", "principal": "local"}

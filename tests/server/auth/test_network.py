@@ -24,7 +24,7 @@ BODY = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
 
 
 def _status(url: str, headers: list[tuple[str, str]], *, method: str = "POST", path: str = "/mcp") -> int:
-    """The status of a request with exactly these headers, `{port}` filled in."""
+    """Returns the status of a request with exactly these headers, `{port}` filled in."""
     port = urlsplit(url).port
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
@@ -81,7 +81,7 @@ async def test_only_requests_that_name_this_server_are_served(tmp_path: Path, ve
 @requirement("network:names")
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 async def test_only_pages_of_this_server_may_send_requests(tmp_path: Path, version: str) -> None:
-    """spec: a browser says where a page came from; `null` is a sandbox, a file, or a redirect."""
+    """spec: a browser sends the origin of a page; `null` is a sandbox, a file, or a redirect."""
     async with serving(Settings(home=tmp_path, http=ALLOWED)) as url:
         fixed = [*HEADERS.items(), ("mcp-protocol-version", version)]
 
@@ -117,7 +117,7 @@ async def test_only_pages_of_this_server_may_send_requests(tmp_path: Path, versi
 
 
 @requirement("network:names")
-async def test_a_foreign_name_is_refused_before_its_token_is_looked_at(tmp_path: Path) -> None:
+async def test_a_foreign_name_is_refused_before_its_token_is_checked(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, http=ALLOWED)
     token = await token_for(settings, "ann")
     async with serving(settings) as url:
@@ -126,7 +126,7 @@ async def test_a_foreign_name_is_refused_before_its_token_is_looked_at(tmp_path:
             assert await anyio.to_thread.run_sync(_status, url, given) == expected
 
 
-async def test_what_a_proxy_says_about_the_client_is_not_believed(tmp_path: Path) -> None:
+async def test_forwarded_headers_are_ignored(tmp_path: Path) -> None:
     """spec: forwarded headers change neither name nor address, though they come from this machine."""
     async with serving(Settings(home=tmp_path, http=ALLOWED)) as url:
         forwarded = [
@@ -141,7 +141,7 @@ async def test_what_a_proxy_says_about_the_client_is_not_believed(tmp_path: Path
 @requirement("network:bind")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.com", "", "127.0.0.1.evil.example"])
 async def test_other_addresses_need_a_list_of_names_and_tokens(tmp_path: Path, host: str) -> None:
-    """spec: either is missing: one sentence that says what to do, and no database is made."""
+    """spec: if either is missing, one sentence says what to do, and no database is created."""
     for settings in (
         Settings(home=tmp_path),
         Settings(home=tmp_path, http=HttpSettings(auth="required")),
@@ -174,7 +174,7 @@ async def test_an_approvers_token_alone_starts_no_server_for_others(tmp_path: Pa
 
 
 @requirement("network:trust")
-async def test_a_caller_that_approves_itself_needs_a_second_word_off_this_machine(tmp_path: Path) -> None:
+async def test_trusting_the_caller_on_a_network_needs_a_second_setting(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, http=ALLOWED, policy=OperatorPolicy(trust_caller=True))
     await token_for(settings, "ann")
     with pytest.raises(UsageError, match="--i-know-the-caller-can-approve-itself"):

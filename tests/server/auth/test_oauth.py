@@ -40,7 +40,7 @@ def _check(issuer: Issuer, clock: ManualClock | None = None, **settings: Any) ->
 
 @requirement("oauth:verified")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_a_token_of_the_issuer_is_its_subject(algorithm: str) -> None:
+async def test_the_principal_of_a_token_is_issuer_and_subject(algorithm: str) -> None:
     issuer = Issuer(algorithm=algorithm)
     found = await _check(issuer).verify_token(issuer.token())
     assert isinstance(found, VerifiedToken)
@@ -72,8 +72,8 @@ async def test_a_token_of_the_issuer_is_its_subject(algorithm: str) -> None:
     ],
     ids=str,
 )
-async def test_a_token_that_is_not_for_us_or_not_for_now_is_refused(claims: dict[str, Any]) -> None:
-    """spec: aud, iss, exp, nbf are checked; a subject must be text that a person can read. Numbers are seconds from now."""
+async def test_a_token_for_another_audience_or_time_is_refused(claims: dict[str, Any]) -> None:
+    """spec: aud, iss, exp, nbf are checked; a subject must be readable text. Numbers are seconds from now."""
     issuer = Issuer()
     moved: dict[str, Any] = {
         name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()
@@ -127,7 +127,7 @@ async def test_scopes_and_client_are_read_as_issuers_write_them() -> None:
 
 
 @requirement("oauth:keys")
-async def test_keys_are_fetched_once_and_made_up_key_ids_cost_one_request_each_half_minute() -> None:
+async def test_keys_are_fetched_once_and_invented_key_ids_cost_one_request_each_half_minute() -> None:
     issuer, clock = Issuer(), ManualClock()
     check = _check(issuer, clock)
     for _ in range(50):
@@ -145,7 +145,7 @@ async def test_keys_are_fetched_once_and_made_up_key_ids_cost_one_request_each_h
 
 
 @requirement("oauth:keys")
-async def test_known_keys_survive_an_issuer_that_is_away_for_a_day_and_no_longer() -> None:
+async def test_known_keys_are_used_for_a_day_without_the_issuer() -> None:
     issuer, clock = Issuer(), ManualClock()
     check = _check(issuer, clock)
     assert await check.verify_token(issuer.token()) is not None
@@ -160,7 +160,7 @@ async def test_known_keys_survive_an_issuer_that_is_away_for_a_day_and_no_longer
 
 
 @requirement("oauth:keys")
-async def test_a_key_that_was_taken_back_is_not_accepted_any_more() -> None:
+async def test_a_withdrawn_key_is_no_longer_accepted() -> None:
     issuer, clock = Issuer(), ManualClock()
     check = _check(issuer, clock)
     old = issuer.token()
@@ -189,15 +189,13 @@ async def test_a_key_that_was_taken_back_is_not_accepted_any_more() -> None:
     ],
     ids=["issuer", "http", "file", "redirect", "nested", "large", "list", "shared", "broken", "many", "enc", "twice"],
 )
-async def test_an_issuer_that_says_something_odd_is_believed_nothing(
-    issuer: Issuer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_malformed_answer_of_the_issuer_is_not_used(issuer: Issuer, caplog: pytest.LogCaptureFixture) -> None:
     token = issuer.token()
     assert await _check(issuer).verify_token(token) is None
     assert token not in caplog.text
 
 
-async def test_metadata_is_looked_for_where_openid_puts_it_too_unless_the_keys_are_named() -> None:
+async def test_metadata_is_also_read_at_the_openid_address_unless_the_keys_are_configured() -> None:
     issuer = Issuer(metadata_at="/tenant/.well-known/openid-configuration")
     assert await _check(issuer).verify_token(issuer.token()) is not None
     named = Issuer(metadata_at="/nowhere")
@@ -215,7 +213,7 @@ async def test_a_key_without_an_id_serves_tokens_without_one() -> None:
 
 @asynccontextmanager
 async def _issuing() -> AsyncGenerator[Issuer]:
-    """An issuer that really listens, on this machine."""
+    """An issuer that listens on this machine."""
     issuer = Issuer()
 
     async def respond(request: Request) -> Response:
@@ -239,7 +237,7 @@ async def _issuing() -> AsyncGenerator[Issuer]:
 @requirement("oauth:verified", "access:owners")
 @pytest.mark.parametrize("era", ERAS)
 async def test_people_of_the_issuer_and_owners_of_tokens_share_a_server(tmp_path: Path, era: Era) -> None:
-    """spec: principals are namespaced: a subject called like a token's name is somebody else."""
+    """spec: principals are namespaced: a subject with the name of a token is another principal."""
     async with _issuing() as issuer:
         http = HttpSettings(issuer=issuer.url, audience=AUDIENCE, required_scopes=("plan:run",))
         settings = Settings(home=tmp_path, http=http)

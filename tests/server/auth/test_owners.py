@@ -14,9 +14,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UnknownSuspension, UnknownThread, UsageError
-from planwarden.server.auth.caller import VerifiedToken, bearer
-from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, MAX_KNOWN, WINDOW_S, FailedTokens
-from planwarden.server.auth.proof import BY_OAUTH
+from planwarden.server.auth.caller import VerifiedToken, identify_bearer
+from planwarden.server.auth.failures import FAILURES, MAX_ADDRESSES, MAX_KNOWN, WINDOW_S, FailedTokenLimiter
+from planwarden.server.auth.proof import OAUTH_CHANNEL
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.clock import ManualClock
@@ -36,8 +36,8 @@ APPROVE: Document = {"approved": True}
 
 @requirement("access:owners")
 @pytest.mark.parametrize("era", ERAS)
-async def test_two_owners_of_one_server_meet_nowhere(tmp_path: Path, era: Era) -> None:
-    """spec: everything keyed by principal; absent and foreign look alike, word for word."""
+async def test_two_owners_of_one_server_see_nothing_of_each_other(tmp_path: Path, era: Era) -> None:
+    """spec: each principal sees only its own; absent and foreign ids get the same answer, word for word."""
     settings = Settings(home=tmp_path)
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     async with (
@@ -99,7 +99,7 @@ def _blind(error: Document, given: Document) -> str:
 @requirement("access:owners")
 @pytest.mark.parametrize("is_cached", [True, False], ids=["cached", "cold"])
 async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: bool) -> None:
-    """spec: they time alike; no log of somebody else's execution is read on the way to the refusal."""
+    """spec: both take the same time; the refusal reads no log of another principal's execution."""
     kept = MemoryStore()
     watched = WatchedStore(kept, _nothing)
     async with warden(Ledger(), store=kept) as first:
@@ -120,8 +120,8 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
                 lambda: service.cancel_execution(thread, principal="bob"),
                 lambda: service.execute_plan(thread_id=thread, principal="bob"),
                 lambda: service.run_goal("x", thread_id=thread, principal="bob"),
-                lambda: service.question(thread, found, principal="bob"),
-                lambda: service.awaiting(thread, found, principal="bob"),
+                lambda: service.view_suspension(thread, found, principal="bob"),
+                lambda: service.view_awaiting(thread, found, principal="bob"),
                 lambda: service.answer(thread, found, Decision(approved=True), authority, principal="bob"),
                 lambda: service.answer(mine.thread_id, found, Decision(approved=False), authority, principal="bob"),
             )
@@ -139,12 +139,12 @@ async def test_a_foreign_id_costs_the_same_queries_as_an_absent_one(is_cached: b
 
 
 async def _nothing(moment: StoreCall) -> None:
-    """The calls are only counted."""
+    """Counts the calls."""
 
 
 @requirement("access:sessions")
 async def test_a_session_of_the_older_protocol_serves_only_who_opened_it(tmp_path: Path) -> None:
-    """spec: a stolen session id is worth nothing with another token, or without one."""
+    """spec: a stolen session id is useless with another token, or without one."""
     settings = Settings(home=tmp_path)
     ann, bob = await token_for(settings, "ann"), await token_for(settings, "bob")
     again = await token_for(settings, "ann")
@@ -198,8 +198,8 @@ async def test_concurrent_requests_are_each_served_for_their_own_owner(tmp_path:
 
 
 @requirement("access:refused")
-async def test_without_a_valid_token_nothing_is_served_once_there_was_one(tmp_path: Path) -> None:
-    """spec: wrong scheme, wrong role, expired or revoked: one and the same answer."""
+async def test_once_there_was_a_token_every_request_needs_one(tmp_path: Path) -> None:
+    """spec: wrong scheme, wrong role, expired or revoked: the same answer."""
     settings = Settings(home=tmp_path)
     good, gone = await token_for(settings, "ann"), await token_for(settings, "bob")
     person = await token_for(settings, "eve", role="approver")
@@ -230,14 +230,14 @@ async def test_without_a_valid_token_nothing_is_served_once_there_was_one(tmp_pa
         await serve_http(settings, port=0)
 
 
-async def test_a_request_that_lost_its_token_on_the_way_is_not_the_operators() -> None:
-    """ours: whatever goes wrong between middleware and tool fails closed."""
+async def test_a_request_without_its_verified_token_is_not_the_operators() -> None:
+    """ours: a fault between middleware and tool fails closed."""
     with pytest.raises(StoreError, match="no verified token"):
-        bearer()
-    user = AuthenticatedUser(VerifiedToken.granted("ann", scopes=(), expires_at=None, client_id="app"))
+        identify_bearer()
+    user = AuthenticatedUser(VerifiedToken.create("ann", scopes=(), expires_at=None, client_id="app"))
     reset = auth_context_var.set(user)
     try:
-        assert (bearer().principal, bearer().client_id) == ("ann", "app")
+        assert (identify_bearer().principal, identify_bearer().client_id) == ("ann", "app")
     finally:
         auth_context_var.reset(reset)
 
@@ -246,18 +246,18 @@ async def test_a_request_that_lost_its_token_on_the_way_is_not_the_operators() -
 @pytest.mark.parametrize(
     ("started_by", "decided_by", "channel", "counts"),
     [
-        ("app", "app", BY_OAUTH, False),
-        ("app", None, BY_OAUTH, False),
-        (None, None, BY_OAUTH, False),
-        ("app", "portal", BY_OAUTH, True),
-        (None, "portal", BY_OAUTH, True),
+        ("app", "app", OAUTH_CHANNEL, False),
+        ("app", None, OAUTH_CHANNEL, False),
+        (None, None, OAUTH_CHANNEL, False),
+        ("app", "portal", OAUTH_CHANNEL, True),
+        (None, "portal", OAUTH_CHANNEL, True),
         ("app", None, "terminal", True),
     ],
 )
 async def test_the_client_that_started_an_execution_cannot_vouch_for_its_person(
     started_by: str | None, decided_by: str | None, channel: str, counts: bool
 ) -> None:
-    """spec: an OAuth login counts as human only with a client id that is not the one which started the execution."""
+    """spec: an OAuth login counts as human only with a client id that did not start the execution."""
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.service.execute_plan(
@@ -270,19 +270,19 @@ async def test_the_client_that_started_an_execution_cannot_vouch_for_its_person(
         assert (done.status, ledger.lines) == (("completed", ["erase [1]"]) if counts else ("suspended", []))
 
 
-async def test_the_client_that_runs_a_plan_which_another_one_made_is_remembered_too() -> None:
+async def test_the_client_that_runs_a_plan_of_another_client_is_recorded_too() -> None:
     async with warden(Ledger()) as w:
         made = await w.service.run_goal("x", principal="ann", client_id="planner", plan_only=True)
         [question] = made.suspensions
         answer: Document = {"todoList": [{"id": "a", "description": "b", "stepType": "reasoning"}]}
         await w.submit_answer(made.thread_id, question.suspension_id, answer, principal="ann")
         await w.service.execute_plan(thread_id=made.thread_id, principal="ann", client_id="runner")
-        execution = await w.service.newest(made.thread_id, "ann")
+        execution = await w.service.load_newest(made.thread_id, "ann")
         assert execution.client_ids == {"planner", "runner"}
 
 
 @requirement("access:brake")
-async def test_an_address_that_keeps_guessing_has_to_wait_and_known_tokens_do_not(tmp_path: Path) -> None:
+async def test_an_address_that_keeps_guessing_must_wait_but_known_tokens_pass(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     good = await token_for(settings, "ann")
     async with serving(settings) as url, httpx2.AsyncClient(headers=HEADERS) as http:
@@ -300,15 +300,15 @@ async def test_an_address_that_keeps_guessing_has_to_wait_and_known_tokens_do_no
 
 
 @requirement("access:brake")
-async def test_the_brake_lets_go_in_time_and_forgets_the_oldest() -> None:
-    """ours: bounded memory, whatever arrives."""
+async def test_the_limit_ends_in_time_and_drops_the_oldest_address() -> None:
+    """ours: memory is bounded."""
     clock = ManualClock()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         status = 200 if Headers(scope=scope)["authorization"].startswith("good") else 401
         await send({"type": "http.response.start", "status": status, "headers": []})
 
-    brake = FailedTokens(app, clock, "/mcp")
+    brake = FailedTokenLimiter(app, clock, "/mcp")
 
     async def asked(token: str, address: str = "10.0.0.1", path: str = "/mcp") -> int:
         found: list[int] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
-from planwarden.server.auth.secrets import DAY_S, PREFIX, hashed, make_token, token_row
+from planwarden.server.auth.secrets import DAY_S, PREFIX, find_valid_token, hash_token, make_token
 from planwarden.server.auth.tokens import TokenCheck
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
@@ -33,15 +33,15 @@ async def test_a_token_is_found_by_its_secret_alone_in_another_process_too(back_
     secret, row = await make_token(tokens, clock, "ann@example.org", days=2)
     assert secret.startswith(PREFIX) and len(secret) >= len(PREFIX) + 43
     others, _ = _tokens(back_end)
-    assert await others.find(hashed(secret)) == row == (await others.all())[0]
-    assert await token_row(others, clock, secret, role="caller") == row
-    for wrong in (secret[:-1], secret + "a", secret.removeprefix(PREFIX), row.token_id, hashed(secret), ""):
-        assert await token_row(others, clock, wrong, role="caller") is None
+    assert await others.find(hash_token(secret)) == row == (await others.all())[0]
+    assert await find_valid_token(others, clock, secret, role="caller") == row
+    for wrong in (secret[:-1], secret + "a", secret.removeprefix(PREFIX), row.token_id, hash_token(secret), ""):
+        assert await find_valid_token(others, clock, wrong, role="caller") is None
     assert secret.removeprefix(PREFIX).encode() not in _written(tmp_path)
 
 
 @requirement("access:tokens")
-async def test_a_token_ends_with_its_days_with_its_revocation_and_at_the_wrong_door(back_end: BackEnd) -> None:
+async def test_an_expired_or_revoked_token_and_one_of_another_role_is_refused(back_end: BackEnd) -> None:
     tokens, clock = _tokens(back_end)
     short, _ = await make_token(tokens, clock, "ann", days=1)
     endless, row = await make_token(tokens, clock, "ann")
@@ -49,7 +49,7 @@ async def test_a_token_ends_with_its_days_with_its_revocation_and_at_the_wrong_d
     check = TokenCheck(tokens, clock)
     assert await check.verify_token(short) and await check.verify_token(endless)
     assert await check.verify_token(person) is None
-    assert await token_row(tokens, clock, person, role="approver")
+    assert await find_valid_token(tokens, clock, person, role="approver")
     clock.advance(DAY_S)
     assert await check.verify_token(short) is None and await check.verify_token(endless)
     assert await tokens.revoke(row.token_id, clock.now()) == (replace(row, revoked_at=clock.now()),)
@@ -68,14 +68,14 @@ async def test_revoking_by_name_ends_all_of_them_once(back_end: BackEnd) -> None
 async def test_an_id_or_a_secret_is_taken_once(back_end: BackEnd) -> None:
     tokens, clock = _tokens(back_end)
     secret, row = await make_token(tokens, clock, "ann")
-    for other, digest in ((row, "0" * 64), (replace(row, token_id="other"), hashed(secret))):
+    for other, digest in ((row, "0" * 64), (replace(row, token_id="other"), hash_token(secret))):
         with pytest.raises(StoreError, match="already"):
             await tokens.add(other, digest)
     assert await tokens.all() == (row,)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a#b", "https://idp#ann", "x" * 65, "-a", "ann\n", "\u202eann"])
-async def test_a_name_that_could_pass_for_another_is_refused(back_end: BackEnd, name: str) -> None:
+async def test_a_name_that_could_be_mistaken_for_another_is_refused(back_end: BackEnd, name: str) -> None:
     """ours: names of OAuth principals hold `#`, names of tokens cannot."""
     tokens, clock = _tokens(back_end)
     with pytest.raises(InvalidArguments, match="name"):

@@ -142,7 +142,7 @@ def test_a_late_answer_loses_to_the_time_out(cli: Cli) -> None:
 
     async def read() -> ExecutionState:
         async with session.context.open_for_reading() as service:
-            return await service.newest(thread_id, "local")
+            return await service.load_newest(thread_id, "local")
 
     execution = asyncio.run(read())
     suspension = session.build_view(execution, execution.suspensions[question["suspensionId"]])

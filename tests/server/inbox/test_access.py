@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _list_kinds(store: Store) -> list[str]:
-    return [row.kind for row in (await AuditReader(store).page()).rows]
+    return [row.kind for row in (await AuditReader(store).read_page()).rows]
 
 
 async def _redeem_refused(access: InboxAccess, code: str, passphrase: str = "") -> type[UsageError]:
@@ -160,7 +160,7 @@ async def test_the_audit_records_logins_and_refusals(store: Store) -> None:
     await _redeem_refused(access, "wrong")
     opened = await access.redeem(codes.link)
     await access.end_session(opened.token, "ann")
-    page = await AuditReader(store).page()
+    page = await AuditReader(store).read_page()
     assert [row.kind for row in page.rows] == ["code_made", "code_refused", "session_opened", "session_ended"]
     assert page.rows[0].facts == {"principal": "ann", "channel": "terminal"}
     assert not any(secret in repr(page) for secret in (codes.link, codes.typed, opened.token))

@@ -16,7 +16,7 @@ from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.views.facts import shown_digest
+from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
@@ -54,12 +54,12 @@ async def test_a_person_approves_and_the_call_runs_once_as_it_was_shown() -> Non
         answers = [await browser.submit(page.form("/decision"), press="approve", reason="fine") for _ in range(3)]
         assert [answer.status for answer in answers] == [303, 303, 303]
         assert ledger.lines == ["erase [1, 2]"]
-        [row] = [r for r in (await found.warden.service.audit.page()).rows if r.kind == "decided"]
+        [row] = [r for r in (await found.warden.service.audit.read_page()).rows if r.kind == "decided"]
         assert row.facts["assurance"] == "human" and row.facts["channel"] == "inbox"
         assert row.facts["principal"] == "ann"
         log = await found.warden.service.engine.store.read(asked.execution_id)
         [event] = [entry.event for entry in log if isinstance(entry.event, ev.SuspensionDecided)]
-        assert (event.digest, event.rendered) == (asked.digest, shown_digest(asked))
+        assert (event.digest, event.rendered) == (asked.digest, hash_question(asked))
         after = await browser.open(answers[0].headers["location"])
         assert "approved by ann" in after.words and "assurance human" in after.words and "completed" in after.words
         assert not [form for form in after.forms if form.action.endswith("/decision")]

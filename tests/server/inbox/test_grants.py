@@ -68,7 +68,7 @@ async def test_a_grant_is_ended_with_a_button() -> None:
         grants = await browser.open("/inbox/grants")
         assert (await browser.submit(grants.form("/revoke"))).status == 303
         assert (await found.warden.execute_plan(plan(ERASE))).status == "suspended"
-        kinds = [row.kind for row in (await found.warden.service.audit.page()).rows]
+        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
         assert "grant_made" in kinds and "grant_revoked" in kinds
 
 

@@ -100,9 +100,9 @@ async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> Non
     ledger = Ledger()
     async with _launch(ledger) as (made, opened, called), Person() as person:
         done = await made.execute_plan(plan(tool_step("n", "note", {"text": "x"})))
-        assert done.status == "completed" and made.service.inbox is None
+        assert done.status == "completed" and made.service.inbox_url is None
         thinking = await made.run_goal("think", wait_seconds=60)
-        assert thinking.suspensions[0].how_to_answer.inbox_url is None and made.service.inbox is None
+        assert thinking.suspensions[0].how_to_answer.inbox_url is None and made.service.inbox_url is None
         asked = await made.execute_plan(plan(DANGER))
         address = _read_address(asked)
         assert re.fullmatch(r"http://localhost:\d+/inbox/suspensions/[0-9a-f]{32}", address)
@@ -380,6 +380,6 @@ async def test_a_server_continues_without_an_inbox_that_it_cannot_register() -> 
 
         store.sessions.open_inbox = full  # pyright: ignore[reportAttributeAccessIssue]
         asked = await made.execute_plan(plan(DANGER))
-        while made.service.inbox is not None:
+        while made.service.inbox_url is not None:
             await anyio.lowlevel.checkpoint()
         assert asked.suspensions and (await made.get_execution(asked.thread_id)).status == "suspended"

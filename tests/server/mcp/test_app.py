@@ -201,7 +201,7 @@ async def test_a_dangerous_call_gets_an_address_instead_of_buttons(tmp_path: Pat
     """spec: never above client; not even with a nonce that was issued for something else."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, _host(found.server, era) as client:
-        found.warden.service.inbox = "http://127.0.0.1:4711/inbox"
+        found.warden.service.inbox_url = "http://127.0.0.1:4711/inbox"
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         [question] = await _shown(client, asked["threadId"])
         assert (question["nonce"], question["schema"]) == (None, None)

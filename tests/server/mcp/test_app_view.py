@@ -172,7 +172,7 @@ async def test_a_dangerous_call_has_one_button_and_it_opens_the_inbox(tmp_path: 
         served(tmp_path, tools=Ledger().tools()) as found,
         Client(found.server, extensions=APPS) as client,
     ):
-        found.warden.service.inbox = "http://127.0.0.1:4711/inbox"
+        found.warden.service.inbox_url = "http://127.0.0.1:4711/inbox"
         asked = await ok(client, "execute_plan", plan=plan(tool_step("a", "erase", {"ids": [1]})))
         shown = await client.call_tool("get_execution", {"threadId": asked["threadId"]})
         sent, seen = await _drawn(tmp_path, _wire(shown), {"press": "Open the inbox"}, theme="dark")

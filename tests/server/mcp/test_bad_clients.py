@@ -134,7 +134,7 @@ async def test_the_answer_of_a_client_that_declares_no_forms_does_not_count(tmp_
 async def test_an_address_is_decided_by_no_answer_of_a_client(tmp_path: Path, action: str) -> None:
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, wired(found.server) as wire:
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         asked = await wire.call("execute_plan", arguments={"plan": plan(tool_step("a", "erase", {"ids": [1]}))})
         arguments: Document = {**ids_of(asked["structuredContent"]), "decision": {"approved": True}, "waitSeconds": 0}
         returned = await wire.declaring(LINKS).call("resume_execution", arguments=arguments)
@@ -226,7 +226,7 @@ async def test_a_client_that_polls_too_fast_is_answered_and_slows_nothing_down(t
                 await until(client, task_id, *TERMINAL)
         assert [task["status"] for task in seen] == ["working"] * 250 + ["completed"] * 250
         assert ledger.lines == ["note x"]
-        page = await found.warden.service.audit.page(execution_id=task_id, limit=500)
+        page = await found.warden.service.audit.read_page(execution_id=task_id, limit=500)
         assert [row.kind for row in page.rows].count("task_ended") == 1
 
 

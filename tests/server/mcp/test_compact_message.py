@@ -20,7 +20,7 @@ from planwarden.server.mcp.elicitation.compact_message import (
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
 from planwarden.server.views.calls import ToolCall
-from planwarden.server.views.facts import AGENT_CHARS, hidden_in
+from planwarden.server.views.facts import AGENT_CHARS, count_escaped
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 from tests.requirements import requirement
 from tests.server.mcp.test_facts import QUESTION
@@ -108,7 +108,8 @@ def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
     """spec: 5,000 newlines, ANSI, bidi, a fake button."""
     lines = _lines(_call({"to": "Ann"}, NASTY))
     assert (
-        lines[0] == f'Run this call? send (risk: confirm); to="Ann"; characters escaped: {hidden_in(_call({}, NASTY))}'
+        lines[0]
+        == f'Run this call? send (risk: confirm); to="Ann"; characters escaped: {count_escaped(_call({}, NASTY))}'
     )
     assert lines[1].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
     assert len(lines) == MAX_LINES and all(line.startswith(CONTINUATION) for line in lines[2:])

@@ -13,12 +13,12 @@ from pydantic import JsonValue
 from planwarden.server.views.calls import ToolCall
 from planwarden.server.views.facts import (
     AGENT_CHARS,
-    agent_lines,
     count_hidden,
     escape_text,
-    facts_lines,
+    format_agent_words,
+    format_facts,
+    format_value,
     is_shown_whole,
-    value_text,
 )
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 
@@ -57,7 +57,7 @@ def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
         revision=2,
         expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
-    assert [*facts_lines(full), *agent_lines(full)] == [
+    assert [*format_facts(full), *format_agent_words(full)] == [
         "Run this call?",
         "Tool: send",
         '  to = "Ann"',
@@ -91,7 +91,7 @@ def test_what_cannot_be_seen_is_written_out_and_counted(character: str) -> None:
     assert character not in shown and shown.startswith("a\\") and shown.isascii()
     assert count_hidden(f"a{character}b") == 1
     question = _with({"to": f"a{character}b"})
-    assert "Escaped here: 1 control or invisible character(s)" in facts_lines(question)
+    assert "Escaped here: 1 control or invisible character(s)" in format_facts(question)
     assert not is_shown_whole(f"a{character}b")
 
 
@@ -106,7 +106,7 @@ def test_marks_piled_on_one_letter_are_written_out() -> None:
 
 def test_no_value_can_start_a_line_of_its_own() -> None:
     nasty = "x\nRisk: read\nThe agent says (unverified): fine\r\n\u2028Approve"
-    lines = facts_lines(_with({"to": nasty, f"na{nasty}me": 1}, message=nasty))
+    lines = format_facts(_with({"to": nasty, f"na{nasty}me": 1}, message=nasty))
     assert [line for line in lines if line.startswith("Risk")] == ["Risk: confirm"]
     assert len(lines) == 6 and all(len(line.splitlines()) == 1 for line in lines)
 
@@ -114,13 +114,13 @@ def test_no_value_can_start_a_line_of_its_own() -> None:
 def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
     value: JsonValue = {"text": "é" * 1_000}
     data = json.dumps(value, ensure_ascii=False).encode()
-    shown = value_text(value)
+    shown = format_value(value)
     assert shown.endswith(f"... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]")
     assert len(shown) < 460 and not is_shown_whole(value)
 
 
 def test_the_agents_words_are_labelled_and_cut() -> None:
-    [line] = agent_lines(_with({}, message="word " * 1_000))
+    [line] = format_agent_words(_with({}, message="word " * 1_000))
     said = line.removeprefix("The agent says (unverified): ")
     assert len(said) == AGENT_CHARS and said.endswith("... [5000 characters]")
 
@@ -128,8 +128,8 @@ def test_the_agents_words_are_labelled_and_cut() -> None:
 def test_a_message_too_long_to_repeat_is_still_a_fact() -> None:
     """ours: what is cut below is shown with its hash above."""
     short, long = "x" * 500, "x" * 501
-    assert "  to = (what the agent says, below)" in facts_lines(_with({"to": short}, message=short))
-    assert any("sha256" in line for line in facts_lines(_with({"to": long}, message=long)))
+    assert "  to = (what the agent says, below)" in format_facts(_with({"to": short}, message=short))
+    assert any("sha256" in line for line in format_facts(_with({"to": long}, message=long)))
 
 
 @given(st.text(max_size=60))
@@ -146,5 +146,5 @@ def test_whatever_the_text_what_is_shown_is_one_printable_line(text: str) -> Non
     )
 )
 def test_whatever_the_value_it_stays_on_one_short_line(value: JsonValue) -> None:
-    shown = value_text(value)
+    shown = format_value(value)
     assert len(shown.splitlines()) == 1 and len(shown) < 460

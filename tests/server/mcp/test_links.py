@@ -70,7 +70,7 @@ async def test_the_person_is_sent_to_the_page_of_that_question(tmp_path: Path, e
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=browser) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         browser.opens = lambda url: _decide(found, url)
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         done = await ok(client, "resume_execution", **ids_of(asked), **NOW)
@@ -97,7 +97,7 @@ async def test_an_opened_page_without_a_decision_is_pending(
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=browser) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
         assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
@@ -113,7 +113,7 @@ async def test_a_page_that_was_not_opened_decides_nothing(tmp_path: Path, era: E
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=browser) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         with anyio.fail_after(10):
             # Nobody waits for a page that was not opened, whatever the call's time.
@@ -143,7 +143,7 @@ async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
         Client(found.server, mode=era, elicitation_callback=browser, message_handler=on_message) as client,
         anyio.create_task_group() as tasks,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
 
         async def decide() -> None:
@@ -232,7 +232,7 @@ async def test_a_form_that_cannot_hold_the_question_becomes_an_address(tmp_path:
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=browser) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=asks)
         await ok(client, "resume_execution", **ids_of(asked), **NOW)
         assert [params.url.rpartition("/")[2] for params in browser.sent] == [ids_of(asked)["suspensionId"]]
@@ -247,7 +247,7 @@ async def test_sending_a_person_to_the_page_is_slowed_down(tmp_path: Path, era: 
         served(tmp_path, tools=ledger.tools()) as found,
         Client(found.server, mode=era, elicitation_callback=browser) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         for _ in range(5):
             await ok(client, "resume_execution", **ids_of(asked), **NOW)
@@ -291,7 +291,7 @@ async def _asked(home: Path, question: Document = DANGEROUS) -> AsyncGenerator[t
         served(home, tools=ledger.tools()) as found,
         Client(found.server, elicitation_callback=nobody) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=question)
         yield found, client, ledger, {**ids_of(asked), **NOW}
 

@@ -56,7 +56,7 @@ async def test_a_goal_is_passed_on_word_for_word(tmp_path: Path, era: Era) -> No
 @requirement("prompts:no-approval")
 async def test_what_waits_is_listed_with_its_facts_and_where_the_person_decides(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
-        found.warden.service.inbox = "http://127.0.0.1:4711/inbox"
+        found.warden.service.inbox_url = "http://127.0.0.1:4711/inbox"
         asked = await ok(client, "execute_plan", plan=ERASE)
         text = await _prompted(client, "review_pending")
         suspension = ids_of(asked)["suspensionId"]

@@ -68,12 +68,12 @@ async def test_row_a_form_that_approves_what_a_form_may_approve_continues(tmp_pa
         Client(found.server, mode=era, elicitation_callback=person) as client,
     ):
         asked = await ok(client, "execute_plan", plan=CONFIRMED)
-        view, _ = await found.warden.service.question(**_snake(ids_of(asked)), principal="local")
+        view, _ = await found.warden.service.view_suspension(**_snake(ids_of(asked)), principal="local")
         done = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
         assert (done["status"], ledger.lines, len(person.shown)) == ("completed", ["note x"], 1)
         assert await _proof(client, done["threadId"]) == ("client", "elicitation")
         # What the person saw is in the audit.
-        page = await found.warden.service.audit.page(thread_id=done["threadId"])
+        page = await found.warden.service.audit.read_page(thread_id=done["threadId"])
         [rendered] = [found for row in page.rows if (found := row.facts.get("rendered"))]
         assert len(str(rendered)) >= 32 and compute_form_digest(view).startswith(str(rendered))
 
@@ -92,7 +92,7 @@ async def test_row_a_form_accepted_for_a_dangerous_call_leaves_it_pending(tmp_pa
         Client(found.server, mode=era, elicitation_callback=browser) as client,
     ):
         for inbox in (None, "http://127.0.0.1:1/inbox"):
-            found.warden.service.inbox = inbox
+            found.warden.service.inbox_url = inbox
             asked = await ok(client, "execute_plan", plan=DANGEROUS)
             still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
             assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
@@ -110,7 +110,7 @@ async def test_row_no_way_to_ask_says_everything_a_person_needs(tmp_path: Path, 
         served(tmp_path, tools=ledger.tools(), settings=settings) as found,
         Client(found.server, mode=era) as client,
     ):
-        found.warden.service.inbox = inbox
+        found.warden.service.inbox_url = inbox
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
         still = await ok(client, "resume_execution", **ids_of(asked), **NOW)
         question, said = question_of(still), still["nextAction"]

@@ -27,7 +27,7 @@ from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.state import TASKS
-from planwarden.server.transports.http import http_app
+from planwarden.server.transports.http import build_http_app
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
@@ -145,7 +145,7 @@ async def test_a_question_is_asked_as_a_form_and_its_answer_is_worth_client(tmp_
         assert (await update(client, created["taskId"], **{key: edited}))["resultType"] == "complete"
         await until(client, created["taskId"], "completed")
         assert ledger.lines == ["send bob 1 False"]
-        page = await found.warden.service.audit.page(execution_id=created["taskId"])
+        page = await found.warden.service.audit.read_page(execution_id=created["taskId"])
         [decided] = [row for row in page.rows if row.kind == "decided"]
         assert (decided.facts["assurance"], decided.facts["channel"]) == ("client", "tasks")
         assert decided.facts["rendered"]
@@ -413,7 +413,9 @@ async def test_older_revisions_see_nothing_of_tasks(tmp_path: Path) -> None:
 async def test_over_http_the_routing_header_has_to_name_the_task(tmp_path: Path) -> None:
     """spec: Mcp-Name is the taskId; anything else is -32020 with status 400, before anything is looked up."""
     async with served(tmp_path, tools=Ledger().tools()) as found:
-        app = http_app(found.server, AllowedNames.of(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
+        app = build_http_app(
+            found.server, AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80), clock=SystemClock()
+        )
         transport = httpx2.ASGITransport(app=app)
         async with (
             found.server.session_manager.run(),

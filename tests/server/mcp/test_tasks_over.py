@@ -103,7 +103,7 @@ async def test_a_clock_that_moves_back_keeps_no_task_open(tmp_path: Path, back_s
         served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found,
         connect_with_forms(found) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         await update(client, task_id, **{await key_of(client, task_id): {"action": "accept"}})
         clock.advance(-back_s)

@@ -50,7 +50,7 @@ async def decide(found: Served, *, approved: bool = True) -> None:
 
 async def kinds(found: Served, task_id: str) -> list[str]:
     """What the audit says of the execution."""
-    return [row.kind for row in (await found.warden.service.audit.page(execution_id=task_id)).rows]
+    return [row.kind for row in (await found.warden.service.audit.read_page(execution_id=task_id)).rows]
 
 
 def result_of(task: Document) -> Document:
@@ -166,7 +166,7 @@ async def test_what_continues_a_task_that_is_over_gives_an_ordinary_result(tmp_p
 async def test_a_client_with_only_forms_learns_of_questions_that_no_form_decides(tmp_path: Path) -> None:
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, wired(found.server) as wire:
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         formal = wire.declaring(TAKES, FORMS)
         asked = await formal.call("execute_plan", arguments={"plan": ERASED})
         assert asked["resultType"] == "complete"
@@ -241,7 +241,7 @@ async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_no
     """spec: accept means "agreed to open"; the task works on until the person has decided on the page."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools(), on_disk=True) as found, connect_with_forms(found) as client:
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         [(key, request)] = (await until(client, task_id, "input_required"))["inputRequests"].items()
         assert (request["method"], request["params"]["mode"]) == ("elicitation/create", "url")
@@ -271,7 +271,7 @@ async def test_an_address_that_was_not_opened_is_not_a_rejection(tmp_path: Path,
     """ours: hosts decline by themselves; a person can still approve."""
     ledger = Ledger()
     async with served(tmp_path, tools=ledger.tools()) as found, connect_with_forms(found) as client:
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         key = await key_of(client, task_id)
         await update(client, task_id, **{key: {"action": action}})
@@ -289,7 +289,7 @@ async def test_a_client_that_opens_addresses_only_is_sent_to_the_page_for_every_
     """spec: what is asked fits what the request declares; one question never has one key for two requests."""
     ledger = Ledger()
     async with served(tmp_path, tools=[sender(ledger)]) as found, wired(found.server) as wire:
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         opens, shows = wire.declaring(TAKES, LINKS), wire.declaring(TAKES, FORMS)
         created = await opens.call("execute_plan", arguments={"plan": SENT})
         requests: list[Document] = []
@@ -313,16 +313,16 @@ async def test_a_client_that_opens_addresses_only_is_sent_to_the_page_for_every_
 async def test_an_address_that_changed_is_another_request_until_one_was_answered(tmp_path: Path) -> None:
     """spec: a key means one request; an inbox that was started anew has another port."""
     async with served(tmp_path, tools=Ledger().tools()) as found, connect_with_forms(found) as client:
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         old = await key_of(client, task_id)
-        found.warden.service.inbox = "http://127.0.0.1:4712/inbox"
+        found.warden.service.inbox_url = "http://127.0.0.1:4712/inbox"
         new = await key_of(client, task_id)
         assert new != old
         await update(client, task_id, **{old: {"action": "accept"}})
         assert await key_of(client, task_id) == new
         await update(client, task_id, **{new: {"action": "accept"}})
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         assert (await get(client, task_id))["status"] == "working"
 
 
@@ -333,7 +333,7 @@ async def test_a_task_waits_for_a_person_who_opened_the_page_for_a_limited_time(
         served(tmp_path, tools=Ledger().tools(), store=MemoryStore(clock)) as found,
         connect_with_forms(found) as client,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         await update(client, task_id, **{await key_of(client, task_id): {"action": "accept"}})
         clock.advance(PAGE_S - 1)
@@ -355,7 +355,7 @@ async def test_a_listener_learns_of_an_end_without_a_commit(
         connect_with_forms(found, extension) as client,
         anyio.create_task_group() as tasks,
     ):
-        found.warden.service.inbox = INBOX
+        found.warden.service.inbox_url = INBOX
         task_id = (await start(client, "execute_plan", plan=ERASED))["taskId"]
         tasks.start_soon(listen, client, task_id)
         asked = await extension.wait_for_update(lambda task: task["status"] == "input_required")

@@ -14,7 +14,7 @@ from planwarden.server.auth.network import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.state import TASKS
-from planwarden.server.transports.http import http_app
+from planwarden.server.transports.http import build_http_app
 from planwarden.storage.clock import SystemClock
 from tests.server.mcp.support import Document
 
@@ -64,7 +64,7 @@ class Wire:
 @asynccontextmanager
 async def wired(server: PlanwardenServer) -> AsyncGenerator[Wire]:
     """A wire to the server, without a socket; once for each server."""
-    app = http_app(server, AllowedNames.of(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
+    app = build_http_app(server, AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80), clock=SystemClock())
     transport = httpx2.ASGITransport(app=app)
     async with (
         server.session_manager.run(),

@@ -459,7 +459,7 @@ async def test_a_warden_delivers_by_itself_what_was_asked_before_it_started() ->
         settings = Settings(home=Path("/nonexistent"), channels=desk.channels)
         with anyio.fail_after(12):
             async with warden(Ledger(), store=desk.store, settings=settings) as w:
-                w.service.inbox = "http://127.0.0.1:1/inbox"
+                w.service.inbox_url = "http://127.0.0.1:1/inbox"
                 await receiver.wait_for(1)
     [got] = receiver.received
     assert got.document["data"]["suspensionId"] == asked.suspensions[0].suspension_id

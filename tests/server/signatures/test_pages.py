@@ -33,7 +33,7 @@ async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) 
         assert plain.status == 409 and ledger.lines == []
         done = await ann.sign(asked.suspension_id, reason="checked")
         assert done.status == 303 and ledger.lines == ["wipe old 1"]
-        rows = (await found.warden.service.audit.page(execution_id=asked.execution_id)).rows
+        rows = (await found.warden.service.audit.read_page(execution_id=asked.execution_id)).rows
         assert [row.kind for row in rows] == ["asked", "signature", "decided"]
         decided = rows[-1].facts
         assert (decided["assurance"], decided["channel"], decided["principal"]) == ("signed", "inbox", "ann")
@@ -89,7 +89,7 @@ async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() 
         assert stale.status == 409 and "revised" in stale.words
         assert (await ann.sign(asked.suspension_id)).status == 303
         assert ledger.lines == ["wipe older 1"]
-        kinds = {row.kind: row.facts for row in (await found.warden.service.audit.page()).rows}
+        kinds = {row.kind: row.facts for row in (await found.warden.service.audit.read_page()).rows}
         signed = str(kinds["signature"]["digest"])[:DIGEST_CHARS]
         assert signed == kinds["revised"]["digest"] == kinds["decided"]["digest"] != asked.digest[:DIGEST_CHARS]
         assert (await found.warden.service.audit.verify()).is_whole
@@ -145,7 +145,7 @@ async def test_a_quorum_of_two_is_the_owners_signature_and_a_second_person() -> 
         assert ("decision", "approve", False) in page.form("/decision").buttons
         assert (await bob.decide(asked.suspension_id, "approve")).status == 303
         assert ledger.lines == ["wipe old 1"]
-        rows = (await found.warden.service.audit.page(execution_id=asked.execution_id)).rows
+        rows = (await found.warden.service.audit.read_page(execution_id=asked.execution_id)).rows
         assert [(row.kind, row.facts.get("assurance")) for row in rows[1:]] == [
             ("signature", None),
             ("endorsed", "signed"),
@@ -233,7 +233,7 @@ async def test_keys_are_listed_added_with_a_known_one_and_removed() -> None:
         assert "Removed" in page.words and not [form for form in page.forms if form.action.endswith("/remove")]
         unscripted = await ann.submit(page.form("/add"), label="green key")
         assert unscripted.status == 422 and "needs JavaScript" in unscripted.words
-        rows = [row for row in (await found.warden.service.audit.page()).rows if row.kind.startswith("key_")]
+        rows = [row for row in (await found.warden.service.audit.read_page()).rows if row.kind.startswith("key_")]
         assert [row.kind for row in rows] == ["key_added", "key_added", "key_removed"]
         assert rows[1].facts["confirmedBy"] == rows[0].facts["key"] == rows[2].facts["key"]
         assert (await found.warden.service.audit.verify()).is_whole

@@ -102,7 +102,7 @@ class Watching:
 
 
 def spans_of(received: Iterable[ReceivedRequest]) -> list[Span]:
-    """What a collector was sent over HTTP, in the order of its arrival."""
+    """What a collector received over HTTP, in order."""
     bodies = [request.body for request in received if request.path == "/v1/traces"]
     sent = [resource for body in bodies for resource in ExportTraceServiceRequest.FromString(body).resource_spans]
     return [span for resource in sent for scope in resource.scope_spans for span in scope.spans]

@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.api.observer import observer_of
+from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 from tests.requirements import requirement
 from tests.server.telemetry.support import spans_of
@@ -40,7 +40,7 @@ asyncio.run(main())
 
 
 async def _run(home: Path, environment: dict[str, str]) -> str:
-    """Run one plan in a process with these variables; gives what it wrote to stderr."""
+    """Runs one plan in a process with these variables; returns its stderr."""
     done = await anyio.run_process(
         [sys.executable, "-c", PROGRAM, str(home)], env={"PATH": "", "HOME": str(home), **environment}
     )
@@ -55,7 +55,7 @@ def _resource(receiver: Receiver) -> dict[str, str]:
 
 
 @requirement("telemetry:variables")
-async def test_the_variables_for_keys_names_and_resources_hold(tmp_path: Path) -> None:
+async def test_variables_for_keys_names_and_resources_apply(tmp_path: Path) -> None:
     """spec: OpenTelemetry, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES"""
     with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
@@ -86,7 +86,7 @@ async def test_the_variables_for_keys_names_and_resources_hold(tmp_path: Path) -
         ({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}, set[str]()),
     ],
 )
-async def test_the_variables_for_samplers_and_switches_hold(
+async def test_variables_for_samplers_and_switches_apply(
     tmp_path: Path, variables: dict[str, str], paths: set[str]
 ) -> None:
     """spec: OpenTelemetry, SDK variables; metrics do not depend on what is sampled"""
@@ -99,7 +99,7 @@ async def test_the_variables_for_samplers_and_switches_hold(
 
 @dataclass
 class Collector(trace_service_pb2_grpc.TraceServiceServicer, metrics_service_pb2_grpc.MetricsServiceServicer):
-    """An OTLP receiver over gRPC; both services have one method of the same name, told apart by what arrives."""
+    """An OTLP receiver over gRPC; both services call the same method, which looks at the type of the request."""
 
     traces: list[ExportTraceServiceRequest] = field(default_factory=list[ExportTraceServiceRequest])
     metrics: list[Any] = field(default_factory=list[Any])
@@ -156,34 +156,34 @@ async def test_a_collector_receives_spans_and_metrics_over_grpc(tmp_path: Path) 
 
 
 @requirement("telemetry:variables")
-async def test_a_protocol_that_is_not_spoken_is_named_and_nothing_is_sent(tmp_path: Path) -> None:
-    """ours: a warning when variables say so, which a host may have set for itself; an error when the file asks for more"""
+async def test_an_unsupported_protocol_is_named_and_nothing_is_sent(tmp_path: Path) -> None:
+    """ours: variables, which a host may have set for itself, cause a warning; the file causes an error"""
     with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
             base = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}"}
             said = await _run(tmp_path, base | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
-            assert "OTEL_EXPORTER_OTLP_PROTOCOL='http/json' is not spoken here" in said
+            assert "OTEL_EXPORTER_OTLP_PROTOCOL='http/json' is not supported" in said
             assert await _run(tmp_path, base | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"}) != ""
         assert {request.path for request in receiver.received} == {"/v1/metrics"} and not spans_of(receiver.received)
     with pytest.raises(InvalidArguments, match="http/json"):
-        observer_of(
-            TelemetrySettings(problems=("PROTOCOL='http/json' is not spoken here",), is_demanded=True), "caller"
+        build_observer(
+            TelemetrySettings(problems=("PROTOCOL='http/json' is not supported",), is_demanded=True), "caller"
         )
 
 
 @requirement("telemetry:variables")
 @pytest.mark.parametrize(("protocol", "extra"), [("grpc", "otel-grpc"), ("http/protobuf", "otel")])
 def test_a_missing_extra_is_named(protocol: str, extra: str) -> None:
-    """ours: what to install, for the protocol that is asked for"""
+    """ours: the message says what to install for the configured protocol"""
     program = f"""
 import sys
 sys.modules["opentelemetry.exporter"] = None
-from planwarden.server.api.observer import observer_of
+from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 target = ExportTarget(url="http://127.0.0.1:1", protocol={protocol!r})
-print(observer_of(TelemetrySettings(traces=target), "caller"))
+print(build_observer(TelemetrySettings(traces=target), "caller"))
 try:
-    observer_of(TelemetrySettings(traces=target, is_demanded=True), "caller")
+    build_observer(TelemetrySettings(traces=target, is_demanded=True), "caller")
 except Exception as error:
     print(error)
 """
@@ -193,17 +193,17 @@ except Exception as error:
 
 
 @requirement("telemetry:variables")
-def test_what_is_installed_and_broken_is_not_called_missing() -> None:
-    """ours: another version of OpenTelemetry is told with its fault; a fault of our own is no extra's"""
+def test_a_broken_package_is_not_reported_as_missing() -> None:
+    """ours: the message quotes the error of OpenTelemetry; an import error of planwarden is raised"""
     program = """
 import sys, types
-from planwarden.server.api.observer import observer_of
+from planwarden.server.api.observer import build_observer
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 wanted = TelemetrySettings(traces=ExportTarget(url="http://127.0.0.1:1"), is_demanded=True)
 sys.modules["opentelemetry.sdk.trace"] = types.ModuleType("opentelemetry.sdk.trace")
 for _ in range(2):
     try:
-        observer_of(wanted, "caller")
+        build_observer(wanted, "caller")
     except Exception as error:
         print(type(error).__name__, error)
     sys.modules["planwarden.server.telemetry.export"] = None
@@ -215,7 +215,7 @@ for _ in range(2):
     assert ours.startswith("ModuleNotFoundError") and "planwarden.server.telemetry.export" in ours
 
 
-def test_nothing_is_observed_without_a_target() -> None:
+def test_without_a_target_there_is_no_telemetry() -> None:
     """ours"""
-    assert observer_of(TelemetrySettings(), "caller") is None
+    assert build_observer(TelemetrySettings(), "caller") is None
     assert TelemetrySettings(metrics=ExportTarget(url="http://c:1")).is_on

@@ -1,4 +1,4 @@
-"""Whatever a provider's code does when it is told something, executions, requests and the end of a program are unharmed."""
+"""A provider's code that fails or hangs harms no execution, no request and not the end of a program."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,7 +26,7 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.server.mcp.lazy_service import build_service_opener
 from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.telemetry.spans import OPEN
+from planwarden.server.telemetry.execution_spans import MAX_OPEN
 from planwarden.server.telemetry.telemetry import Telemetry
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.tools.downstream.request_observer import ObservedRequest
@@ -155,8 +155,8 @@ class BrokenMeters(MeterProvider):
 
 @requirement("telemetry:harmless")
 @pytest.mark.parametrize("hook", HOOKS)
-async def test_an_observer_that_breaks_in_any_place_changes_no_execution(hook: str) -> None:
-    """ours: effects, failures of tools, questions and the end of the program are as without it."""
+async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
+    """ours: effects, failures of tools, questions and the end of the program are the same as without it."""
     broken, ledger = Broken(hook), Ledger()
     steps = plan(
         tool_step("a", "note", {"text": "x"}),
@@ -186,7 +186,7 @@ async def test_an_observer_that_breaks_in_any_place_changes_no_execution(hook: s
 
 @requirement("telemetry:harmless")
 @pytest.mark.parametrize("hook", HOOKS)
-async def test_an_observer_that_breaks_in_any_place_changes_no_request(tmp_path: Path, hook: str) -> None:
+async def test_a_failing_observer_changes_no_request(tmp_path: Path, hook: str) -> None:
     broken = Broken(hook)
     observer = Telemetry(BrokenTraces(broken), BrokenMeters(broken))
     warden = planwarden.Warden(settings=Settings(home=tmp_path), tools=Ledger().tools(), store=MemoryStore())
@@ -201,8 +201,8 @@ async def test_an_observer_that_breaks_in_any_place_changes_no_request(tmp_path:
 
 @requirement("telemetry:harmless")
 @pytest.mark.parametrize("hook", HOOKS)
-async def test_an_observer_that_breaks_at_the_end_keeps_no_program_from_ending(hook: str) -> None:
-    """ours: spans are open because something runs"""
+async def test_an_observer_that_fails_at_the_end_keeps_no_program_from_ending(hook: str) -> None:
+    """ours: spans are open because a tool still runs"""
     broken, gate = Broken(hook), PausingTool()
     made = planwarden.Warden(
         settings=Settings(home=Path("/nonexistent")),
@@ -218,7 +218,7 @@ async def test_an_observer_that_breaks_at_the_end_keeps_no_program_from_ending(h
 
 
 @requirement("telemetry:harmless")
-async def test_what_is_sent_at_the_end_may_fail_too() -> None:
+async def test_a_failing_shutdown_raises_nothing() -> None:
     broken = Broken("shutdown")
     observer = Telemetry(None, None, shutdown=lambda: broken.check("shutdown"))
     with anyio.fail_after(10):
@@ -227,28 +227,28 @@ async def test_what_is_sent_at_the_end_may_fail_too() -> None:
 
 
 @requirement("telemetry:hostile")
-async def test_codes_that_a_server_makes_up_are_one_label() -> None:
-    """ours: JSON-RPC reserves hundreds, of which few mean anything"""
+async def test_invented_error_codes_share_one_label() -> None:
+    """ours: JSON-RPC reserves hundreds of codes, and few have a meaning"""
     seen = Watching()
     observer = Telemetry(seen.traces, seen.meters)
     exchange = ObservedRequest(
         server="d", catalogue_name="d_echo", tool_name="echo", method="tools/call", protocol_version=None
     )
     for code in (INVALID_PARAMS, *range(-32_768, -31_999, 7), 0, 1, 10**30):
-        with pytest.raises(MCPError), observer.exchanging(exchange):
+        with pytest.raises(MCPError), observer.observe_exchange(exchange):
             raise MCPError(code=code, message="no")
     labels = {about["error.type"] for about, _ in seen.points("mcp.client.operation.duration")}
     assert {"_OTHER", str(INVALID_PARAMS)} <= labels and len(labels) < 12
 
 
 @requirement("telemetry:hostile")
-async def test_executions_that_are_refused_take_no_span_from_those_that_run() -> None:
-    """ours: a thread that is busy is refused after its first span was begun"""
+async def test_refused_executions_take_no_span_from_running_ones() -> None:
+    """ours: a busy thread is refused after its first span has started"""
     seen, gate = Watching(), PausingTool()
     async with seen.warden(tools=[gate.tool()]) as w:
         running = await w.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)
         await gate.started.wait()
-        for _ in range(OPEN + 1):
+        for _ in range(MAX_OPEN + 1):
             with pytest.raises(ThreadBusy):
                 await w.execute_plan(plan(tool_step("a", "gate")), thread_id=running.thread_id)
         gate.opened.set()

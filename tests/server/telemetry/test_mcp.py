@@ -22,7 +22,7 @@ from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.telemetry.metrics import MCP_S, MODEL_S, TOKENS
 from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.telemetry import Telemetry
-from planwarden.server.telemetry.trace_context import trace_context
+from planwarden.server.telemetry.trace_context import read_trace_context
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
@@ -51,7 +51,7 @@ HOSTILE: list[dict[str, Any]] = [
 
 @asynccontextmanager
 async def observed(home: Path, watching: Watching, *, era: Era = "auto") -> AsyncGenerator[Client]:
-    """A client of a server whose requests are watched too."""
+    """A client of a server with observed requests."""
     made = planwarden.Warden(
         settings=Settings(home=home),
         tools=Ledger().tools(),
@@ -74,7 +74,7 @@ STEPS = plan(tool_step("a", "note", {"text": "x"}))
 
 @requirement("telemetry:context")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_request_is_a_server_span_with_the_words_of_the_conventions(tmp_path: Path, era: Era) -> None:
+async def test_a_request_is_a_server_span_with_conventional_names(tmp_path: Path, era: Era) -> None:
     """spec: MCP conventions, server span and `mcp.server.operation.duration`"""
     watching = Watching()
     async with observed(tmp_path, watching, era=era) as client:
@@ -104,14 +104,14 @@ async def test_a_request_is_a_server_span_with_the_words_of_the_conventions(tmp_
 async def test_over_http_a_span_names_transport_and_session(
     tmp_path: Path, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spec: MCP conventions; sessions are of older protocols, and no metric tells of them"""
+    """spec: MCP conventions; only older protocols have sessions, and no metric names them"""
     watching = Watching()
     observer = Telemetry(watching.traces, watching.meters)
 
-    def observer_of(*_: object, **__: object) -> Telemetry:
+    def build_observer(*_: object, **__: object) -> Telemetry:
         return observer
 
-    monkeypatch.setattr("planwarden.server.api.warden.observer_of", observer_of)
+    monkeypatch.setattr("planwarden.server.api.warden.build_observer", build_observer)
     async with serving(Settings(home=tmp_path)) as url, Client(url, mode=era) as client:
         result = await client.call_tool("search_tools", {})
         assert not result.is_error
@@ -124,10 +124,10 @@ async def test_over_http_a_span_names_transport_and_session(
 @requirement("telemetry:hostile")
 @pytest.mark.parametrize("meta", HOSTILE, ids=[str(index) for index in range(len(HOSTILE))])
 @pytest.mark.parametrize("is_watched", [True, False])
-async def test_hostile_trace_context_is_as_good_as_absent(
+async def test_hostile_trace_context_counts_as_absent(
     tmp_path: Path, meta: dict[str, Any], is_watched: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """spec: W3C trace context, processing model; with and without somebody who looks on"""
+    """spec: W3C trace context, processing model; with and without an observer"""
     watching = Watching()
     given: Any = meta
     if is_watched:
@@ -142,17 +142,17 @@ async def test_hostile_trace_context_is_as_good_as_absent(
 
 
 @requirement("telemetry:hostile")
-def test_of_trace_context_only_what_is_well_formed_is_kept() -> None:
+def test_only_well_formed_trace_context_is_kept() -> None:
     """spec: SEP-414, W3C trace context and baggage"""
     good = {"traceparent": PARENT, "tracestate": "rojo=1,congo=2", "baggage": "userId=alice,serverNode=DF%2028;meta"}
-    assert trace_context({**good, "progressToken": 1}) == good
-    assert trace_context({"traceparent": PARENT, "baggage": ",".join(["a=1"] * 181)}) == {"traceparent": PARENT}
-    assert trace_context(None) == {} and all("baggage" not in trace_context(meta) for meta in HOSTILE[:-1])
+    assert read_trace_context({**good, "progressToken": 1}) == good
+    assert read_trace_context({"traceparent": PARENT, "baggage": ",".join(["a=1"] * 181)}) == {"traceparent": PARENT}
+    assert read_trace_context(None) == {} and all("baggage" not in read_trace_context(meta) for meta in HOSTILE[:-1])
 
 
 @requirement("telemetry:hostile")
 async def test_names_that_a_client_invents_become_no_label(tmp_path: Path) -> None:
-    """ours: cardinality is bounded by what there is, not by what is asked for"""
+    """ours: only existing names become labels, so clients cannot increase the cardinality"""
     watching = Watching()
     async with observed(tmp_path, watching) as client:
         for number in range(3):
@@ -171,7 +171,7 @@ async def test_names_that_a_client_invents_become_no_label(tmp_path: Path) -> No
 
 
 @requirement("telemetry:context")
-async def test_a_downstream_call_is_told_on_the_span_of_its_tool_and_measured(tmp_path: Path) -> None:
+async def test_a_downstream_call_adds_to_the_span_of_its_tool_and_is_measured(tmp_path: Path) -> None:
     """spec: MCP conventions, client; the outer span of the tool gets the attributes"""
     place, watching = Place(tmp_path), Watching()
     place.serve(d="good")
@@ -190,7 +190,7 @@ async def test_a_downstream_call_is_told_on_the_span_of_its_tool_and_measured(tm
 
 
 @requirement("telemetry:context")
-async def test_baggage_of_a_request_goes_on_to_downstream_servers(tmp_path: Path) -> None:
+async def test_baggage_of_a_request_reaches_downstream_servers(tmp_path: Path) -> None:
     """spec: SEP-414, `baggage`"""
     place, watching = Place(tmp_path), Watching()
     place.serve(d="good")
@@ -217,8 +217,8 @@ async def test_baggage_of_a_request_goes_on_to_downstream_servers(tmp_path: Path
 
 
 @requirement("telemetry:private")
-async def test_spans_of_the_sdks_client_leave_with_its_names_and_without_its_messages() -> None:
-    """ours: what a downstream server says in an error stays here"""
+async def test_spans_of_the_sdks_client_are_sent_with_conventional_names_and_without_messages() -> None:
+    """ours: error messages of a downstream server are not sent"""
     kept = InMemorySpanExporter()
     watching = Watching()
     watching.traces.add_span_processor(SimpleSpanProcessor(ScrubbingExporter(kept)))
@@ -261,8 +261,8 @@ async def test_calls_of_a_provider_are_measured_and_their_tokens_counted() -> No
     assert TOKENS[0] == 1 and TOKENS[-1] == 67_108_864 and len(TOKENS) == 14 and MCP_S[-1] == 300
 
 
-async def test_a_caller_that_thinks_is_no_call_of_a_provider() -> None:
-    """ours: nothing was asked of one, however long the answer took"""
+async def test_a_reply_of_the_caller_is_no_call_of_a_provider() -> None:
+    """ours: the time of the answer is not the time of a provider"""
     watching = Watching()
     async with watching.warden(tools=Ledger().tools()) as w:
         asked = await w.execute_plan(plan({"id": "a", "description": "think"}))

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
-from planwarden.server.telemetry.questions import OTHER, OpenQuestions
+from planwarden.server.telemetry.open_questions import OTHER, OpenQuestions
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
@@ -40,8 +40,8 @@ def _seconds(span: ReadableSpan) -> float:
 
 
 @requirement("telemetry:questions")
-async def test_a_question_that_ends_with_its_execution_is_told_as_withdrawn() -> None:
-    """ours: as long as it was open, in the execution's trace"""
+async def test_a_question_that_ends_with_its_execution_counts_as_withdrawn() -> None:
+    """ours: its span is as long as it was open, in the execution's trace"""
     watching, clock = Watching(), ManualClock()
     async with watching.warden(tools=Ledger().tools(), store=MemoryStore(clock)) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]}), confirm("b")))
@@ -55,7 +55,7 @@ async def test_a_question_that_ends_with_its_execution_is_told_as_withdrawn() ->
 
 
 @requirement("telemetry:questions")
-async def test_a_question_that_times_out_in_another_process_is_told_by_that_one(tmp_path: Path) -> None:
+async def test_a_question_that_times_out_in_another_process_is_counted_there(tmp_path: Path) -> None:
     """ours"""
     clock, first, second = ManualClock(), Watching(), Watching()
     store = await anyio.to_thread.run_sync(lambda: SqliteStore.open(tmp_path / "x.db", clock=clock))
@@ -80,7 +80,7 @@ async def test_a_question_that_times_out_in_another_process_is_told_by_that_one(
 
 @requirement("telemetry:questions")
 async def test_each_revision_of_a_question_has_a_span_of_its_own() -> None:
-    """ours: an edit that asks again ends what was shown before"""
+    """ours: an edit that asks again ends the revision before"""
     watching, clock = Watching(), ManualClock()
     async with watching.warden(tools=Ledger().tools(), store=MemoryStore(clock)) as w:
         asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
@@ -102,7 +102,7 @@ async def test_each_revision_of_a_question_has_a_span_of_its_own() -> None:
 
 @requirement("telemetry:questions")
 async def test_open_questions_are_counted_by_kind_and_need_with_the_age_of_the_oldest() -> None:
-    """ours: read from the store, so that it is true whoever asked"""
+    """ours: the numbers come from the store, so they include questions of other processes"""
     watching, clock = Watching(), ManualClock()
     store = MemoryStore(clock)
     counting = OpenQuestions(watching.meters.get_meter("test"), store)
@@ -111,37 +111,37 @@ async def test_open_questions_are_counted_by_kind_and_need_with_the_age_of_the_o
         clock.advance(100)
         await w.execute_plan(plan(confirm("b")))
         await w.execute_plan(plan({"id": "c", "description": "think"}))
-        await counting.look()
+        await counting.refresh()
         open_now = {tuple(about.values()): value for about, value in watching.points("planwarden.questions.open")}
         kinds = {(kind, addressee): value for (kind, addressee, _), value in open_now.items()}
         assert kinds == {("approval", "human"): 1, ("confirmation", "human"): 1, ("step", "caller"): 1}
         assert all(value for _, _, value in open_now)
         assert watching.points("planwarden.questions.oldest") == [({}, 100)]
         await w.cancel_execution(asked.thread_id)
-        await counting.look()
+        await counting.refresh()
         assert [value for _, value in watching.points("planwarden.questions.oldest")] == [0]
         counts = [value for _, value in watching.points("planwarden.questions.open")]
         assert sorted(counts) == [0, 1, 1]
 
 
 @requirement("telemetry:questions")
-async def test_more_questions_than_are_told_apart_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ours: bounded work, whole number"""
-    monkeypatch.setattr("planwarden.server.telemetry.questions.PAGE", 2)
-    monkeypatch.setattr("planwarden.server.telemetry.questions.MOST", 2)
+async def test_questions_beyond_the_limit_are_counted_without_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ours: the work is bounded, the total is exact"""
+    monkeypatch.setattr("planwarden.server.telemetry.open_questions.PAGE", 2)
+    monkeypatch.setattr("planwarden.server.telemetry.open_questions.MAX_GROUPED", 2)
     watching, store = Watching(), MemoryStore()
     counting = OpenQuestions(watching.meters.get_meter("test"), store)
     async with Watching().warden(store=store) as w:
         for _ in range(5):
             await w.execute_plan(plan(confirm("b")))
-        await counting.look()
+        await counting.refresh()
     points = watching.points("planwarden.questions.open")
     counts = {about["planwarden.suspension.kind"]: value for about, value in points}
     assert counts == {"confirmation": 2, OTHER[0]: 3}
 
 
-async def test_what_a_program_raises_while_questions_are_counted_is_its_own() -> None:
-    """ours: no group around it"""
+async def test_an_exception_of_the_program_passes_the_counting_of_questions_unchanged() -> None:
+    """ours: no exception group"""
     with pytest.raises(KeyError):
         async with Watching().warden():
             raise KeyError("mine")

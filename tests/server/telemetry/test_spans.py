@@ -80,8 +80,8 @@ async def test_planning_is_a_span_of_its_own() -> None:
 
 
 @requirement("telemetry:private")
-async def test_arguments_results_and_messages_are_told_only_when_asked_for() -> None:
-    """spec: issue, no argument values unless asked for"""
+async def test_spans_hold_arguments_only_when_configured() -> None:
+    """spec: issue, no argument values unless configured"""
     step = plan(tool_step("a", "note", {"text": "my secret"}), tool_step("b", "broken"))
     quiet, frank = Watching(), Watching()
     async with quiet.warden(tools=Ledger().tools()) as w:
@@ -97,7 +97,7 @@ async def test_arguments_results_and_messages_are_told_only_when_asked_for() -> 
 
 
 @requirement("telemetry:resume")
-async def test_an_execution_that_waits_goes_on_in_another_process_in_the_same_trace(tmp_path: Path) -> None:
+async def test_a_waiting_execution_continues_in_another_process_in_the_same_trace(tmp_path: Path) -> None:
     """ours: the first span's context is stored with the execution"""
     first, second = Watching(), Watching()
     store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
@@ -121,7 +121,7 @@ async def test_an_execution_that_waits_goes_on_in_another_process_in_the_same_tr
     assert second.one("execute_tool erase").status.is_ok
 
 
-async def test_a_refused_execution_leaves_no_span_and_what_a_closing_process_had_open_is_ended() -> None:
+async def test_a_refused_execution_leaves_no_span_and_closing_ends_open_spans() -> None:
     """ours"""
     watching, started = Watching(), anyio.Event()
 
@@ -143,8 +143,8 @@ async def test_a_refused_execution_leaves_no_span_and_what_a_closing_process_had
 
 
 @requirement("telemetry:killed")
-async def test_a_read_that_was_cut_off_and_is_made_again_is_told_as_repeated(tmp_path: Path) -> None:
-    """ours: no event says so, because its intent is the one of the first time"""
+async def test_an_interrupted_read_that_runs_again_is_marked_as_repeated(tmp_path: Path) -> None:
+    """ours: no event says so, because the intent is recorded once"""
     first, second, started, opened = Watching(), Watching(), anyio.Event(), anyio.Event()
 
     @planwarden.tool(name="look", risk="read", effect="read")
@@ -185,8 +185,8 @@ async def serving(warden: planwarden.Warden, home: Path) -> AsyncGenerator[Clien
 
 @requirement("telemetry:context")
 @pytest.mark.parametrize("meta", [{"traceparent": REMOTE, "tracestate": "rojo=1"}, {"traceparent": "00-zz"}, {}])
-async def test_the_trace_of_a_request_is_taken_from_meta(tmp_path: Path, meta: dict[str, str]) -> None:
-    """spec: SEP-414; what is malformed is as good as absent"""
+async def test_a_request_continues_the_trace_in_its_meta(tmp_path: Path, meta: dict[str, str]) -> None:
+    """spec: SEP-414; malformed context counts as absent"""
     watching = Watching()
     warden = planwarden.Warden(
         settings=Settings(home=tmp_path),
@@ -247,7 +247,7 @@ async def test_outcomes_failures_rescues_and_waiting_times_are_counted_once() ->
 
 
 @requirement("telemetry:off")
-async def test_nothing_of_it_is_imported_or_stored_when_nobody_asked() -> None:
+async def test_without_configuration_nothing_is_imported_or_stored() -> None:
     """spec: issue, imported when configured"""
     program = """
 import asyncio, sys, planwarden
@@ -347,7 +347,7 @@ def test_a_wrong_setting_is_refused_with_its_key(tmp_path: Path, line: str) -> N
 
 
 @pytest.mark.parametrize("level", [None, "info"])
-def test_log_lines_are_json_when_asked_for(level: str | None) -> None:
+def test_log_lines_are_json_when_configured(level: str | None) -> None:
     """ours: one object per line, on stderr"""
     program = f"""
 import logging

@@ -57,7 +57,7 @@ def send(to: str) -> str:
 
 @planwarden.tool(risk="read", effect="read")
 def process() -> int:
-    """Says who runs it."""
+    """Returns the process that runs it."""
     trace.get_tracer_provider().force_flush()
     return os.getpid()
 '''
@@ -73,7 +73,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @dataclass
 class Told:
-    """What a collector got, by the process that sent it."""
+    """What a collector received, by the process that sent it."""
 
     spans: list[Span] = field(default_factory=list[Span])
     errors: str = ""
@@ -86,7 +86,7 @@ class Told:
 
 
 async def killed_twice(home: Path) -> Told:
-    """Killed while a question is open, killed in the middle of a call, taken over, and finished by a program."""
+    """One execution: killed while a question is open, killed during a call, taken over, and finished by a program."""
     place = Place(home, settings='[tools]\npython = ["tools.py"]\n\n[servers.d]\ntrusted = true\n')
     place.serve(d="good")
     (home / "tools.py").write_text(TOOLS, encoding="utf-8")
@@ -128,7 +128,7 @@ async def killed_twice(home: Path) -> Told:
 
 
 def tree(spans: Sequence[Span]) -> str:
-    """The spans as lines, children below their parents in the order of their beginning, without ids and times."""
+    """Returns the spans as lines, children below their parents in the order of their start, without ids and times."""
     known = {span.span_id for span in spans}
     lines: list[str] = []
 
@@ -160,7 +160,7 @@ def _line(span: Span, names: dict[bytes, str]) -> str:
 
 
 def written(page: str, text: str) -> str:
-    """The page with the tree in its place."""
+    """Returns the page with the tree in its place."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{text}{END}{after}"

@@ -19,8 +19,8 @@ from mcp.shared.auth import OAuthToken
 from starlette.responses import JSONResponse, Response
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.server.settings.catalogue import program
-from planwarden.server.settings.configuration import home_folder
+from planwarden.server.settings.catalogue import build_command_prefix
+from planwarden.server.settings.configuration import find_home
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.connection import ConnectionTiming
 from planwarden.tools.downstream.login import issuer
@@ -448,7 +448,7 @@ async def test_two_logins_at_once_both_succeed_and_leave_one(place: Place, serve
 
 def test_the_command_to_run_names_what_a_bare_one_would_not_find(tmp_path: Path) -> None:
     """ours"""
-    usual = home_folder(None, {})
-    assert program(usual, usual / "planwarden.json") == ("planwarden",)
+    usual = find_home(None, {})
+    assert build_command_prefix(usual, usual / "planwarden.json") == ("planwarden",)
     other = tmp_path / "other.json"
-    assert program(tmp_path, other) == ("planwarden", "--home", str(tmp_path), "--mcp-config", str(other))
+    assert build_command_prefix(tmp_path, other) == ("planwarden", "--home", str(tmp_path), "--mcp-config", str(other))

@@ -1,6 +1,6 @@
-"""A span and a duration for each message that the server gets, by OpenTelemetry's MCP conventions.
+"""A span and a duration for each message that the server receives, by OpenTelemetry's MCP conventions.
 
-It takes the place of the SDK's own middleware, which puts whatever a client calls a tool into the span's name, tells
+It replaces the SDK's own middleware, which puts any tool name that a client sends into the span's name, records
 messages of exceptions, and knows neither session nor transport. Sources: see `planwarden.server.telemetry.attributes`;
 the keys of `_meta`: https://modelcontextprotocol.io/seps/414-request-meta.
 """
@@ -20,11 +20,11 @@ from opentelemetry.metrics import Histogram
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, Tracer
 from pydantic import ValidationError
 
-from planwarden.server.telemetry.attributes import Attributes, current, unharmed
-from planwarden.server.telemetry.trace_context import trace_context
+from planwarden.server.telemetry.attributes import Attributes, log_failures, use_span
+from planwarden.server.telemetry.trace_context import read_trace_context
 
 MAX_CHARS = 128
-"""Of a name or id that a client chose, in a span."""
+"""Longest name or id from a client in a span."""
 OTHER = "_OTHER"
 METHODS = frozenset(
     {
@@ -52,42 +52,42 @@ METHODS = frozenset(
         "tools/list",
     }
 )
-"""What clients may ask for; whatever else they send is `_OTHER`."""
-_KINDS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+"""Methods that clients may call; every other method is `_OTHER`."""
+_TARGET_ATTRIBUTES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSpans:
-    """Middleware, to be the outermost."""
+    """The outermost middleware of an MCP server."""
 
     tracer: Tracer
     durations: Histogram
     names: Mapping[str, Container[str]]
-    """By method, the tools and prompts that there are; no other name becomes part of a span's name or of a metric."""
+    """Known tools and prompts by method; no other name appears in a span's name or in a metric."""
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        about, name = self._about(ctx)
+        about, name = self._build_attributes(ctx)
         above, span = context.get_current(), INVALID_SPAN
-        with unharmed("a request was not observed"):
-            above = propagate.extract(trace_context(ctx.meta))
-            span = self._begun(name, about, ctx, above)
+        with log_failures("a request was not observed"):
+            above = propagate.extract(read_trace_context(ctx.meta))
+            span = self._start_span(name, about, ctx, above)
         token = context.attach(above)
         began, error = time.perf_counter(), None
         try:
-            with current(span):
+            with use_span(span):
                 result = await call_next(ctx)
             error = "tool_error" if _is_failed_call(result) else None
         except BaseException as raised:
-            error = _error(raised)
+            error = _classify_error(raised)
             raise
         finally:
             context.detach(token)
-            with unharmed("a request was not observed"):
-                self._ended(span, about, error, time.perf_counter() - began)
+            with log_failures("a request was not observed"):
+                self._end_span(span, about, error, time.perf_counter() - began)
         return result
 
-    def _about(self, ctx: ServerRequestContext[Any, Any]) -> tuple[Attributes, str]:
-        """What metrics may tell too, and the span's name."""
+    def _build_attributes(self, ctx: ServerRequestContext[Any, Any]) -> tuple[Attributes, str]:
+        """Returns the attributes that metrics may have too, and the span's name."""
         method = ctx.method if ctx.method in METHODS else OTHER
         about: Attributes = {
             "mcp.method.name": method,
@@ -97,15 +97,15 @@ class RequestSpans:
             about["mcp.protocol.version"] = ctx.protocol_version
         if method == "tools/call":
             about["gen_ai.operation.name"] = "execute_tool"
-        target = _target(ctx)
+        target = _find_target(ctx)
         if target is None or target not in self.names.get(method, ()):
             return about, method
-        about[_KINDS[method]] = target
+        about[_TARGET_ATTRIBUTES[method]] = target
         return about, f"{method} {target}"
 
-    def _begun(self, name: str, about: Attributes, ctx: ServerRequestContext[Any, Any], above: Context) -> Span:
+    def _start_span(self, name: str, about: Attributes, ctx: ServerRequestContext[Any, Any], above: Context) -> Span:
         own = dict(about)
-        target, kind = _target(ctx), _KINDS.get(ctx.method)
+        target, kind = _find_target(ctx), _TARGET_ATTRIBUTES.get(ctx.method)
         if target is not None and kind is not None:
             own[kind] = target[:MAX_CHARS]
         if ctx.request_id is not None:
@@ -116,11 +116,11 @@ class RequestSpans:
             own["mcp.session.id"] = session_id[:MAX_CHARS]
         ambient = trace.get_current_span().get_span_context()
         is_elsewhere = trace.get_current_span(above).get_span_context() != ambient
-        # The transport's own span, as of an instrumented HTTP server, is linked when it is not the parent.
+        # A span of the transport, such as an instrumented HTTP server's, becomes a link when it is not the parent.
         links = [Link(ambient)] if ambient.is_valid and is_elsewhere else []
         return self.tracer.start_span(name, above, SpanKind.SERVER, own, links)
 
-    def _ended(self, span: Span, about: Attributes, error: str | None, took_s: float) -> None:
+    def _end_span(self, span: Span, about: Attributes, error: str | None, took_s: float) -> None:
         failed: Attributes = {}
         if error is not None:
             failed["error.type"] = error
@@ -132,8 +132,8 @@ class RequestSpans:
         self.durations.record(took_s, {**about, **failed})
 
 
-def _target(ctx: ServerRequestContext[Any, Any]) -> str | None:
-    name = ctx.params.get("name") if ctx.params and ctx.method in _KINDS else None
+def _find_target(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    name = ctx.params.get("name") if ctx.params and ctx.method in _TARGET_ATTRIBUTES else None
     return name if isinstance(name, str) else None
 
 
@@ -145,8 +145,8 @@ def _is_failed_call(result: HandlerResult) -> bool:
             return False
 
 
-def _error(raised: BaseException) -> str:
-    """A code of the protocol, or a class of exceptions; never a message."""
+def _classify_error(raised: BaseException) -> str:
+    """Returns a code of the protocol, or the class of the exception; never a message."""
     match raised:
         case MCPError():
             return str(raised.error.code)

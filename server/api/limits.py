@@ -1,0 +1,62 @@
+"""What `Service` accepts: sizes of texts and pages, and how often a caller may try to decide for a person."""
+
+from collections import OrderedDict, deque
+
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
+from planwarden.agent.ports.environment import Clock
+
+MAX_GOAL_CHARS = 20_000
+MAX_REASON_CHARS = 2_000
+MAX_QUERY_CHARS = 1_000
+MAX_PAGE = 100
+MAX_WAIT_S = 300.0
+ATTEMPTS, ATTEMPTS_S = 5, 600.0
+"""Approvals without authority that a suspension takes within this time before the caller has to stop."""
+_MAX_COUNTED = 10_000
+
+
+class AttemptLimiter:
+    """Counts decisions that a caller sent although only a person can decide."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+
+    def count(self, suspension_id: str, kind: str = "approval") -> None:
+        """Counts one attempt; each kind has its own count, because asking a person once takes one of each.
+
+        Raises:
+            RateLimited: there were `ATTEMPTS` of this kind within `ATTEMPTS_S` seconds.
+        """
+        now = self._clock.now()
+        times = self._attempts.setdefault((suspension_id, kind), deque(maxlen=ATTEMPTS))
+        if len(times) == ATTEMPTS and now - times[0] < ATTEMPTS_S:
+            raise RateLimited(
+                f"suspension {suspension_id!r} was approved {ATTEMPTS} times without a person; a person must decide: "
+                f"`planwarden approve {suspension_id}`",
+                details={"retryAfterSeconds": round(ATTEMPTS_S - (now - times[0]))},
+            )
+        times.append(now)
+        if len(self._attempts) > _MAX_COUNTED:
+            self._attempts.popitem(last=False)
+
+
+def check_text(text: str, name: str, limit: int, *, may_be_empty: bool = False) -> None:
+    if not may_be_empty and not text.strip():
+        raise InvalidArguments(f"'{name}' is empty")
+    if len(text) > limit:
+        raise LimitExceeded(f"'{name}' has {len(text)} characters, the limit is {limit}")
+
+
+def check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidArguments(f"'limit' must be between 1 and {MAX_PAGE}")
+
+
+def parse_offset(cursor: str | None, total: int) -> int:
+    """Returns the position that a cursor of `search_tools` stands for."""
+    if cursor is None:
+        return 0
+    if not cursor.isascii() or not cursor.isdigit() or int(cursor[:9]) > total:
+        raise InvalidArguments(f"cursor {cursor[:64]!r} does not come from this server; start without a cursor")
+    return int(cursor[:9])
