@@ -16,12 +16,11 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
-from planwarden.server.views.calls import Error, ToolCall
 from planwarden.server.views.encoding import OPTIONAL_FIELDS
 from planwarden.server.views.execution import Execution, Step, Usage
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
-from planwarden.server.views.tools import ToolLine, ToolView
+from planwarden.server.views.tools import Error, ToolCall, ToolLine, ToolView
 
 IN_LOGS: Mapping[str, str] = {
     "cancelled": "The call was stopped, because its execution was",

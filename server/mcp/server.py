@@ -2,7 +2,7 @@
 
 Anything else that is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each
 request acts for the principal that `identify` returns: `local` over stdio and on loopback addresses, and the owner of
-the identify_bearer token where tokens are required.
+the bearer token where tokens are required.
 """
 
 import logging

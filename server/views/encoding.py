@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from planwarden.server.views.calls import ToolCall
+from planwarden.server.views.tools import ToolCall
 
 OPTIONAL_FIELDS = frozenset(
     {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements", "asker"}

@@ -12,9 +12,9 @@ from pydantic import JsonValue
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.core.state import ExecutionState, StepState
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.views.calls import Error, ToolCall, build_tool_call
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.suspension import Suspension, build_suspension_view, format_instant, to_utc
+from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown")
 """Statuses of the calls that a step lists; a call that has not run yet is not listed."""

@@ -11,8 +11,7 @@ from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.views.calls import ToolCall
-from planwarden.server.views.tools import ToolView, build_tool_view
+from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def verify(settings: Settings, head: str | None) -> AuditVerdict:
 
 
 def export(settings: Settings, write: Callable[[str], object]) -> AuditVerdict:
-    """Writes every row as one JSON object a build_audit_line, oldest first. Returns the verdict on what was written."""
+    """Writes every row as one JSON object a line, oldest first. Returns the verdict on what was written."""
 
     async def work() -> AuditVerdict:
         async with _open_audit(settings) as audit:

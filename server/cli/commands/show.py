@@ -39,7 +39,7 @@ def handle_list(arguments: Namespace) -> int:
 def handle_show(arguments: Namespace) -> int:
     if arguments.artifact is not None:
         if arguments.json or arguments.observations is not None:
-            raise UsageError("--artifact writes the artifact as it is; leave --json and --build_observations out")
+            raise UsageError("--artifact writes the artifact as it is; leave --json and --observations out")
         context, is_terminal = CliContext.from_arguments(arguments), sys.stdout.isatty()
         sys.stdout.buffer.write(read_artifact(context, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
@@ -74,7 +74,7 @@ def show_thread(
         UnknownThread: there is no thread with that id.
     """
     if observations_after is not None and observations_after < 0:
-        raise InvalidArguments("--build_observations must be 0 or more")
+        raise InvalidArguments("--observations must be 0 or more")
 
     async def work() -> Execution:
         async with context.open_for_reading() as service:

@@ -19,9 +19,9 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
-from planwarden.server.views.calls import ToolCall
 from planwarden.server.views.facts import AGENT_CHARS, count_escaped
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
+from planwarden.server.views.tools import ToolCall
 from tests.requirements import requirement
 from tests.server.mcp.test_facts import QUESTION
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.server.views.calls import ToolCall
 from planwarden.server.views.facts import (
     AGENT_CHARS,
     count_hidden,
@@ -21,6 +20,7 @@ from planwarden.server.views.facts import (
     is_shown_whole,
 )
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
+from planwarden.server.views.tools import ToolCall
 
 QUESTION = Suspension(
     suspension_id="s",
