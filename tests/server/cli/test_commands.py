@@ -212,7 +212,7 @@ def test_a_wrong_setting_is_explained_without_the_words_of_the_library(cli: Cli)
     (cli.home / "planwarden.toml").write_text('[[notify]]\nkind = "ntfy"\nurl = "http://example.com/x"\n')
     result = cli.main("list")
     assert result.code == 2
-    assert "notify[0].url: plain http is only for this machine; use https" in result.err
+    assert "notify[0].url: plain http is allowed for this machine only; use https" in result.err
 
 
 def test_prune_deletes_finished_executions_and_no_waiting_ones(cli: Cli) -> None:

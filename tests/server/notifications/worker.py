@@ -44,10 +44,10 @@ async def serve(folder: Path, port: int) -> None:
     channel = hook(port)
     while line := await anyio.to_thread.run_sync(sys.stdin.readline):
         command = json.loads(line)
-        courier = NotificationSender(
+        sender = NotificationSender(
             store, store.notifications, [channel], post=_send_and_hang if command == ["send and hang"] else _send
         )
-        while await courier.deliver_due(channel):
+        while await sender.deliver_due(channel):
             pass
         say(["delivered"])
     await store.close()
