@@ -1,4 +1,4 @@
-"""The calculator: what it computes, what it refuses, and that nothing a model writes makes it large, slow or surprised."""
+"""The calculator: what it computes, what it refuses, and that no expression makes it large or slow."""
 
 import json
 import math

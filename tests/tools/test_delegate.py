@@ -1,4 +1,4 @@
-"""A goal handed to a second planwarden, a process of its own over stdio: waited for, asked about, cancelled, never twice."""
+"""A goal delegated to a second planwarden over stdio: waited for, asked about, cancelled, never started twice."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import planwarden
 from planwarden.server.settings.configuration import load_settings
 from tests.requirements import requirement
 from tests.support.wardens import plan, tool_step
-from tests.tools.downstream.support import WAIT_S, Place, called, error_of, until
+from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ FREE = '[tools."delegate_to_agent"]\nrisk = "read"\n[servers.bob]\nagent = true\
 
 
 class Bob:
-    """The agent's home, and the parent's that has it as a server."""
+    """The agent's home, and the home of the parent, which has the agent as a server."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.parent = folder / "bob", Place(folder / "parent", settings=FREE)
@@ -49,8 +49,8 @@ class Bob:
         text = f'[tools]\npython = ["tools.py"]\n[approvals]\nopen_inbox = "never"\n{more}'
         (self.home / "planwarden.toml").write_text(text, encoding="utf-8")
 
-    def thinks(self, *steps: dict[str, JsonValue], home: Path | None = None) -> None:
-        """What the agent plans for any goal; and the parent's servers."""
+    def set_plan(self, *steps: dict[str, JsonValue], home: Path | None = None) -> None:
+        """Set the agent's plan for any goal, and configure the agent at the parent."""
         replies = [
             {"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}},
             {"when": {"purpose": "synthesize"}, "reply": {"content": OUTPUT}},
@@ -77,7 +77,7 @@ class Bob:
         )
 
     def threads(self) -> list[tuple[str, str]]:
-        """Thread and status of everything that the agent ever ran."""
+        """Returns thread and status of every execution of the agent."""
         if not (self.home / "planwarden.db").exists():
             return []
         with closing(sqlite3.connect(f"file:{self.home}/planwarden.db?mode=ro", uri=True)) as connection:
@@ -94,25 +94,25 @@ def bob(tmp_path: Path) -> Bob:
     return Bob(tmp_path)
 
 
-def confirms() -> tuple[dict[str, JsonValue], ...]:
+def confirmation_step() -> tuple[dict[str, JsonValue], ...]:
     return (tool_step("ask", "displayConfirmation", {"action": "Send the letter?"}),)
 
 
-def erases() -> tuple[dict[str, JsonValue], ...]:
+def erase_step() -> tuple[dict[str, JsonValue], ...]:
     return (tool_step("erase", "erase", {"path": "old"}),)
 
 
-async def delegated(warden: planwarden.Warden, goal: str = "do it", **more: JsonValue) -> planwarden.Execution:
-    """The execution that delegated the goal, once it waits for a person or is over."""
+async def delegate(warden: planwarden.Warden, goal: str = "do it", **more: JsonValue) -> planwarden.Execution:
+    """Returns the execution that delegated the goal, once it waits for a person or has ended."""
     step = tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": goal})
     execution = await warden.execute_plan(plan(step), wait_seconds=0, options=more or None)
-    return await settled(warden, execution)
+    return await wait_for_person(warden, execution)
 
 
-async def settled(
+async def wait_for_person(
     warden: planwarden.Warden, execution: planwarden.Execution, *, before: str | None = None
 ) -> planwarden.Execution:
-    """Where it comes to when only the clock is left out; `before` is a question that has to be gone."""
+    """Returns the execution once it waits for a person or has ended; the suspension `before` must be closed."""
     for _ in range(int(WAIT_S * 50)):
         execution = await warden.get_execution(execution.thread_id)
         asked = [found.suspension_id for found in execution.suspensions if found.kind != "wait"]
@@ -122,19 +122,19 @@ async def settled(
     raise AssertionError(f"it still is {execution.status}")
 
 
-async def decided(warden: planwarden.Warden, execution: planwarden.Execution, *, yes: bool) -> planwarden.Execution:
+async def decide(warden: planwarden.Warden, execution: planwarden.Execution, *, yes: bool) -> planwarden.Execution:
     [question] = execution.suspensions
     decision = planwarden.Decision(approved=yes, reason=None if yes else "not now")
     await warden.resume_execution(execution.thread_id, question.suspension_id, decision, wait_seconds=0)
-    return await settled(warden, execution, before=question.suspension_id)
+    return await wait_for_person(warden, execution, before=question.suspension_id)
 
 
 @requirement("delegate:durable")
-async def test_a_delegated_goal_comes_back_with_what_the_agent_answers(bob: Bob) -> None:
+async def test_a_delegated_goal_returns_the_agents_answer(bob: Bob) -> None:
     """spec: issue, delegate_to_agent"""
-    bob.thinks(tool_step("sum", "calculator", {"expression": "1+1"}))
+    bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
     async with bob.parent.warden() as warden:
-        execution = await delegated(warden)
+        execution = await delegate(warden)
         assert execution.status == "completed", execution.steps
         result = execution.steps[0].result
         assert isinstance(result, dict) and result["output"] == OUTPUT and result["agent"] == "bob"
@@ -144,13 +144,13 @@ async def test_a_delegated_goal_comes_back_with_what_the_agent_answers(bob: Bob)
 @requirement("delegate:questions")
 async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: Bob) -> None:
     """spec: issue, its suspensions surface as ours"""
-    bob.thinks(*confirms())
+    bob.set_plan(*confirmation_step())
     async with bob.parent.warden() as warden:
-        execution = await delegated(warden)
+        execution = await delegate(warden)
         [question] = execution.suspensions
         assert (question.kind, question.addressee, question.asker) == ("delegated", "human", "agent 'bob'")
         assert "Send the letter?" in question.message and "planwarden approve" in question.message
-        done = await decided(warden, execution, yes=True)
+        done = await decide(warden, execution, yes=True)
         assert done.status == "completed", done.steps
     [(_, status)] = bob.threads()
     assert status == "completed"
@@ -159,16 +159,16 @@ async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: B
 @requirement("delegate:questions")
 async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_person(bob: Bob) -> None:
     """spec: approval of the parent never covers the child"""
-    bob.thinks(*erases())
+    bob.set_plan(*erase_step())
     async with bob.parent.warden() as warden:
-        execution = await delegated(warden)
+        execution = await delegate(warden)
         [question] = execution.suspensions
         assert question.risk == "dangerous" and '{"path": "old"}' in question.message
-        again = await decided(warden, execution, yes=True)
+        again = await decide(warden, execution, yes=True)
         [question] = again.suspensions
         assert "did not count there" in question.message and bob.erased == ""
-        rejected = await decided(warden, again, yes=False)
-        assert rejected.status == "failed" and "rejected" in error_of(rejected)
+        rejected = await decide(warden, again, yes=False)
+        assert rejected.status == "failed" and "rejected" in read_error(rejected)
     assert bob.erased == "" and bob.threads()[0][1] == "rejected"
 
 
@@ -176,9 +176,9 @@ async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_perso
 async def test_with_trust_caller_at_the_agent_the_approval_goes_through(bob: Bob) -> None:
     """spec: approvals, trust_caller"""
     bob.settings("trust_caller = true\n")
-    bob.thinks(*erases())
+    bob.set_plan(*erase_step())
     async with bob.parent.warden() as warden:
-        done = await decided(warden, await delegated(warden), yes=True)
+        done = await decide(warden, await delegate(warden), yes=True)
         assert done.status == "completed", done.steps
     assert bob.erased == "old"
 
@@ -186,15 +186,15 @@ async def test_with_trust_caller_at_the_agent_the_approval_goes_through(bob: Bob
 @requirement("delegate:questions")
 async def test_a_question_that_was_decided_at_the_agent_is_closed_here(bob: Bob) -> None:
     """spec: issue, answered once, wherever"""
-    bob.thinks(*erases())
+    bob.set_plan(*erase_step())
     async with bob.parent.warden() as warden:
-        execution = await delegated(warden)
+        execution = await delegate(warden)
         [ours] = execution.suspensions
         async with bob.warden() as agent:
             [theirs] = (await agent.list_suspensions()).suspensions
             yes = planwarden.Decision(approved=True)
             await agent.resume_execution(theirs.thread_id, theirs.suspension_id, yes, wait_seconds=WAIT_S)
-        done = await settled(warden, execution, before=ours.suspension_id)
+        done = await wait_for_person(warden, execution, before=ours.suspension_id)
         assert done.status == "completed", done.steps
         with pytest.raises(planwarden.PlanwardenError, match="settled at agent 'bob'"):
             await warden.resume_execution(execution.thread_id, ours.suspension_id, planwarden.Decision(approved=True))
@@ -202,9 +202,9 @@ async def test_a_question_that_was_decided_at_the_agent_is_closed_here(bob: Bob)
 
 
 @requirement("delegate:durable")
-async def test_a_parent_killed_in_the_middle_goes_on_with_the_same_goal(bob: Bob) -> None:
+async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: Bob) -> None:
     """spec: after a crash polling goes on and no second goal is started"""
-    bob.thinks(tool_step("wait", "wait", {"seconds": 3}))
+    bob.set_plan(tool_step("wait", "wait", {"seconds": 3}))
     step = tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "do it"})
     path = bob.parent.home / "plan.json"
     path.write_text(json.dumps(plan(step)), encoding="utf-8")
@@ -212,68 +212,68 @@ async def test_a_parent_killed_in_the_middle_goes_on_with_the_same_goal(bob: Bob
     environment = {**os.environ, "PLANWARDEN_HOME": str(bob.parent.home)}
     with anyio.fail_after(WAIT_S * 2):
         async with await anyio.open_process([sys.executable, *words], env=environment, stdin=None) as process:
-            await until(lambda: "waits for agent" in _log(bob.parent.home))
+            await wait_until(lambda: "waits for agent" in read_log(bob.parent.home))
             os.kill(process.pid, signal.SIGKILL)
             await process.wait()
         assert len(bob.threads()) == 1
         async with planwarden.Warden(settings=load_settings(home=bob.parent.home, environment={})) as warden:
-            [(thread_id,)] = _rows(bob.parent.home, "SELECT thread_id FROM executions")
-            done = await settled(warden, await warden.get_execution(thread_id))
+            [(thread_id,)] = read_rows(bob.parent.home, "SELECT thread_id FROM executions")
+            done = await wait_for_person(warden, await warden.get_execution(thread_id))
             assert done.status == "completed", done.steps
     assert [status for _, status in bob.threads()] == ["completed"]
 
 
 @requirement("delegate:durable")
-async def test_cancelling_here_cancels_there(bob: Bob) -> None:
+async def test_cancelling_the_execution_cancels_the_agents_execution(bob: Bob) -> None:
     """spec: issue, cancelled along"""
-    bob.thinks(*confirms())
+    bob.set_plan(*confirmation_step())
     async with bob.parent.warden() as warden:
-        execution = await delegated(warden)
+        execution = await delegate(warden)
         assert (await warden.cancel_execution(execution.thread_id)).status == "cancelled"
-        await until(lambda: [status for _, status in bob.threads()] == ["cancelled"])
+        await wait_until(lambda: [status for _, status in bob.threads()] == ["cancelled"])
 
 
 @requirement("delegate:bounded")
-async def test_a_goal_that_comes_back_to_where_it_came_from_is_refused(bob: Bob) -> None:
+async def test_a_goal_delegated_in_a_circle_is_refused(bob: Bob) -> None:
     """spec: issue, cycles refused"""
-    bob.thinks(home=bob.parent.home)
+    bob.set_plan(home=bob.parent.home)
     settings = load_settings(home=bob.parent.home, environment={})
     with anyio.fail_after(WAIT_S):
         async with planwarden.Warden(settings=settings) as warden:
-            execution = await delegated(warden)
-            assert execution.status == "failed" and "comes back to where it was delegated" in error_of(execution)
+            execution = await delegate(warden)
+            assert execution.status == "failed" and "comes back to where it was delegated" in read_error(execution)
 
 
 @requirement("delegate:bounded")
 async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at_all(bob: Bob) -> None:
     """spec: issue, depth limit 3, budget shared"""
-    bob.thinks(tool_step("sum", "calculator", {"expression": "1+1"}))
+    bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
     async with bob.parent.warden() as warden:
         step = plan(tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "x"}))
         deep = await warden.service.execute_plan(step, principal="local", chain=("1", "2", "3"), wait_seconds=WAIT_S)
-        assert "delegated 3 times already" in error_of(deep)
+        assert "delegated 3 times already" in read_error(deep)
         with pytest.raises(planwarden.PlanwardenError, match="delegated 4 times"):
             await warden.service.execute_plan(step, principal="local", chain=("1", "2", "3", "4"))
         assert bob.threads() == []
-        done = await delegated(warden, budgets={"toolCalls": 5, "seconds": 60})
+        done = await delegate(warden, budgets={"toolCalls": 5, "seconds": 60})
         assert done.status == "completed", done.steps
-    body = _rows(bob.home, "SELECT body FROM events ORDER BY position LIMIT 1")[0][0]
+    body = read_rows(bob.home, "SELECT body FROM events ORDER BY position LIMIT 1")[0][0]
     created = next(event for event in json.loads(body)[1:] if event[0] == "EC")
     tool_calls, seconds = created[2][6:8]
     assert tool_calls == 4 and 0 < seconds <= 60 and len(created[-1]) == 1
 
 
 @requirement("delegate:questions")
-async def test_an_agent_that_wants_us_to_think_for_it_is_told_no(bob: Bob) -> None:
+async def test_an_agent_that_wants_us_to_be_its_model_is_cancelled(bob: Bob) -> None:
     """ours: no model of ours answers an agent's prompts"""
-    bob.thinks()
+    bob.set_plan()
     servers = json.loads((bob.parent.home / "planwarden.json").read_text(encoding="utf-8"))["mcpServers"]
     servers["bob"]["env"]["PLANWARDEN_MODEL"] = "caller"
     bob.parent.configure(servers)
     async with bob.parent.warden() as warden:
-        execution = await delegated(warden)
-        assert "give it a model of its own" in error_of(execution)
-        await until(lambda: [status for _, status in bob.threads()] == ["cancelled"])
+        execution = await delegate(warden)
+        assert "give it a model of its own" in read_error(execution)
+        await wait_until(lambda: [status for _, status in bob.threads()] == ["cancelled"])
 
 
 @requirement("delegate:durable")
@@ -282,17 +282,17 @@ async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent(tmp_path: Pa
     place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "echo"\n')
     place.serve(d="good")
     async with place.warden() as warden:
-        done = await called(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
+        done = await run_call(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
         assert done.status == "completed" and done.steps[0].result == {"said": "hello"}
 
 
 @requirement("delegate:durable")
-async def test_an_agent_that_is_lost_before_it_gave_its_handle_is_an_unknown_outcome(tmp_path: Path) -> None:
+async def test_an_agent_lost_before_it_returned_its_handle_is_an_unknown_outcome(tmp_path: Path) -> None:
     """ours: nobody gives the goal a second time by themselves"""
     place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "die"\n')
     place.serve(d="good")
     async with place.warden() as warden:
-        execution = await called(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
+        execution = await run_call(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
         [question] = execution.suspensions
         assert question.kind == "reconcile" and "nobody knows its handle" in question.message
         assert place.ledger.count("die hello") == 1
@@ -300,26 +300,26 @@ async def test_an_agent_that_is_lost_before_it_gave_its_handle_is_an_unknown_out
 
 async def test_without_an_agent_there_is_no_tool_and_an_unknown_agent_is_refused(bob: Bob) -> None:
     """ours"""
-    bob.thinks()
+    bob.set_plan()
     async with bob.parent.warden() as warden:
         with pytest.raises(planwarden.PlanwardenError, match="eve"):
-            execution = await called(warden, "delegate_to_agent", {"agent": "eve", "goal": "x"})
-            raise planwarden.PlanwardenError(error_of(execution))
+            execution = await run_call(warden, "delegate_to_agent", {"agent": "eve", "goal": "x"})
+            raise planwarden.PlanwardenError(read_error(execution))
     bob.parent.settings = ""
-    bob.thinks()
+    bob.set_plan()
     async with bob.parent.warden() as warden:
         assert warden.tools.get("delegate_to_agent") is None
 
 
-def _rows(home: Path, query: str) -> list[tuple[str, ...]]:
+def read_rows(home: Path, query: str) -> list[tuple[str, ...]]:
     with closing(sqlite3.connect(f"file:{home}/planwarden.db?mode=ro", uri=True)) as connection:
         return list(connection.execute(query))
 
 
-def _log(home: Path) -> str:
+def read_log(home: Path) -> str:
     if not (home / "planwarden.db").exists():
         return ""
     try:
-        return str(_rows(home, "SELECT body FROM events") or "")
+        return str(read_rows(home, "SELECT body FROM events") or "")
     except sqlite3.OperationalError:
         return ""

@@ -1,4 +1,4 @@
-"""Groups of tools in the catalogue: replaced as a whole, or not at all, while others stay what they are."""
+"""Groups of tools in the catalogue are replaced as a whole or not at all; other tools stay."""
 
 import pytest
 from pydantic import JsonValue
@@ -10,22 +10,22 @@ from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 
 
-def made(name: str, description: str = "A tool.", schema: dict[str, JsonValue] | None = None) -> Tool:
+def build_tool(name: str, description: str = "A tool.", schema: dict[str, JsonValue] | None = None) -> Tool:
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
         return description
 
     return Tool(define(ToolDefinition(name=name, description=description, input_schema=schema or {})), call)
 
 
-def context(digest: str = "") -> CallContext:
+def build_context(digest: str = "") -> CallContext:
     return CallContext(execution_id="e", step_id="s", call_id="s:1", idempotency_key="e:s:1", definition_digest=digest)
 
 
 @requirement("catalogue:dynamic")
 def test_definitions_are_the_same_object_until_something_changes() -> None:
     """spec: ports.Toolbox"""
-    registry = Registry([made("own")])
-    registry.replace_group("g", [made("g_a"), made("g_b")])
+    registry = Registry([build_tool("own")])
+    registry.replace_group("g", [build_tool("g_a"), build_tool("g_b")])
     before = registry.definitions()
     assert registry.definitions() is before
     registry.mark_group("g", None)
@@ -44,41 +44,41 @@ def test_definitions_are_the_same_object_until_something_changes() -> None:
 @requirement("catalogue:dynamic")
 def test_a_group_with_one_bad_tool_changes_nothing() -> None:
     """ours"""
-    registry = Registry([made("own")])
-    registry.replace_group("g", [made("g_a")])
+    registry = Registry([build_tool("own")])
+    registry.replace_group("g", [build_tool("g_a")])
     before = registry.definitions()
-    for bad in (made("own"), made("bad name"), made("g_b", schema={"type": "no such type"})):
+    for bad in (build_tool("own"), build_tool("bad name"), build_tool("g_b", schema={"type": "no such type"})):
         with pytest.raises(UsageError):
-            registry.replace_group("g", [made("g_c"), bad])
+            registry.replace_group("g", [build_tool("g_c"), bad])
     with pytest.raises(UsageError, match="two tools"):
-        registry.replace_group("h", [made("g_a")])
+        registry.replace_group("h", [build_tool("g_a")])
     assert registry.definitions() is before
 
 
 @requirement("catalogue:dynamic")
-def test_search_finds_what_a_group_has_now() -> None:
+def test_search_finds_the_current_tools_of_a_group() -> None:
     """ours"""
     registry = Registry()
-    registry.replace_group("g", [made("g_a", "Count sheep.")])
+    registry.replace_group("g", [build_tool("g_a", "Count sheep.")])
     assert [found.name for found in registry.search("sheep", 5)] == ["g_a"]
-    registry.replace_group("g", [made("g_b", "Shear sheep.")])
+    registry.replace_group("g", [build_tool("g_b", "Shear sheep.")])
     assert [found.name for found in registry.search("sheep", 5)] == ["g_b"]
     registry.replace_group("g", [])
     assert registry.search("sheep", 5) == []
 
 
 @pytest.mark.anyio
-async def test_a_call_of_what_a_tool_was_is_not_run_as_what_it_is() -> None:
+async def test_a_call_of_a_tool_that_changed_is_not_run() -> None:
     """spec: approvals, law 6"""
     registry = Registry()
-    registry.replace_group("g", [made("g_a", "First.")])
+    registry.replace_group("g", [build_tool("g_a", "First.")])
     first = registry.get("g_a")
     assert first is not None
-    assert await registry.call("g_a", {}, context(first.digest)) == "First."
-    registry.replace_group("g", [made("g_a", "Second.")])
+    assert await registry.call("g_a", {}, build_context(first.digest)) == "First."
+    registry.replace_group("g", [build_tool("g_a", "Second.")])
     with pytest.raises(StaleDefinition):
-        await registry.call("g_a", {}, context(first.digest))
+        await registry.call("g_a", {}, build_context(first.digest))
     assert registry.earlier(first.digest) == first
     registry.replace_group("g", [])
     with pytest.raises(ToolError, match="no longer exists"):
-        await registry.call("g_a", {}, context(first.digest))
+        await registry.call("g_a", {}, build_context(first.digest))

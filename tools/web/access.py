@@ -1,15 +1,15 @@
-"""What a tool may reach on the web, and how much of it.
+"""What a tool may reach on the web, and how much it may read.
 
 A URL comes from a model, or from a page that a model has read, so it may point into the operator's own network
-(server-side request forgery) or at a host that never stops sending. Three pieces answer that, the last two in
+(server-side request forgery) or at a host that never stops sending. Three pieces prevent that; the last two are in
 `planwarden.tools.web.fetch`:
 
-* `AddressPolicy` says which hosts, ports and addresses are open to everybody anyway;
-* `GuardedTransport` resolves a name once, checks every address it got, and connects to one that was checked. There is
-  no second look-up for a name server to answer differently; Host header, SNI and certificate check keep the name;
-* `fetch` follows redirects by hand, each hop through the same transport, and reads a bounded body in bounded time.
+* `AddressPolicy` says which hosts, ports and addresses are public;
+* `GuardedTransport` resolves a name once, checks every address of it, and connects to a checked one. A name server gets
+  no second look-up that it could answer differently; Host header, SNI and certificate check still use the name;
+* `fetch` follows redirects itself, each hop through the same transport, and reads a bounded body in bounded time.
 
-Environment proxies are ignored, and neither cookies nor credentials are kept. Not promised: protection from a public
+Proxies of the environment are ignored; cookies and credentials are not kept. Not promised: protection from a public
 host that forwards requests into a private network by itself.
 
 Sources: https://www.iana.org/assignments/iana-ipv4-special-registry/ and
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Takes a host name and a port; gives IP addresses as text, best first, at least one or raises `OSError`."""
+"""Takes a host name and a port; returns at least one IP address as text, best first, or raises `OSError`."""
 
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
-"""Where web pages live; other ports of public hosts speak protocols that an HTTP request could confuse."""
+"""Ports of web pages; other ports of public hosts speak protocols that an HTTP request could confuse."""
 
 MAX_ADDRESSES_TRIED = 4
 
@@ -46,7 +46,7 @@ _SPECIAL_RANGES: tuple[tuple[str, str], ...] = (
     ("10.0.0.0/8", "private"),
     ("100.64.0.0/10", "carrier-grade NAT"),
     ("127.0.0.0/8", "loopback"),
-    # The host agent of Azure: a public number that only the inside of a virtual machine reaches.
+    # The host agent of Azure: a public address that only a virtual machine reaches.
     ("168.63.129.16/32", "cloud metadata"),
     ("169.254.0.0/16", "link-local"),
     ("172.16.0.0/12", "private"),
@@ -77,7 +77,7 @@ _GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
 
 
 def special_range(address: IPAddress) -> str | None:
-    """What kind of non-public address this is, such as `loopback`; None for an address of the public internet."""
+    """Returns the kind of a non-public address, such as `loopback`; None for an address of the public internet."""
     for network, kind in _SPECIAL_NETWORKS:
         if address in network:
             return kind
@@ -87,7 +87,7 @@ def special_range(address: IPAddress) -> str | None:
 
 
 def host_and_port(url: "httpx2.URL") -> tuple[str, int]:
-    """Where an http or https URL points: the host in ASCII and lower case, without brackets, and the port."""
+    """Returns the host of an http or https URL in ASCII and lower case, without brackets, and its port."""
     port = url.port if url.port is not None else {"http": 80}.get(url.scheme, 443)
     return url.raw_host.decode("ascii"), port
 
@@ -97,13 +97,13 @@ class AddressPolicy:
     """Which hosts may be reached; by default the public internet on `WEB_PORTS`."""
 
     allowed_endpoints: frozenset[tuple[str, int]] = frozenset()
-    """What the operator chose, as `host_and_port` writes it: reached whatever it resolves to."""
+    """Hosts that the operator chose, as `host_and_port` returns them; allowed whatever they resolve to."""
     allowed_networks: tuple[IPNetwork, ...] = ()
     """Networks that count as public."""
     ports: frozenset[int] = WEB_PORTS
 
     def check_url(self, url: "httpx2.URL") -> tuple[str, int]:
-        """Host and port of `url`. Raises `ToolError` when it may not be requested at all."""
+        """Returns host and port of `url`. Raises `ToolError` when the URL is not allowed."""
         if url.scheme not in ("http", "https"):
             raise ToolError(f"the URL's scheme {url.scheme!r} is not supported; use http or https")
         if url.userinfo:
@@ -117,14 +117,14 @@ class AddressPolicy:
         return host, port
 
     def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[IPAddress]:
-        """The parsed addresses. Raises `ToolError` when any of them is not public: a name that mixes both is a trap."""
+        """Returns the parsed addresses. Raises `ToolError` when any is not public: a name that mixes both is a trap."""
         parsed = [ipaddress.ip_address(address) for address in addresses]
         if (host, port) in self.allowed_endpoints:
             return parsed
         for address in parsed:
             kind = special_range(address)
             if kind is not None and not any(address in network for network in self.allowed_networks):
-                # The kind and not the address: what a name means inside a private network stays inside it.
+                # Names the kind and not the address, which belongs to a private network.
                 raise ToolError(f"{host!r} is at an address that may not be reached ({kind}); use a public host")
         return parsed
 
@@ -134,23 +134,23 @@ class WebLimits:
     """How much one fetch may cost."""
 
     total_s: float = 20.0
-    """With all redirects."""
+    """Seconds for a fetch with all redirects."""
     connect_s: float = 5.0
-    """To one address."""
+    """Seconds for connecting to one address."""
     body_bytes: int = 4 * 1024 * 1024
-    """After decompression."""
+    """Size of the body after decompression."""
     redirects: int = 5
 
 
 async def resolve_host(host: str, port: int) -> list[str]:
-    """The addresses of `host` from the system's resolver, in its order and without repetitions."""
+    """Returns the addresses of `host` from the system's resolver, in its order, without duplicates."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebAccess:
-    """Everything the web tools need to know about the network."""
+    """How the web tools reach the network."""
 
     policy: AddressPolicy = AddressPolicy()
     limits: WebLimits = WebLimits()
@@ -164,10 +164,10 @@ PUBLIC_WEB = WebAccess()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebReply:
-    """What a host sent in the end."""
+    """The final response of a host."""
 
     url: str
-    """Of the last hop."""
+    """The URL after redirects."""
     media_type: str
     """In lower case without parameters; empty when the host did not say."""
     charset: str | None

@@ -1,10 +1,10 @@
 """The `webExtract` tool: the main text of a web page, without its menus, scripts and markup.
 
-`web_access.fetch` decides what may be reached and how much is read. The text is extracted by trafilatura, an optional
-dependency that is imported when the first page arrives and runs on a worker thread, because it is slow.
+`planwarden.tools.web.fetch` decides what may be reached and how much is read. trafilatura extracts the text. It is an
+optional dependency, imported when the first page arrives, and slow, so it runs on a worker thread.
 
-The result is data from a stranger. Not promised: that a thread which exceeds its time stops at once; its page is
-small enough for it to end soon, and at most `EXTRACTIONS_AT_ONCE` calls wait for one.
+The result comes from a stranger. Not promised: that a thread which exceeds its time stops at once. Its page is small
+enough for it to end soon, and at most `EXTRACTIONS_AT_ONCE` threads run.
 """
 
 import codecs
@@ -33,7 +33,7 @@ MOST_MAX_CHARS = 100_000
 EXTRACTIONS_AT_ONCE = 2
 EXTRACTION_S = 15.0
 FAST_FROM_CHARS = 500_000
-"""Where trafilatura's second opinion is left out: the time it takes grows with the square of the page."""
+"""Pages from this size skip trafilatura's fallback extractors, whose time grows with the square of the page."""
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 TEXT_TYPES = frozenset({"text/plain", "text/markdown", "text/x-markdown", "application/json"})
@@ -53,21 +53,21 @@ _CHARSETS = frozenset(
         *(f"iso8859-{number}" for number in range(2, 17) if number != 12),
     }
 )
-# A <meta> that can be found like this is not in UTF-16, whatever it claims.
+# A <meta> that these bytes match is not in UTF-16, whatever it claims.
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?(?!utf-16)([\w:.-]{1,40})""", re.IGNORECASE)
 _CONTROLS = dict.fromkeys((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
 
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """What a page says."""
+    """Title and main text of a page."""
 
     title: str | None
     text: str
 
 
 def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EXTRACTION_S) -> Tool:
-    """The built-in `webExtract`; marked unavailable when the extra `web` is not installed."""
+    """Returns the built-in `webExtract`; it is unavailable when the extra `web` is not installed."""
     is_installed = importlib.util.find_spec("trafilatura") is not None
     definition = ToolDefinition(
         name="webExtract",
@@ -120,7 +120,7 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         if not is_installed:
             raise ToolError(_NOT_INSTALLED)
-        # Imported when used: the HTTP client takes a tenth of a second.
+        # Imported when used: importing the HTTP client takes a tenth of a second.
         from planwarden.tools.web.fetch import fetch
 
         url, max_chars = _read_arguments(arguments)
@@ -171,7 +171,7 @@ async def _extract_on_thread(reply: WebReply, limiter: anyio.CapacityLimiter, ti
 
 
 def extract_text(reply: WebReply) -> PageText:
-    """Title and main text of a reply; the text is empty when there is none. Slow for HTML."""
+    """Returns title and main text of a reply; the text is empty when there is none. Slow for HTML."""
     content = _decode(reply).translate(_CONTROLS)
     return _extract_html(content) if reply.media_type in HTML_TYPES else PageText(title=None, text=content.strip())
 
@@ -196,20 +196,22 @@ def _extract_html(html: str) -> PageText:
 
 
 def _decode(reply: WebReply) -> str:
-    """The body as text: by byte order mark, header, the page's own <meta>, else UTF-8; what does not fit is
-    replaced."""
+    """Returns the body as text: by byte order mark, header, or the page's own <meta>, else UTF-8.
+
+    Bytes that do not fit the encoding are replaced.
+    """
     if reply.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return reply.body.decode("utf-16", errors="replace")
     declared = reply.charset
     if declared is None and reply.media_type in HTML_TYPES:
         match = _META_CHARSET.search(reply.body, 0, 4_096)
         declared = match[1].decode("ascii") if match else None
-    codec = "utf-8" if reply.body.startswith(codecs.BOM_UTF8) else _codec(declared)
+    codec = "utf-8" if reply.body.startswith(codecs.BOM_UTF8) else _find_codec(declared)
     return reply.body.decode(codec, errors="replace").removeprefix("\ufeff")
 
 
-def _codec(charset: str | None) -> str:
-    """Python's name for a charset that the web uses; UTF-8 for every other."""
+def _find_codec(charset: str | None) -> str:
+    """Returns Python's name for a charset of the web; UTF-8 for any other."""
     try:
         known = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):

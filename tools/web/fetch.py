@@ -1,6 +1,6 @@
-"""Requests that go to checked addresses only, in bounded time and size; see `planwarden.tools.web.access`.
+"""Sends requests to checked addresses only, in bounded time and size; see `planwarden.tools.web.access`.
 
-Imported by the tools when they are called, because the HTTP client takes a tenth of a second to import.
+The tools import this module when they are called, because importing the HTTP client takes a tenth of a second.
 """
 
 import functools
@@ -19,21 +19,21 @@ from planwarden.tools.web.access import MAX_ADDRESSES_TRIED, WebAccess, WebLimit
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests to checked addresses only. Raises `ToolError` for whatever the policy refuses."""
+    """Sends requests to checked addresses only. Raises `ToolError` for what the policy refuses."""
 
     def __init__(self, access: WebAccess, tls: ssl.SSLContext) -> None:
         self._access = access
-        # Connections are not reused: they are made to an address, and two names at one address are two sites.
+        # A connection goes to an address, and two names at one address are two sites, so none is reused.
         limits = httpx2.Limits(max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         host, port = self._access.policy.check_url(request.url)
-        addresses = self._access.policy.check_addresses(host, port, await self._addresses(host, port))
+        addresses = self._access.policy.check_addresses(host, port, await self._resolve(host, port))
         failure: httpx2.TransportError = httpx2.ConnectError(f"{host!r} has no address")
         for address in addresses[:MAX_ADDRESSES_TRIED]:
-            # The URL says where to connect; the Host header is part of `headers` and still names the host.
-            bound = httpx2.Request(
+            # The URL holds the address to connect to; the Host header in `headers` still holds the name.
+            addressed = httpx2.Request(
                 request.method,
                 request.url.copy_with(host=str(address)),
                 headers=request.headers,
@@ -41,7 +41,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 extensions={**request.extensions, "sni_hostname": host},
             )
             try:
-                return await self._transport.handle_async_request(bound)
+                return await self._transport.handle_async_request(addressed)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error
         raise failure
@@ -49,7 +49,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+    async def _resolve(self, host: str, port: int) -> Sequence[str]:
         try:
             return [str(ipaddress.ip_address(host))]
         except ValueError:
@@ -70,19 +70,19 @@ async def fetch(
     body: JsonValue = None,
     follow_redirects: bool = True,
 ) -> WebReply:
-    """The reply to a GET, or to a POST when there is a `body` (sent as JSON).
+    """Returns the reply to a GET, or to a POST when there is a `body` (sent as JSON).
 
-    `accept` sees the status and headers of the final response and raises `ToolError` to refuse it unread. The target
-    of a redirect gets the same headers and body, so whoever sends a secret must not follow redirects.
+    `accept` gets the final response before its body is read, and raises `ToolError` to refuse it. The target of a
+    redirect gets the same headers and body, so a caller that sends a secret must not follow redirects.
 
     Raises:
-        ToolError: the URL is refused, the host does not answer as it should, or a limit is exceeded.
+        ToolError: the URL is refused, the host fails, or a limit is exceeded.
     """
-    # A limit per read would restart with every byte of a slow drip; only the total counts.
+    # A limit per read would restart with every byte of a slow drip; only the total time counts.
     timeout = httpx2.Timeout(None, connect=access.limits.connect_s)
     with anyio.move_on_after(access.limits.total_s):
-        tls = access.tls or await anyio.to_thread.run_sync(_system_tls)
-        target = _absolute(url) if params is None else _absolute(url).copy_merge_params(dict(params))
+        tls = access.tls or await anyio.to_thread.run_sync(_load_system_tls)
+        target = _parse_url(url) if params is None else _parse_url(url).copy_merge_params(dict(params))
         async with GuardedTransport(access, tls) as transport:
             for _ in range(access.limits.redirects + 1):
                 request = httpx2.Request(
@@ -92,48 +92,52 @@ async def fetch(
                     json=body,
                     extensions={"timeout": timeout.as_dict()},
                 )
-                with _transport_errors(target):
+                with _translate_errors(target):
                     response = await transport.handle_async_request(request)
                     try:
                         if not (follow_redirects and response.has_redirect_location):
                             accept(response)
-                            return await _reply(target, response, access.limits)
+                            return await _read_reply(target, response, access.limits)
                     finally:
                         await response.aclose()
-                target = _absolute(response.headers["location"], base=target)
-            raise ToolError(f"{_host(target)} redirects more than {access.limits.redirects} times; use the final URL")
+                target = _parse_url(response.headers["location"], base=target)
+            raise ToolError(
+                f"{_quote_host(target)} redirects more than {access.limits.redirects} times; use the final URL"
+            )
     raise ToolError(f"{url[:200]!r} was not read within {access.limits.total_s:g} seconds; try again later")
 
 
-def _absolute(url: str, *, base: httpx2.URL | None = None) -> httpx2.URL:
+def _parse_url(url: str, *, base: httpx2.URL | None = None) -> httpx2.URL:
     try:
         return httpx2.URL(url) if base is None else base.join(url)
     except (httpx2.InvalidURL, ValueError) as error:
         raise ToolError(f"{url[:200]!r} is not a URL; write it in full, such as https://example.org/page") from error
 
 
-def _host(url: httpx2.URL) -> str:
+def _quote_host(url: httpx2.URL) -> str:
     return repr(url.raw_host.decode("ascii"))
 
 
-async def _reply(url: httpx2.URL, response: httpx2.Response, limits: WebLimits) -> WebReply:
+async def _read_reply(url: httpx2.URL, response: httpx2.Response, limits: WebLimits) -> WebReply:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    # One layer only: decoders in a row multiply, and a small reply could keep the process busy without any output.
+    # One layer only: with several, a small reply could keep the process busy without any output.
     if encoding not in ("identity", "gzip", "deflate"):
-        raise ToolError(f"{_host(url)} sent the content encoding {encoding[:40]!r}, which is not supported")
+        raise ToolError(f"{_quote_host(url)} sent the content encoding {encoding[:40]!r}, which is not supported")
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > limits.body_bytes:
-            raise ToolError(f"{_host(url)} sent more than {limits.body_bytes} bytes; use a URL with a smaller reply")
+            raise ToolError(
+                f"{_quote_host(url)} sent more than {limits.body_bytes} bytes; use a URL with a smaller reply"
+            )
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return WebReply(url=str(url), media_type=media_type, charset=response.charset_encoding, body=bytes(body))
 
 
 @contextmanager
-def _transport_errors(url: httpx2.URL) -> Generator[None]:
-    """Turns what the HTTP library raises into sentences; its own messages may repeat what was sent."""
-    host = f"the host {_host(url)}"
+def _translate_errors(url: httpx2.URL) -> Generator[None]:
+    """Translates errors of the HTTP library, whose own messages may repeat what was sent."""
+    host = f"the host {_quote_host(url)}"
     try:
         yield
     except httpx2.TimeoutException as error:
@@ -157,6 +161,6 @@ def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> boo
 
 
 @functools.cache
-def _system_tls() -> ssl.SSLContext:
-    """The system's certificates; read once, because that takes a tenth of a second."""
+def _load_system_tls() -> ssl.SSLContext:
+    """Returns a context with the system's certificates; loaded once, because that takes a tenth of a second."""
     return httpx2.create_ssl_context()

@@ -23,7 +23,7 @@ from planwarden.storage.sqlite import database
 from tests.requirements import requirement
 from tests.support.paths import DOCS
 from tests.support.wardens import plan, tool_step, warden
-from tests.tools.downstream.support import Place, called, listed
+from tests.tools.downstream.support import Place, build_entry, run_call
 
 pytestmark = pytest.mark.anyio
 
@@ -201,10 +201,10 @@ async def test_a_tool_of_a_server_that_is_gone_fails_its_step(tmp_path: Path) ->
     """ours"""
     place = Place(tmp_path, settings="")
     place.serve(d="good")
-    place.offer(listed("note"))
+    place.offer(build_entry("note"))
     store = MemoryStore()
     async with place.warden(store) as warden:
-        execution = await called(warden, "d_note", {"text": "x"})
+        execution = await run_call(warden, "d_note", {"text": "x"})
     place.configure({})
     async with place.warden(store) as warden:
         execution = await decided(warden, execution.thread_id)

@@ -46,8 +46,8 @@ from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Era, Served, ok, sender, served
 from tests.server.mcp.tasks_support import TakesTasks, code_of
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
-from tests.tools.downstream.support import Place, listed
-from tests.tools.test_registry_groups import made
+from tests.tools.downstream.support import Place, build_entry
+from tests.tools.test_registry_groups import build_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -370,7 +370,7 @@ async def test_an_answer_through_another_process_is_sent(tmp_path: Path, era: Er
 async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_path: Path, era: Era) -> None:
     """spec: `resources/updated` for what is read there; planwarden's own tools are the same as before."""
     place = Place(tmp_path)
-    place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"))
+    place.offer(build_entry("echo", annotations={"readOnlyHint": True}), build_entry("other"))
     place.serve(d="restless")
     listener = Listener()
     async with served(tmp_path, settings=load_settings(home=tmp_path, environment={})) as found:
@@ -380,7 +380,9 @@ async def test_a_server_that_lists_other_tools_changes_the_tools_for_plans(tmp_p
             await listener.wait_for_updates(TOOLS)
             await listener.wait_for_updates(another)
             assert one not in listener.uris
-            place.offer(listed("echo", annotations={"readOnlyHint": True}), listed("other"), listed("grown"))
+            place.offer(
+                build_entry("echo", annotations={"readOnlyHint": True}), build_entry("other"), build_entry("grown")
+            )
             await ok(client, "execute_plan", plan=plan(tool_step("a", "d_echo", {})))
             await listener.wait_for_updates(one)
             [content] = (await client.read_resource(TOOLS)).contents
@@ -394,7 +396,7 @@ async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_dow
     tmp_path: Path, era: Era
 ) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found:
-        registry, listener, mine = found.warden.tools, Listener(), made("mine")
+        registry, listener, mine = found.warden.tools, Listener(), build_tool("mine")
         registry.replace_group("d", [mine])
         async with listener.subscribed(found.server, era, TOOLS, f"{TOOLS}/note", f"{TOOLS}/mine"):
             registry.replace_group("d", [mine])

@@ -1,4 +1,4 @@
-"""What the tests of logins share: an authorization server with an MCP server behind it, and a home that names them."""
+"""Fixtures of the login tests: an authorization server with an MCP server, and a home that names them."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What tests of downstream servers share: homes with the double as a server, wardens over them, plans of one call."""
+"""Helpers of the tests of downstream servers: homes with a test server, wardens over them, plans of one call."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ WAIT_S = 60.0
 
 @dataclass
 class Place:
-    """A home, and a folder in which the double keeps its ledger and finds its tools."""
+    """A home, and a folder in which the test server writes its ledger and reads its tools."""
 
     home: Path
     settings: str = "[servers.d]\ntrusted = true\n"
@@ -41,7 +41,7 @@ class Place:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def serve(self, **manners: str) -> None:
-        """Configure one double for each name, in that manner."""
+        """Configure one test server for each name, with that behaviour."""
         servers = {name: self.entry(manner) for name, manner in manners.items()}
         self.configure(servers)
 
@@ -53,7 +53,7 @@ class Place:
         (self.home / "planwarden.toml").write_text(self.settings, encoding="utf-8")
 
     def offer(self, *tools: Mapping[str, JsonValue]) -> None:
-        """What the double's tools are from now on, when it is asked again."""
+        """Set the tools of the test server's next listing."""
         (self.folder / "tools.json").write_text(json.dumps(list(tools)), encoding="utf-8")
 
     @asynccontextmanager
@@ -64,34 +64,34 @@ class Place:
                 yield made
 
 
-def one_call(tool: str, arguments: JsonValue = None) -> dict[str, JsonValue]:
+def build_plan(tool: str, arguments: JsonValue = None) -> dict[str, JsonValue]:
     return plan(tool_step("a", tool, arguments))
 
 
-async def called(warden: planwarden.Warden, tool: str, arguments: JsonValue = None) -> planwarden.Execution:
-    """The execution of a plan with this one call, where it came to."""
-    return await warden.execute_plan(one_call(tool, arguments), wait_seconds=WAIT_S)
+async def run_call(warden: planwarden.Warden, tool: str, arguments: JsonValue = None) -> planwarden.Execution:
+    """Returns the execution of a plan with this one call, when it ended or suspended."""
+    return await warden.execute_plan(build_plan(tool, arguments), wait_seconds=WAIT_S)
 
 
-async def approved(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
+async def approve(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
     [question] = execution.suspensions
     yes = planwarden.Decision(approved=True)
     return await warden.resume_execution(execution.thread_id, question.suspension_id, yes, wait_seconds=WAIT_S)
 
 
-def error_of(execution: planwarden.Execution) -> str:
+def read_error(execution: planwarden.Execution) -> str:
     [step] = execution.steps
     assert step.error is not None, step
     return step.error.message
 
 
-def listed(name: str, **extra: JsonValue) -> dict[str, JsonValue]:
-    """One entry of `tools/list`."""
+def build_entry(name: str, **extra: JsonValue) -> dict[str, JsonValue]:
+    """Returns one entry of `tools/list`."""
     return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object", "properties": {}}, **extra}
 
 
-async def until(happened: Callable[[], bool]) -> None:
-    """Returns when it has happened in a process that cannot tell us; the warden's guard ends the wait."""
+async def wait_until(happened: Callable[[], bool]) -> None:
+    """Poll until `happened` is true in another process; fails after `WAIT_S`."""
     for _ in range(int(WAIT_S * 100)):
         if happened():
             return

@@ -1,4 +1,4 @@
-"""Calls of downstream tools through a real child process: gated, sent once, and told apart in every way they can end."""
+"""Calls of downstream tools through a real child process: approved, sent once, each failure told apart."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step
-from tests.tools.downstream.support import DOUBLE, Place, approved, called, error_of, listed, until
+from tests.tools.downstream.support import DOUBLE, Place, approve, build_entry, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Place:
     return found
 
 
-def starts(place: Place) -> list[int]:
+def read_starts(place: Place) -> list[int]:
     return [int(line.split()[1]) for line in place.ledger if line.startswith("start ")]
 
 
@@ -33,24 +33,24 @@ def starts(place: Place) -> list[int]:
 async def test_nothing_starts_before_it_is_needed_and_everything_ends_with_the_warden(place: Place) -> None:
     """spec: issue, lazily"""
     async with place.warden() as warden:
-        await called(warden, "calculator", {"expression": "1+1"})
+        await run_call(warden, "calculator", {"expression": "1+1"})
         assert place.ledger == []
         page = await warden.search_tools("echo")
         assert [tool.name for tool in page.tools] == ["d_echo"]
-        [child] = starts(place)
+        [child] = read_starts(place)
         os.kill(child, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 
 
 @requirement("downstream:link")
-async def test_a_plan_that_names_a_tool_nobody_has_listed_waits_for_the_listing(place: Place) -> None:
+async def test_a_plan_with_a_tool_of_a_server_never_listed_waits_for_the_listing(place: Place) -> None:
     """ours"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_echo", {"text": "hi"})
+        execution = await run_call(warden, "d_echo", {"text": "hi"})
         assert execution.status == "completed" and execution.steps[0].result == {"said": "hi"}
         with pytest.raises(planwarden.PlanwardenError, match="unknown tools: 'd_gone'"):
-            await called(warden, "d_gone")
+            await run_call(warden, "d_gone")
 
 
 @requirement("downstream:link")
@@ -58,17 +58,17 @@ async def test_the_next_process_knows_the_tools_without_starting_the_server(plac
     """ours: the cached listing"""
     async with place.warden() as warden:
         await warden.search_tools()
-    before = len(starts(place))
+    before = len(read_starts(place))
     async with place.warden() as warden:
         assert warden.tools.get("d_echo") is not None
         assert (await warden.search_tools("echo")).total == 1
-        assert len(starts(place)) == before
-        assert (await called(warden, "d_echo", {"text": "x"})).status == "completed"
-        assert len(starts(place)) == before + 1
+        assert len(read_starts(place)) == before
+        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
+        assert len(read_starts(place)) == before + 1
 
 
 @pytest.mark.parametrize("content", ["", "{]", "[]", '{"form": 1}', '{"form": 1, "tools": [1, {"name": 2}]}', "\x00"])
-async def test_a_cached_listing_that_is_damaged_is_as_good_as_none(place: Place, content: str) -> None:
+async def test_a_damaged_cached_listing_is_ignored(place: Place, content: str) -> None:
     """ours: hostile on reading"""
     async with place.warden() as warden:
         await warden.search_tools()
@@ -77,16 +77,16 @@ async def test_a_cached_listing_that_is_damaged_is_as_good_as_none(place: Place,
     cached.write_text(content)
     async with place.warden() as warden:
         assert warden.tools.get("d_echo") is None
-        assert (await called(warden, "d_echo", {"text": "x"})).status == "completed"
+        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
 
 
 @requirement("downstream:calls")
-async def test_a_call_is_gated_and_runs_once_after_the_approval(place: Place) -> None:
+async def test_a_call_waits_for_approval_and_then_runs_once(place: Place) -> None:
     """spec: approvals"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_note", {"text": "x"})
+        execution = await run_call(warden, "d_note", {"text": "x"})
         assert execution.status == "suspended" and "note x" not in place.ledger
-        execution = await approved(warden, execution)
+        execution = await approve(warden, execution)
         assert execution.status == "completed" and execution.steps[0].result == "noted"
     assert place.ledger.count("note x") == 1
 
@@ -95,34 +95,34 @@ async def test_a_call_is_gated_and_runs_once_after_the_approval(place: Place) ->
 async def test_arguments_are_checked_before_anything_is_sent(place: Place) -> None:
     """spec: design, law 7"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_echo", {"text": 3})
-        assert execution.status == "failed" and "/text" in error_of(execution)
+        execution = await run_call(warden, "d_echo", {"text": 3})
+        assert execution.status == "failed" and "/text" in read_error(execution)
 
 
 @requirement("downstream:calls")
-async def test_an_effect_whose_server_dies_is_asked_about_and_never_sent_again_by_itself(place: Place) -> None:
+async def test_a_call_with_an_effect_whose_server_dies_asks_a_person_and_is_not_repeated(place: Place) -> None:
     """spec: design, durability"""
     async with place.warden() as warden:
-        execution = await approved(warden, await called(warden, "d_die", {"text": "x"}))
+        execution = await approve(warden, await run_call(warden, "d_die", {"text": "x"}))
         [question] = execution.suspensions
         assert question.kind == "reconcile" and "exit code 3" in question.message
-        assert (await called(warden, "d_echo", {"text": "again"})).status == "completed"
+        assert (await run_call(warden, "d_echo", {"text": "again"})).status == "completed"
         happened = planwarden.Decision(content={"happened": True, "result": "gone"})
         execution = await warden.resume_execution(execution.thread_id, question.suspension_id, happened)
         assert execution.status == "completed" and execution.steps[0].result == "gone"
-    assert place.ledger.count("die x") == 1 and len(starts(place)) == 2
+    assert place.ledger.count("die x") == 1 and len(read_starts(place)) == 2
 
 
 @requirement("downstream:calls")
-async def test_a_read_whose_server_dies_fails_and_asks_nobody(place: Place) -> None:
+async def test_a_read_whose_server_dies_fails_without_a_question(place: Place) -> None:
     """ours: what changed nothing may be tried again"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_die_reading")
-        assert execution.status == "failed" and "did not return a result" in error_of(execution)
+        execution = await run_call(warden, "d_die_reading")
+        assert execution.status == "failed" and "did not return a result" in read_error(execution)
 
 
 @requirement("downstream:calls", "downstream:link")
-async def test_a_server_killed_between_two_steps_is_started_again_and_the_plan_goes_on(place: Place) -> None:
+async def test_a_server_killed_between_two_steps_is_restarted_and_the_plan_continues(place: Place) -> None:
     """spec: issue, show"""
     async with place.warden() as warden:
         steps = plan(
@@ -131,25 +131,25 @@ async def test_a_server_killed_between_two_steps_is_started_again_and_the_plan_g
             tool_step("write", "d_note", {"text": {"$from": "read", "pointer": "/said"}}),
         )
         execution = await warden.execute_plan(steps, wait_seconds=20)
-        os.kill(starts(place)[0], signal.SIGKILL)
-        await until(lambda: len(starts(place)) == 2)
-        execution = await approved(warden, await approved(warden, execution))
+        os.kill(read_starts(place)[0], signal.SIGKILL)
+        await wait_until(lambda: len(read_starts(place)) == 2)
+        execution = await approve(warden, await approve(warden, execution))
         assert execution.status == "completed"
-    assert place.ledger.count("note x") == 1 and len(starts(place)) == 2
+    assert place.ledger.count("note x") == 1 and len(read_starts(place)) == 2
 
 
 @requirement("downstream:calls")
-async def test_an_error_of_the_tool_is_its_own_words_on_one_line(place: Place) -> None:
+async def test_an_error_of_the_tool_is_quoted_on_one_line(place: Place) -> None:
     """ours"""
     async with place.warden() as warden:
-        assert "reports an error: the \\u001b[31mdisk is full" in error_of(await called(warden, "d_fail"))
+        assert "reports an error: the \\u001b[31mdisk is full" in read_error(await run_call(warden, "d_fail"))
 
 
 @requirement("downstream:results")
 async def test_content_of_every_kind_arrives_in_the_log(place: Place) -> None:
     """ours"""
     async with place.warden() as warden:
-        result = (await called(warden, "d_rich")).steps[0].result
+        result = (await run_call(warden, "d_rich")).steps[0].result
         assert isinstance(result, dict) and isinstance(result["content"], list)
         kinds = [block["type"] for block in result["content"] if isinstance(block, dict)]
         assert kinds == ["text", "image", "audio", "resource", "resource_link"]
@@ -159,13 +159,13 @@ async def test_content_of_every_kind_arrives_in_the_log(place: Place) -> None:
 async def test_a_result_that_does_not_fit_its_own_schema_is_refused(place: Place) -> None:
     """spec: issue, calls"""
     async with place.warden() as warden:
-        assert '"said" is a required property' in error_of(await called(warden, "d_misfit"))
+        assert '"said" is a required property' in read_error(await run_call(warden, "d_misfit"))
 
 
 async def test_the_idempotency_key_goes_with_the_call(place: Place) -> None:
     """spec: issue, calls"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_meta")
+        execution = await run_call(warden, "d_meta")
         meta = execution.steps[0].result
         assert isinstance(meta, dict)
         assert meta["planwarden/idempotencyKey"] == f"{execution.execution_id}:a:1"
@@ -179,7 +179,7 @@ async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.
     place.configure({"d": place.entry("good", env={"GIVEN": "${FROM_OURS}"})})
     place.environment["FROM_OURS"] = "yes"
     async with place.warden() as warden:
-        result = (await called(warden, "d_environment")).steps[0].result
+        result = (await run_call(warden, "d_environment")).steps[0].result
     assert isinstance(result, dict) and isinstance(result["names"], list)
     known = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "GIVEN", "LC_CTYPE"}
     assert "GIVEN" in result["names"] and {str(name) for name in result["names"]} <= known
@@ -192,20 +192,20 @@ async def test_a_call_beyond_its_time_is_cancelled_at_the_server(place: Place) -
     place.serve(d="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        execution = await called(warden, "d_slow")
-        assert execution.status == "failed" and "within 0.5 s" in error_of(execution)
-        assert (await called(warden, "d_echo", {"text": "x"})).status == "completed"
+        execution = await run_call(warden, "d_slow")
+        assert execution.status == "failed" and "within 0.5 s" in read_error(execution)
+        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
     assert "cancelled" in place.ledger
 
 
-async def test_progress_is_heard_and_a_cancelled_execution_cancels_its_call(
+async def test_progress_is_reported_and_a_cancelled_execution_cancels_its_call(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """spec: issue, progress passed on"""
     caplog.set_level("INFO", "planwarden.tools.downstream.call")
     async with place.warden() as warden:
         running = await warden.execute_plan(plan(tool_step("a", "d_slow")), wait_seconds=0)
-        await until(lambda: "d_slow is at 1 of 2" in caplog.text)
+        await wait_until(lambda: "d_slow is at 1 of 2" in caplog.text)
         done = await warden.cancel_execution(running.thread_id)
         assert done.status == "cancelled"
     assert "cancelled" in place.ledger
@@ -233,7 +233,7 @@ async def test_a_disabled_server_and_one_with_an_unset_variable_leave_the_others
 
 
 @requirement("downstream:alone")
-async def test_tools_of_a_server_that_does_not_start_say_why_and_come_back_with_it(place: Place) -> None:
+async def test_tools_of_a_server_that_does_not_start_say_why_and_return_with_it(place: Place) -> None:
     """ours"""
     script = place.home / "server.py"
     script.write_text(DOUBLE.read_text(encoding="utf-8"))
@@ -242,13 +242,13 @@ async def test_tools_of_a_server_that_does_not_start_say_why_and_come_back_with_
         await warden.search_tools()
     script.write_text("raise SystemExit(7)\n")
     async with place.warden() as warden:
-        execution = await called(warden, "d_echo", {"text": "x"})
-        assert "exit code 7; nothing was sent" in error_of(execution)
+        execution = await run_call(warden, "d_echo", {"text": "x"})
+        assert "exit code 7; nothing was sent" in read_error(execution)
         known = warden.tools.get("d_echo")
         assert known is not None and known.unavailable == "its process ended with exit code 7"
         with pytest.raises(planwarden.PlanwardenError, match="server 'd' is down: its process ended with exit code 7"):
-            await called(warden, "d_echo", {"text": "x"})
-        assert (await called(warden, "calculator", {"expression": "1+1"})).status == "completed"
+            await run_call(warden, "d_echo", {"text": "x"})
+        assert (await run_call(warden, "calculator", {"expression": "1+1"})).status == "completed"
 
 
 @requirement("downstream:link")
@@ -256,11 +256,11 @@ async def test_a_takeover_waits_for_the_tools_that_it_needs(place: Place) -> Non
     """ours: no cached listing, a running execution of a dead process"""
     store = MemoryStore()
     async with place.warden(store) as warden:
-        execution = await called(warden, "d_note", {"text": "x"})
+        execution = await run_call(warden, "d_note", {"text": "x"})
     for cached in (place.home / "downstream").glob("*.json"):
         cached.unlink()
     async with place.warden(store) as warden:
-        execution = await approved(warden, execution)
+        execution = await approve(warden, execution)
         assert execution.status == "completed"
     assert place.ledger.count("note x") == 1
 
@@ -270,42 +270,44 @@ async def test_the_operators_settings_apply_to_downstream_tools(place: Place) ->
     place.settings = '[tools."d_note"]\nrisk = "read"\neffect = "idempotent"\ncapabilities = ["writing"]\n'
     place.serve(d="good")
     async with place.warden() as warden:
-        assert (await called(warden, "d_note", {"text": "x"})).status == "completed"
+        assert (await run_call(warden, "d_note", {"text": "x"})).status == "completed"
         known = warden.tools.get("d_note")
         assert known is not None and (known.effect, known.capabilities) == ("idempotent", ("writing",))
         other = warden.tools.get("d_echo")
         assert other is not None and other.risk == "dangerous"
 
 
-async def test_a_server_that_starts_eagerly_is_there_before_anybody_asks(place: Place) -> None:
+async def test_an_eager_server_runs_before_its_first_call(place: Place) -> None:
     """spec: issue, or at start"""
     place.settings = '[servers.d]\nstart = "eager"\n'
     place.serve(d="good")
     async with place.warden() as warden:
-        await until(lambda: warden.tools.get("d_echo") is not None)
+        await wait_until(lambda: warden.tools.get("d_echo") is not None)
 
 
 async def test_tools_that_change_while_the_server_runs_are_listed_again(place: Place) -> None:
     """spec: issue, list_changed honoured"""
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"text": {"type": "string"}}}
-    place.offer(listed("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema})
+    place.offer(build_entry("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema})
     place.serve(d="restless")
     async with place.warden() as warden:
         await warden.search_tools()
-        place.offer(listed("other"), listed("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema})
-        await called(warden, "d_echo", {"text": "x"})
-        await until(lambda: warden.tools.get("d_other") is not None)
+        place.offer(
+            build_entry("other"), build_entry("echo", annotations={"readOnlyHint": True}) | {"inputSchema": schema}
+        )
+        await run_call(warden, "d_echo", {"text": "x"})
+        await wait_until(lambda: warden.tools.get("d_other") is not None)
 
 
 @requirement("downstream:link")
-async def test_a_server_of_the_newest_protocol_is_listened_to(place: Place) -> None:
+async def test_changes_of_a_server_of_the_newest_protocol_are_subscribed_to(place: Place) -> None:
     """spec: MCP 2026-07-28, subscriptions/listen"""
     place.settings = '[tools."d_grow"]\nrisk = "read"\n'
     growing = DOUBLES / "growing_server.py"
     place.configure({"d": {"command": sys.executable, "args": [str(growing)]}})
     async with place.warden() as warden:
-        assert (await called(warden, "d_grow")).status == "completed"
-        await until(lambda: warden.tools.get("d_grown") is not None)
-        execution = await approved(warden, await called(warden, "d_grown"))
+        assert (await run_call(warden, "d_grow")).status == "completed"
+        await wait_until(lambda: warden.tools.get("d_grown") is not None)
+        execution = await approve(warden, await run_call(warden, "d_grown"))
         result = execution.steps[0].result
         assert execution.status == "completed" and result == {"result": "grown"}

@@ -1,4 +1,4 @@
-"""The `mcpServers` block: everything that hosts write is taken, what cannot be used is named."""
+"""The `mcpServers` block: everything that hosts write is accepted, and unusable values are named."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
 from tests.requirements import requirement
 
 
-def read(
+def read_entries(
     folder: Path, servers: JsonValue, environment: dict[str, str] | None = None, **settings: ServerSettings
 ) -> ServerList:
     path = folder / "planwarden.json"
@@ -21,13 +21,13 @@ def read(
     return read_servers(path, environment or {}, settings, must_exist=True)
 
 
-def one(folder: Path, entry: JsonValue, environment: dict[str, str] | None = None) -> ServerConfig:
-    [config] = read(folder, {"x": entry}, environment).configs
+def read_entry(folder: Path, entry: JsonValue, environment: dict[str, str] | None = None) -> ServerConfig:
+    [config] = read_entries(folder, {"x": entry}, environment).configs
     return config
 
 
 @requirement("downstream:config")
-def test_a_block_of_a_host_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_block_of_a_host_is_accepted_unchanged(tmp_path: Path) -> None:
     """spec: wire"""
     entry: JsonValue = {
         "command": "npx",
@@ -36,7 +36,7 @@ def test_a_block_of_a_host_is_taken_as_it_is(tmp_path: Path) -> None:
         "cwd": "work",
         "type": "stdio",
     }
-    found = one(tmp_path, entry, {"ROOT": "/r", "TOKEN": "secret"})
+    found = read_entry(tmp_path, entry, {"ROOT": "/r", "TOKEN": "secret"})
     assert (found.command, found.args) == ("npx", ("-y", "server", "/r/docs", "80", "/r", "$ROOT"))
     assert found.env == {"TOKEN": "secret"} and found.cwd == tmp_path / "work" and found.problem is None
     assert "secret" not in repr(found)
@@ -46,7 +46,7 @@ def test_a_block_of_a_host_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_an_address_has_headers_and_no_secrets_in_representations(tmp_path: Path) -> None:
     """ours"""
     entry: JsonValue = {"type": "http", "url": "https://host/mcp?k=${K}", "headers": {"Authorization": "Bearer ${K}"}}
-    found = one(tmp_path, entry, {"K": "secret"})
+    found = read_entry(tmp_path, entry, {"K": "secret"})
     assert found.url == "https://host/mcp?k=secret" and found.headers == {"Authorization": "Bearer secret"}
     assert not found.is_local and "secret" not in repr(found)
 
@@ -54,18 +54,18 @@ def test_an_address_has_headers_and_no_secrets_in_representations(tmp_path: Path
 @requirement("downstream:config")
 def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path) -> None:
     """ours"""
-    found = read(tmp_path, {"a": {"command": "x", "env": {"T": "${NOT_SET}"}}, "b": {"command": "y"}})
+    found = read_entries(tmp_path, {"a": {"command": "x", "env": {"T": "${NOT_SET}"}}, "b": {"command": "y"}})
     assert [config.problem for config in found.configs] == [
         "mcpServers.a.env.T: the environment variable 'NOT_SET' is not set",
         None,
     ]
-    other = one(tmp_path, {"command": "x", "args": ["${input:key}"]}).problem
+    other = read_entry(tmp_path, {"command": "x", "args": ["${input:key}"]}).problem
     assert other is not None and "args.0: '${input:key}' cannot be filled in" in other
 
 
 def test_unknown_keys_are_noted_and_not_refused(tmp_path: Path) -> None:
     """ours: hosts differ"""
-    found = read(tmp_path, {"a": {"command": "x", "alwaysAllow": ["t"], "timeout": 5, "icon": "i"}})
+    found = read_entries(tmp_path, {"a": {"command": "x", "alwaysAllow": ["t"], "timeout": 5, "icon": "i"}})
     notes = " ".join(found.notes)
     assert "mcpServers.a.icon is not read" in notes and "approval is the operator's" in notes and "timeout_s" in notes
 
@@ -88,25 +88,25 @@ def test_unknown_keys_are_noted_and_not_refused(tmp_path: Path) -> None:
         ({f"s{n}": {"command": "x"} for n in range(MAX_SERVERS + 1)}, "the limit is"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, servers: JsonValue, why: str) -> None:
+def test_an_invalid_entry_is_refused_with_its_key(tmp_path: Path, servers: JsonValue, why: str) -> None:
     """ours"""
     with pytest.raises(InvalidArguments, match=why) as refused:
-        read(tmp_path, servers)
+        read_entries(tmp_path, servers)
     assert "planwarden.json" in refused.value.message
 
 
 @requirement("downstream:config")
 def test_planwarden_in_the_pasted_block_does_not_start_itself(tmp_path: Path) -> None:
     """ours: a host's whole block names planwarden too"""
-    same = one(tmp_path, {"command": "uvx", "args": ["planwarden"]})
+    same = read_entry(tmp_path, {"command": "uvx", "args": ["planwarden"]})
     assert same.is_disabled and same.problem is not None and "planwarden itself and is left out" in same.problem
     apart: JsonValue = {"command": "uvx", "args": ["planwarden"], "env": {"PLANWARDEN_HOME": "/other"}}
-    assert one(tmp_path, apart).problem is None
+    assert read_entry(tmp_path, apart).problem is None
 
 
-def test_disabled_is_understood_in_both_spellings(tmp_path: Path) -> None:
+def test_disabled_and_enabled_are_both_read(tmp_path: Path) -> None:
     """ours"""
-    found = read(tmp_path, {"a": {"command": "x", "disabled": True}, "b": {"command": "x", "enabled": False}})
+    found = read_entries(tmp_path, {"a": {"command": "x", "disabled": True}, "b": {"command": "x", "enabled": False}})
     assert [config.is_disabled for config in found.configs] == [True, True]
 
 
@@ -134,6 +134,6 @@ def test_another_file_can_be_named_and_must_then_exist(tmp_path: Path) -> None:
 
 def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_secrets(tmp_path: Path) -> None:
     """ours"""
-    first = one(tmp_path, {"command": "x", "env": {"K": "1"}}).fingerprint
-    assert one(tmp_path, {"command": "x", "env": {"K": "2"}}).fingerprint == first
-    assert one(tmp_path, {"command": "x", "args": ["--other"], "env": {"K": "1"}}).fingerprint != first
+    first = read_entry(tmp_path, {"command": "x", "env": {"K": "1"}}).fingerprint
+    assert read_entry(tmp_path, {"command": "x", "env": {"K": "2"}}).fingerprint == first
+    assert read_entry(tmp_path, {"command": "x", "args": ["--other"], "env": {"K": "1"}}).fingerprint != first

@@ -1,4 +1,4 @@
-"""Downstream servers that mean harm, or have lost their mind: each takes nothing but its own tools with it."""
+"""Hostile or broken downstream servers: each affects its own tools only."""
 
 import resource
 from pathlib import Path
@@ -10,7 +10,7 @@ import planwarden
 from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
 from planwarden.tools.downstream.transports.stdio import LineReader, OversizedLine
 from tests.requirements import requirement
-from tests.tools.downstream.support import Place, approved, called, error_of, until
+from tests.tools.downstream.support import Place, approve, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -20,14 +20,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, settings="[servers.bad]\ntrusted = true\n[servers.good]\ntrusted = true\n")
 
 
-async def others_still_work(warden: planwarden.Warden) -> None:
-    """The tools of the well-behaved server and our own answer, and soon."""
+async def check_other_tools(warden: planwarden.Warden) -> None:
+    """Checks that the other server's tools and our own still answer quickly."""
     with anyio.fail_after(20):
-        assert (await called(warden, "good_echo", {"text": "x"})).status == "completed"
-        assert (await called(warden, "calculator", {"expression": "1+1"})).status == "completed"
+        assert (await run_call(warden, "good_echo", {"text": "x"})).status == "completed"
+        assert (await run_call(warden, "calculator", {"expression": "1+1"})).status == "completed"
 
 
-def reason(warden: planwarden.Warden) -> str:
+def read_health(warden: planwarden.Warden) -> str:
     [found] = [found for found in warden.downstream.health() if found.name == "bad"]
     return f"{found.health}: {found.reason}"
 
@@ -39,12 +39,12 @@ async def test_a_server_that_never_answers_is_down_in_time(place: Place) -> None
     place.serve(bad="silent", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        assert reason(warden) == "down: it did not answer within 0.5 s"
-        await others_still_work(warden)
+        assert read_health(warden) == "down: it did not answer within 0.5 s"
+        await check_other_tools(warden)
 
 
 @requirement("downstream:alone")
-async def test_a_server_that_breaks_at_once_is_down_and_its_complaint_is_kept(place: Place) -> None:
+async def test_a_server_that_ends_at_once_is_down_and_its_error_output_is_kept(place: Place) -> None:
     """ours"""
     place.serve(bad="breaks", good="good")
     async with place.warden() as warden:
@@ -53,7 +53,7 @@ async def test_a_server_that_breaks_at_once_is_down_and_its_complaint_is_kept(pl
         assert found.reason == "its process ended with exit code 7" and found.log is not None
         assert await anyio.Path(found.log).read_text(encoding="utf-8") == "no such key\n"
         assert "no such key" not in found.reason
-        await others_still_work(warden)
+        await check_other_tools(warden)
 
 
 @requirement("downstream:alone")
@@ -61,33 +61,33 @@ async def test_garbage_between_messages_is_dropped(place: Place) -> None:
     """spec: issue, garbage on stdout"""
     place.serve(bad="garbage", good="good")
     async with place.warden() as warden:
-        assert (await called(warden, "bad_echo", {"text": "x"})).steps[0].result == {"said": "x"}
-        await others_still_work(warden)
+        assert (await run_call(warden, "bad_echo", {"text": "x"})).steps[0].result == {"said": "x"}
+        await check_other_tools(warden)
 
 
 @requirement("downstream:bounded")
-async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_not_our_memory(place: Place) -> None:
+async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_fills_no_memory(place: Place) -> None:
     """spec: issue, 200 MB line"""
     place.serve(bad="huge", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert "the answer is larger than" in error_of(await called(warden, "bad_echo", {"text": "x"}))
-        execution = await approved(warden, await called(warden, "bad_note", {"text": "x"}))
+        assert "the answer is larger than" in read_error(await run_call(warden, "bad_echo", {"text": "x"}))
+        execution = await approve(warden, await run_call(warden, "bad_note", {"text": "x"}))
         assert execution.suspensions[0].kind == "reconcile"
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
-        assert reason(warden) == "ready: None"
-        await others_still_work(warden)
+        assert read_health(warden) == "ready: None"
+        await check_other_tools(warden)
 
 
 @requirement("downstream:bounded")
-async def test_a_line_without_end_and_without_a_name_ends_the_connection(place: Place) -> None:
+async def test_an_endless_line_without_an_id_ends_the_connection(place: Place) -> None:
     """spec: issue, 200 MB line"""
     place.serve(bad="huge_nameless", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        assert "wrote a line of more than" in error_of(await called(warden, "bad_echo", {"text": "x"}))
-        await others_still_work(warden)
+        assert "wrote a line of more than" in read_error(await run_call(warden, "bad_echo", {"text": "x"}))
+        await check_other_tools(warden)
 
 
 @requirement("downstream:bounded")
@@ -101,26 +101,24 @@ async def test_a_line_without_end_and_without_a_name_ends_the_connection(place: 
         ("half", 0, "tools.1.inputSchema: Field required"),
     ],
 )
-async def test_a_listing_without_measure_is_cut_off_and_says_so(
-    place: Place, manner: str, tools: int, why: str
-) -> None:
+async def test_an_endless_listing_is_cut_off_with_a_note(place: Place, manner: str, tools: int, why: str) -> None:
     """spec: issue, 100,000 tools and an endless cursor"""
     place.serve(bad=manner, good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        assert why in reason(warden)
+        assert why in read_health(warden)
         assert sum(1 for found in warden.tools.definitions() if found.source == "bad") == tools
-        await others_still_work(warden)
+        await check_other_tools(warden)
 
 
 @requirement("downstream:bounded")
-async def test_a_storm_of_changes_is_a_few_listings(place: Place) -> None:
+async def test_a_burst_of_changes_causes_few_listings(place: Place) -> None:
     """spec: issue, list_changed storm"""
     place.serve(bad="storm")
     async with place.warden() as warden:
-        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
-        await until(lambda: place.ledger.count("list") >= 2)
-        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
+        assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
+        await wait_until(lambda: place.ledger.count("list") >= 2)
+        assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
         assert place.ledger.count("list") <= 3
 
 
@@ -128,9 +126,9 @@ async def test_questions_of_a_server_are_refused_and_never_reach_a_model(place: 
     """ours: elicitation, sampling and roots are not offered"""
     place.serve(bad="asks", good="good")
     async with place.warden() as warden:
-        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
-        await until(lambda: any(line.startswith("refused") for line in place.ledger))
-        await others_still_work(warden)
+        assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
+        await wait_until(lambda: any(line.startswith("refused") for line in place.ledger))
+        await check_other_tools(warden)
         assert (await warden.list_suspensions()).total == 0
 
 
@@ -140,20 +138,20 @@ async def test_catastrophic_patterns_and_references_stall_nothing(place: Place) 
     place.serve(bad="pattern", good="good")
     async with place.warden() as warden:
         with anyio.fail_after(20):
-            assert "does not fit its output schema" in error_of(await called(warden, "bad_match"))
+            assert "does not fit its output schema" in read_error(await run_call(warden, "bad_match"))
         assert [found.name for found in warden.tools.definitions() if found.source == "bad"] == ["bad_match"]
-        assert "following its references" in reason(warden)
-        await others_still_work(warden)
+        assert "following its references" in read_health(warden)
+        await check_other_tools(warden)
 
 
 @requirement("downstream:alone")
-async def test_a_server_that_leaves_after_each_listing_is_not_started_again_and_again(place: Place) -> None:
+async def test_a_server_that_ends_after_each_listing_is_restarted_ever_more_slowly(place: Place) -> None:
     """ours: back-off"""
     place.serve(bad="leaves", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        await until(lambda: reason(warden).startswith("down"))
-        await others_still_work(warden)
+        await wait_until(lambda: read_health(warden).startswith("down"))
+        await check_other_tools(warden)
         assert sum(1 for line in place.ledger if line.startswith("start")) <= 4
 
 
@@ -163,13 +161,13 @@ async def test_hints_of_a_server_that_is_not_trusted_lower_nothing(place: Place)
     place.settings = ""
     place.serve(bad="liar")
     async with place.warden() as warden:
-        execution = await called(warden, "bad_wipe")
+        execution = await run_call(warden, "bad_wipe")
         assert execution.status == "suspended" and execution.suspensions[0].risk == "dangerous"
         assert {found.risk for found in warden.tools.definitions() if found.source == "bad"} == {"dangerous"}
 
 
 @requirement("downstream:names")
-async def test_names_that_would_shadow_or_confuse_are_marked(place: Place) -> None:
+async def test_names_that_would_shadow_or_confuse_get_a_hash(place: Place) -> None:
     """spec: issue, shadowing and confusable names"""
     place.configure({"d": place.entry("names"), "d_other": place.entry("good")})
     async with place.warden() as warden:
@@ -189,7 +187,7 @@ async def test_instructions_in_descriptions_and_results_are_data(place: Place) -
     async with place.warden() as warden:
         [line] = (await warden.search_tools("say")).tools
         assert line.description.isprintable() and "\\u001b" in line.description
-        execution = await called(warden, "bad_say")
+        execution = await run_call(warden, "bad_say")
         result = execution.steps[0].result
         assert isinstance(result, str) and result.startswith("TOOL_CALLS")
         assert [call.tool_name for call in execution.steps[0].actual_tool_calls] == ["bad_say"]
@@ -197,14 +195,14 @@ async def test_instructions_in_descriptions_and_results_are_data(place: Place) -
 
 
 @requirement("downstream:bounded")
-async def test_a_server_that_only_complains_fills_no_disk_and_no_terminal(
+async def test_a_server_that_floods_its_error_output_fills_no_disk_and_no_terminal(
     place: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """spec: issue, security: stderr never on our output"""
     place.serve(bad="complains", good="good")
     async with place.warden() as warden:
-        assert (await called(warden, "bad_echo", {"text": "x"})).status == "completed"
-        await others_still_work(warden)
+        assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
+        await check_other_tools(warden)
     logs = list((place.home / "downstream").glob("*.log"))
     assert logs and all(log.stat().st_size <= MAX_LOG_BYTES and log.stat().st_mode & 0o077 == 0 for log in logs)
     assert "\x1b" not in logs[0].read_text(encoding="utf-8")
@@ -212,7 +210,7 @@ async def test_a_server_that_only_complains_fills_no_disk_and_no_terminal(
     assert "no\\u202e" not in out + err and "\x1b" not in out + err
 
 
-def test_lines_hold_no_more_than_their_limit_and_know_both_ends() -> None:
+def test_a_line_beyond_the_limit_keeps_only_its_two_ends() -> None:
     """ours"""
     lines = LineReader(1_000)
     found = lines.feed(b'short\n{"jsonrpc":"2.0","id":7,"result":{"x":"')

@@ -1,4 +1,4 @@
-"""Downstream servers behind an address: what was not sent is told from what was, and no answer is without measure."""
+"""Downstream servers over HTTP: errors say whether a request was sent, and every answer is bounded."""
 
 import resource
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from planwarden.server.settings.configuration import load_settings
 from planwarden.server.transports.http import serve_http
 from tests.requirements import requirement
 from tests.support.doubles.hostile_http import HttpDouble, http_double
-from tests.tools.downstream.support import Place, approved, called, error_of
+from tests.tools.downstream.support import Place, approve, read_error, run_call
 
 pytestmark = pytest.mark.anyio
 CALL: JsonValue = {"toolName": "calculator", "arguments": {"expression": "6*7"}}
@@ -22,7 +22,7 @@ READ = '[tools."d_{name}"]\nrisk = "read"\neffect = "{effect}"\n'
 
 
 @asynccontextmanager
-async def served(
+async def serve_double(
     tmp_path: Path, name: str, effect: str = "effect"
 ) -> AsyncGenerator[tuple[planwarden.Warden, HttpDouble]]:
     place = Place(tmp_path, settings=READ.format(name=name, effect=effect), environment={"KEY": "secret"})
@@ -35,8 +35,8 @@ async def served(
 @requirement("downstream:calls")
 async def test_a_call_over_http_carries_the_configured_headers(tmp_path: Path) -> None:
     """spec: issue, headers"""
-    async with served(tmp_path, "good") as (warden, double):
-        execution = await called(warden, "d_good")
+    async with serve_double(tmp_path, "good") as (warden, double):
+        execution = await run_call(warden, "d_good")
         assert execution.status == "completed" and execution.steps[0].result == "fine"
         assert {headers["authorization"] for headers in double.headers} == {"Bearer secret"}
 
@@ -47,29 +47,29 @@ async def test_a_request_that_was_sent_and_not_answered_is_unknown_only_if_it_ma
     tmp_path: Path, name: str
 ) -> None:
     """spec: design, durability"""
-    async with served(tmp_path, name) as (warden, double):
-        execution = await called(warden, f"d_{name}")
+    async with serve_double(tmp_path, name) as (warden, double):
+        execution = await run_call(warden, f"d_{name}")
         assert [found.kind for found in execution.suspensions] == ["reconcile"]
         assert double.calls == [name]
-    async with served(tmp_path, name, "read") as (warden, double):
-        assert "did not return a result" in error_of(await called(warden, f"d_{name}"))
+    async with serve_double(tmp_path, name, "read") as (warden, double):
+        assert "did not return a result" in read_error(await run_call(warden, f"d_{name}"))
 
 
 @requirement("downstream:calls")
 @pytest.mark.parametrize(("name", "why"), [("denied", "Authorization header"), ("elsewhere", "Redirect")])
 async def test_a_request_that_was_refused_unread_is_a_plain_failure(tmp_path: Path, name: str, why: str) -> None:
     """ours"""
-    async with served(tmp_path, name) as (warden, _):
-        assert why in error_of(await called(warden, f"d_{name}"))
+    async with serve_double(tmp_path, name) as (warden, _):
+        assert why in read_error(await run_call(warden, f"d_{name}"))
 
 
 @requirement("downstream:bounded")
 async def test_an_answer_of_200_mb_over_http_is_cut_off(tmp_path: Path) -> None:
     """spec: issue, memory bounded"""
-    async with served(tmp_path, "huge") as (warden, _):
-        assert (await called(warden, "d_good")).suspensions
+    async with serve_double(tmp_path, "huge") as (warden, _):
+        assert (await run_call(warden, "d_good")).suspensions
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        execution = await called(warden, "d_huge")
+        execution = await run_call(warden, "d_huge")
         assert execution.suspensions[0].kind == "reconcile"
         assert "larger than 8388608 bytes" in execution.suspensions[0].message
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
@@ -80,24 +80,24 @@ async def test_an_answer_of_200_mb_over_http_is_cut_off(tmp_path: Path) -> None:
     ("name", "why"),
     [("packed", "larger than 8388608 bytes"), ("odd_packing", "content encoding that was not accepted")],
 )
-async def test_an_answer_is_bounded_as_it_is_unpacked(tmp_path: Path, name: str, why: str) -> None:
+async def test_an_answer_is_limited_while_it_is_decompressed(tmp_path: Path, name: str, why: str) -> None:
     """ours: 50 MB in 50 kB"""
-    async with served(tmp_path, name) as (warden, _):
-        execution = await called(warden, f"d_{name}")
+    async with serve_double(tmp_path, name) as (warden, _):
+        execution = await run_call(warden, f"d_{name}")
         assert execution.suspensions[0].kind == "reconcile" and why in execution.suspensions[0].message
 
 
 @requirement("downstream:bounded")
-async def test_a_packed_answer_is_read(tmp_path: Path) -> None:
+async def test_a_compressed_answer_is_read(tmp_path: Path) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc9110#section-8.4"""
-    async with served(tmp_path, "small_packed") as (warden, double):
-        execution = await called(warden, "d_small_packed")
+    async with serve_double(tmp_path, "small_packed") as (warden, double):
+        execution = await run_call(warden, "d_small_packed")
         assert execution.status == "completed" and execution.steps[0].result == "fine"
         assert double.headers[-1]["accept-encoding"] == "gzip, deflate"
 
 
 @requirement("downstream:alone")
-async def test_an_address_where_nobody_listens_is_a_server_that_is_down(tmp_path: Path) -> None:
+async def test_a_server_at_an_address_without_a_listener_is_down(tmp_path: Path) -> None:
     """ours"""
     place = Place(tmp_path, settings="")
     async with http_double() as double:
@@ -111,7 +111,7 @@ async def test_an_address_where_nobody_listens_is_a_server_that_is_down(tmp_path
 
 
 @requirement("downstream:link")
-async def test_what_planwarden_serves_can_be_a_downstream_server_too(tmp_path: Path) -> None:
+async def test_planwarden_can_be_a_downstream_server_itself(tmp_path: Path) -> None:
     """ours: the SDK's own server, both eras from one object"""
     other = tmp_path / "other"
     other.mkdir()
@@ -133,15 +133,15 @@ async def test_what_planwarden_serves_can_be_a_downstream_server_too(tmp_path: P
         place = Place(tmp_path, settings="[servers.pw]\ntrusted = true\n")
         place.configure({"pw": {"type": "http", "url": addresses[0]}})
         async with place.warden() as warden:
-            execution = await called(warden, "pw_search_tools", {"query": "calculator"})
+            execution = await run_call(warden, "pw_search_tools", {"query": "calculator"})
             result = execution.steps[0].result
             # Its text says it in other words, so both are kept.
             assert isinstance(result, dict) and isinstance(result["structuredContent"], dict)
             assert result["structuredContent"]["total"] == 1
             plan: dict[str, JsonValue] = {"todoList": [{"id": "s", "description": "x", "toolCalls": [CALL]}]}
-            execution = await called(warden, "pw_execute_plan", {"plan": plan})
+            execution = await run_call(warden, "pw_execute_plan", {"plan": plan})
             assert execution.status == "suspended"
-            execution = await approved(warden, execution)
+            execution = await approve(warden, execution)
             result = execution.steps[0].result
             assert isinstance(result, dict) and isinstance(result["structuredContent"], dict)
             assert result["structuredContent"]["status"] == "completed"

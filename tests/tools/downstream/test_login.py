@@ -1,4 +1,4 @@
-"""Downstream servers that want a login: a person gives it once, plans use it, and its secrets stay in one file."""
+"""Downstream servers that want a login: a person logs in once, plans use it, and its secrets stay in one file."""
 
 import io
 import json
@@ -26,28 +26,28 @@ from tests.server.cli.support import Cli, start_on_terminal
 from tests.server.cli.support import PtyTerminal as Pty
 from tests.support.doubles.hostile_http import http_double
 from tests.support.doubles.login_server import LoginServer
-from tests.tools.downstream.support import Place, called, error_of
+from tests.tools.downstream.support import Place, read_error, run_call
 
 pytestmark = pytest.mark.anyio
 
 
-def home_of(place: Place) -> CliContext:
+def load_home(place: Place) -> CliContext:
     return CliContext.load(place.home, None, environment=place.environment)
 
 
-def file_of(place: Place) -> LoginFile:
-    return find_login(home_of(place).downstream, "d")[1]
+def login_file(place: Place) -> LoginFile:
+    return find_login(load_home(place).downstream, "d")[1]
 
 
 async def log_in(place: Place, opens: OpenUrl) -> bool:
-    config, file = find_login(home_of(place).downstream, "d")
+    config, file = find_login(load_home(place).downstream, "d")
     with anyio.fail_after(60):
         return await log_in_with_browser(config, file, opens)
 
 
 def expire(place: Place) -> None:
-    """The stored token has ended a while ago."""
-    file = file_of(place)
+    """Set the stored token to expired."""
+    file = login_file(place)
     file.save(file.load().model_copy(update={"expires_at": 1.0}))
 
 
@@ -56,7 +56,7 @@ async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place
     """ours: no browser from a plan"""
     async with place.warden() as warden:
         with pytest.raises(UsageError, match="d_note"):
-            await called(warden, "d_note")
+            await run_call(warden, "d_note")
         [health] = warden.downstream.health()
         assert (
             health.reason is not None
@@ -75,7 +75,7 @@ async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
     store = SqliteStore.open(place.home / "planwarden.db")
     try:
         async with place.warden(store) as warden:
-            execution = await called(warden, "d_note")
+            execution = await run_call(warden, "d_note")
             assert execution.status == "completed" and execution.steps[0].result == "noted"
     finally:
         await store.close()
@@ -88,7 +88,7 @@ async def test_after_the_login_plans_run_and_its_secrets_are_in_one_file_only(
 
 
 @requirement("downstream:login")
-async def test_a_token_that_ended_is_refreshed_once_and_kept_for_the_next_process(
+async def test_an_expired_token_is_refreshed_once_and_stored_for_the_next_process(
     place: Place, server: LoginServer
 ) -> None:
     """ours"""
@@ -96,29 +96,29 @@ async def test_a_token_that_ended_is_refreshed_once_and_kept_for_the_next_proces
     expire(place)
     async with place.warden() as warden, anyio.create_task_group() as tasks:
         for _ in range(3):
-            tasks.start_soon(called, warden, "d_note")
+            tasks.start_soon(run_call, warden, "d_note")
     assert server.request_counts["/token"] == 2 and server.request_counts["/authorize"] == 1
     async with place.warden() as warden:
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
     assert server.request_counts["/token"] == 2 and server.seen[-1].startswith("Bearer access-secret-")
 
 
 @requirement("downstream:login")
-async def test_a_refused_token_is_refreshed_and_when_that_fails_a_person_has_to_log_in_again(
+async def test_a_refused_token_is_refreshed_and_if_that_fails_a_person_must_log_in_again(
     place: Place, server: LoginServer
 ) -> None:
     """ours"""
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
         server.valid.clear()
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
         server.valid.clear()
         server.refreshing.clear()
-        assert f"run `planwarden --home {place.home} login d`" in error_of(await called(warden, "d_note"))
+        assert f"run `planwarden --home {place.home} login d`" in read_error(await run_call(warden, "d_note"))
         assert server.request_counts["/authorize"] == 1
         await log_in(place, server.visit)
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
 
 
 @requirement("downstream:login")
@@ -126,27 +126,27 @@ async def test_a_token_that_another_process_refreshed_is_used(place: Place, serv
     """ours: rotation"""
     await log_in(place, server.visit)
     async with place.warden() as one, place.warden() as other:
-        assert (await called(one, "d_note")).status == "completed"
+        assert (await run_call(one, "d_note")).status == "completed"
         server.valid.clear()
-        assert (await called(other, "d_note")).status == "completed"
+        assert (await run_call(other, "d_note")).status == "completed"
         refreshed = server.request_counts["/token"]
-        assert (await called(one, "d_note")).status == "completed"
+        assert (await run_call(one, "d_note")).status == "completed"
         assert server.request_counts["/token"] == refreshed
 
 
 @requirement("downstream:login")
-async def test_a_login_that_is_refused_or_abandoned_leaves_the_one_before(place: Place, server: LoginServer) -> None:
+async def test_a_refused_or_abandoned_login_leaves_the_earlier_one(place: Place, server: LoginServer) -> None:
     """ours"""
     await log_in(place, server.visit)
-    before = file_of(place).load()
+    before = login_file(place).load()
     server.says_no = True
     with pytest.raises(ToolError, match="said no: access_denied"):
         await log_in(place, server.visit)
-    assert file_of(place).load() == before
+    assert login_file(place).load() == before
 
 
 @requirement("downstream:login")
-async def test_only_the_answer_to_this_very_login_counts(place: Place, server: LoginServer) -> None:
+async def test_only_the_answer_to_this_login_counts(place: Place, server: LoginServer) -> None:
     """ours: anything on this machine reaches the address that the browser comes back to"""
     statuses: list[int] = []
 
@@ -169,7 +169,7 @@ async def test_the_token_goes_to_no_other_address(place: Place, server: LoginSer
     async with http_double() as other:
         place.configure({"d": {"url": other.url}})
         async with place.warden() as warden:
-            assert (await called(warden, "d_good")).status == "completed"
+            assert (await run_call(warden, "d_good")).status == "completed"
         assert not any("authorization" in headers for headers in other.headers)
 
 
@@ -194,38 +194,38 @@ async def test_an_authorization_server_without_https_gets_nothing(place: Place, 
         ("https://a.example", "file:///etc/passwd", False),
     ],
 )
-def test_a_server_of_the_net_sends_nobody_to_what_listens_here(server_url: str, url: str, is_allowed: bool) -> None:
+def test_a_public_server_cannot_send_requests_to_this_machine(server_url: str, url: str, is_allowed: bool) -> None:
     """ours: server-side request forgery by metadata"""
     with nullcontext() if is_allowed else pytest.raises(AccessError):
         check_address(url, server_url)
 
 
 @requirement("downstream:login")
-async def test_further_rights_are_asked_for_by_the_next_login_beside_the_old_ones(
+async def test_the_next_login_requests_further_rights_in_addition_to_the_old_ones(
     place: Place, server: LoginServer
 ) -> None:
     """spec: basic/authorization, scope challenge"""
     server.wants_more = True
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert f"wants further rights: run `planwarden --home {place.home} login d`" in error_of(
-            await called(warden, "d_note")
+        assert f"wants further rights: run `planwarden --home {place.home} login d`" in read_error(
+            await run_call(warden, "d_note")
         )
         await log_in(place, server.visit)
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
     assert [set(scope.split()) for scope in server.scopes] == [{"read"}, {"read", "write"}]
 
 
 @requirement("downstream:login")
-async def test_a_server_that_answers_everybody_gets_no_login(place: Place, server: LoginServer) -> None:
+async def test_a_server_that_needs_no_login_gets_none(place: Place, server: LoginServer) -> None:
     """ours"""
     server.is_open = True
     assert not await log_in(place, server.visit)
-    assert file_of(place).load().tokens is None
+    assert login_file(place).load().tokens is None
 
 
 @requirement("downstream:login")
-async def test_a_client_registered_by_hand_is_used_with_its_secret_from_the_environment(
+async def test_a_client_registered_by_the_operator_is_used_with_its_secret_from_the_environment(
     place: Place, server: LoginServer
 ) -> None:
     """spec: basic/authorization, preregistration"""
@@ -235,12 +235,12 @@ async def test_a_client_registered_by_hand_is_used_with_its_secret_from_the_envi
         await log_in(place, server.visit)
     place.environment["KEY"] = "s"
     assert await log_in(place, server.visit)
-    assert server.request_counts["/register"] == 0 and file_of(place).load().client is None
+    assert server.request_counts["/register"] == 0 and login_file(place).load().client is None
 
 
 @requirement("downstream:login")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
-async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(place: Place, server: LoginServer) -> None:
+async def test_the_command_shows_the_whole_address_and_waits_for_the_browser(place: Place, server: LoginServer) -> None:
     """ours: a real process on a terminal, and a plan after it"""
 
     def shown() -> tuple[Pty, str]:
@@ -259,7 +259,7 @@ async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(pla
         terminal.close()
     assert "Logged in; plans can use server d now." in terminal.text
     async with place.warden() as warden:
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
 
 
 @requirement("downstream:login")
@@ -273,7 +273,7 @@ async def test_the_command_shows_the_address_whole_and_waits_for_the_browser(pla
         ("d", "in a terminal"),
     ],
 )
-def test_the_command_says_why_there_is_nothing_to_log_in_to(tmp_path: Path, name: str, why: str) -> None:
+def test_the_command_says_why_a_server_takes_no_login(tmp_path: Path, name: str, why: str) -> None:
     """ours"""
     url = "https://tracker.example.com/mcp"
     entries = {
@@ -289,10 +289,10 @@ def test_the_command_says_why_there_is_nothing_to_log_in_to(tmp_path: Path, name
 
 
 @requirement("downstream:login")
-async def test_a_login_is_forgotten_on_demand(place: Place, server: LoginServer) -> None:
+async def test_a_login_is_deleted_on_demand(place: Place, server: LoginServer) -> None:
     """ours"""
     await log_in(place, server.visit)
-    home = home_of(place)
+    home = load_home(place)
     assert await anyio.to_thread.run_sync(commands_login.forget, home, "d")
     assert not await anyio.to_thread.run_sync(commands_login.forget, home, "d")
     assert not [path for path in place.home.rglob("*") if path.suffix == ".login"]
@@ -305,5 +305,5 @@ async def test_a_result_without_a_type_is_complete(place: Place, server: LoginSe
     place.settings += 'effect = "effect"\n'
     place.configure({"d": {"url": server.url}})
     async with place.warden() as warden:
-        execution = await called(warden, "d_note")
+        execution = await run_call(warden, "d_note")
         assert execution.status == "completed" and execution.suspensions == ()

@@ -1,4 +1,4 @@
-"""Logins with servers that lie, dawdle or want more than they should: nothing is lost, nothing leaks, the reason is told."""
+"""Logins with servers that lie, delay or want too much: nothing is lost or leaked, and the reason is shown."""
 
 import gzip
 import json
@@ -32,8 +32,8 @@ from planwarden.tools.registry import Registry
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, start_on_terminal
 from tests.support.doubles.login_server import LoginServer, login_server
-from tests.tools.downstream.support import Place, called, error_of, until
-from tests.tools.downstream.test_login import expire, file_of, home_of, log_in
+from tests.tools.downstream.support import Place, read_error, run_call, wait_until
+from tests.tools.downstream.test_login import expire, load_home, log_in, login_file
 
 pytestmark = [pytest.mark.anyio, requirement("downstream:login")]
 METADATA = "/.well-known/oauth-authorization-server"
@@ -41,12 +41,12 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 CLIENT = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
 
 
-def config_of(place: Place) -> ServerConfig:
-    return home_of(place).downstream.configs[0]
+def read_config(place: Place) -> ServerConfig:
+    return load_home(place).downstream.configs[0]
 
 
-async def failing(place: Place, server: LoginServer) -> str:
-    """What the person reads when the login fails."""
+async def fail_login(place: Place, server: LoginServer) -> str:
+    """Returns the error that the person reads when the login fails."""
     with pytest.raises(ToolError) as caught:
         await log_in(place, server.visit)
     assert "-secret-" not in caught.value.message and caught.value.__cause__ is None
@@ -59,8 +59,8 @@ async def test_an_answer_from_another_authorization_server_is_refused(
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc9207#section-2.4, mix-up"""
     server.overrides["/authorize"] = {"iss": iss}
-    assert "iss" in await failing(place, server)
-    assert server.request_counts["/token"] == 0 and file_of(place).load().tokens is None
+    assert "iss" in await fail_login(place, server)
+    assert server.request_counts["/token"] == 0 and login_file(place).load().tokens is None
 
 
 async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
@@ -68,17 +68,15 @@ async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc8707"""
     server.overrides[RESOURCE] = {"resource": "https://bank.example/mcp"}
-    assert "does not match" in await failing(place, server)
+    assert "does not match" in await fail_login(place, server)
     assert server.request_counts["/authorize"] == 0
 
 
-async def test_what_the_authorization_server_says_moves_nothing_on_the_terminal(
-    place: Place, server: LoginServer
-) -> None:
+async def test_text_of_the_authorization_server_cannot_control_the_terminal(place: Place, server: LoginServer) -> None:
     """ours"""
     server.says_no = True
     server.overrides["/authorize"] = {"error_description": "no\x1b[2J\x1b]0;x\x07\r\nplanwarden: Logged in\u202e"}
-    said = await failing(place, server)
+    said = await fail_login(place, server)
     assert said.isprintable() and "\u202e" not in said and "said no: no" in said
 
 
@@ -100,21 +98,19 @@ async def test_a_strange_answer_fails_the_login_and_is_not_quoted(
     """ours: secrets"""
     caplog.set_level(logging.DEBUG)
     server.broken[path] = answer
-    assert why in await failing(place, server)
+    assert why in await fail_login(place, server)
     assert "-secret-" not in caplog.text
-    assert file_of(place).load().tokens is None
+    assert login_file(place).load().tokens is None
 
 
 @pytest.mark.parametrize("path", [RESOURCE, METADATA, "/token"])
 @pytest.mark.parametrize("is_packed", [True, False])
-async def test_an_answer_without_measure_is_cut_off(
-    place: Place, server: LoginServer, path: str, is_packed: bool
-) -> None:
+async def test_an_endless_answer_is_cut_off(place: Place, server: LoginServer, path: str, is_packed: bool) -> None:
     """ours: a small packed answer can be a large one"""
     body = b"[" + b" " * 50_000_000
     packed = {"content-encoding": "gzip"} if is_packed else {}
     server.broken[path] = Response(gzip.compress(body) if is_packed else body, headers=packed)
-    assert f"larger than {issuer.MAX_ANSWER_BYTES} bytes" in await failing(place, server)
+    assert f"larger than {issuer.MAX_ANSWER_BYTES} bytes" in await fail_login(place, server)
 
 
 async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,22 +126,22 @@ async def test_a_slow_drip_ends_in_time(place: Place, server: LoginServer, monke
                     await anyio.sleep(0.01)
 
     server.broken[METADATA] = Dripping()
-    assert "did not answer within 0.2 s" in await failing(place, server)
+    assert "did not answer within 0.2 s" in await fail_login(place, server)
 
 
 @pytest.mark.parametrize(
     ("path", "why"),
     [("/authorize#fragment", "not valid OAuth"), ("/authorize?state=mine", "not valid OAuth")],
 )
-async def test_an_address_that_would_never_come_back_is_not_opened(
+async def test_an_address_from_which_the_browser_cannot_return_is_not_opened(
     place: Place, server: LoginServer, path: str, why: str
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
     server.overrides[METADATA] = {"authorization_endpoint": server.root + path}
-    assert why in await failing(place, server)
+    assert why in await fail_login(place, server)
 
 
-async def test_what_the_endpoints_address_asks_for_is_kept(place: Place, server: LoginServer) -> None:
+async def test_the_query_of_the_endpoints_address_is_kept(place: Place, server: LoginServer) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
     server.overrides[METADATA] = {"authorization_endpoint": f"{server.root}/authorize?tenant=x"}
     urls: list[str] = []
@@ -169,7 +165,7 @@ async def test_what_the_endpoints_address_asks_for_is_kept(place: Place, server:
         "https://x.localhost/",
     ],
 )
-def test_an_address_of_this_machine_is_known_in_every_spelling(url: str) -> None:
+def test_an_address_of_this_machine_is_recognised_in_every_notation(url: str) -> None:
     """ours"""
     assert is_local(url)
     with pytest.raises(AccessError):
@@ -177,7 +173,7 @@ def test_an_address_of_this_machine_is_known_in_every_spelling(url: str) -> None
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "10.1.2.3", "[fd00::1]", "[::ffff:10.0.0.1]"])
-def test_a_server_of_the_net_sends_no_browser_to_an_address_inside(host: str) -> None:
+def test_a_public_server_cannot_send_the_browser_to_a_private_address(host: str) -> None:
     """ours: server-side request forgery by metadata"""
     with pytest.raises(AccessError, match="not at a public https address"):
         check_address(f"https://{host}/authorize", "https://a.example/mcp")
@@ -193,7 +189,7 @@ def test_a_server_of_the_net_sends_no_browser_to_an_address_inside(host: str) ->
         ("10.0.0.1", "127.0.0.1", "loopback"),
     ],
 )
-async def test_a_name_that_leads_inside_is_not_followed(server_at: str, issuer_at: str, why: str) -> None:
+async def test_a_name_that_resolves_to_a_private_address_is_refused(server_at: str, issuer_at: str, why: str) -> None:
     """ours: server-side request forgery, DNS rebinding"""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -205,7 +201,7 @@ async def test_a_name_that_leads_inside_is_not_followed(server_at: str, issuer_a
             await own.get("https://login.example/token")
 
 
-async def test_a_server_inside_may_have_its_authorization_server_inside() -> None:
+async def test_a_server_in_a_private_network_may_have_its_authorization_server_there() -> None:
     """ours"""
     asked: list[str] = []
 
@@ -230,7 +226,7 @@ async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_
     assert await log_in(place, server.visit)
     async with login_server() as other:
         server.overrides[RESOURCE] = {"authorization_servers": [other.root]}
-        said = await failing(place, other)
+        said = await fail_login(place, other)
         assert f"belongs to {server.root}" in said and "--forget" in said
         assert other.request_counts["/authorize"] == other.request_counts["/token"] == 0
         place.settings = f'{CLIENT}issuer = "{other.root}"\n'
@@ -238,12 +234,12 @@ async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_
         assert await log_in(place, other.visit)
 
 
-async def test_an_issuer_that_is_set_counts_from_the_first_login_on(place: Place, server: LoginServer) -> None:
+async def test_a_configured_issuer_counts_from_the_first_login(place: Place, server: LoginServer) -> None:
     """ours"""
     place.environment["KEY"] = "s"
     place.settings = f'{CLIENT}issuer = "https://login.example"\n'
     place.configure({"d": {"url": server.url}})
-    assert "belongs to https://login.example" in await failing(place, server)
+    assert "belongs to https://login.example" in await fail_login(place, server)
     assert server.request_counts["/token"] == 0
 
 
@@ -252,74 +248,72 @@ async def test_two_processes_refresh_one_token_once(place: Place, server: LoginS
     await log_in(place, server.visit)
     async with place.warden() as one, place.warden() as other:
         for warden in (one, other):
-            assert (await called(warden, "d_note")).status == "completed"
+            assert (await run_call(warden, "d_note")).status == "completed"
         server.valid.clear()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(called, one, "d_note")
-            tasks.start_soon(called, other, "d_note")
+            tasks.start_soon(run_call, one, "d_note")
+            tasks.start_soon(run_call, other, "d_note")
         for warden in (one, other):
-            assert (await called(warden, "d_note")).status == "completed"
+            assert (await run_call(warden, "d_note")).status == "completed"
     assert server.request_counts["/token"] == 2
 
 
-async def test_what_one_process_notes_about_rights_keeps_the_token_that_another_one_got(
+async def test_storing_wanted_rights_keeps_the_token_that_another_process_got(
     place: Place, server: LoginServer
 ) -> None:
     """ours: two processes"""
     await log_in(place, server.visit)
-    file = file_of(place)
-    one = LoginTokenStorage(file, config_of(place))
+    file = login_file(place)
+    one = LoginTokenStorage(file, read_config(place))
     renewed = OAuthToken(access_token="renewed", refresh_token="renewed too")
     file.save(file.load().model_copy(update={"tokens": renewed}))
     await one.save_challenge("Bearer")
     assert file.load().challenge == "Bearer" and file.load().tokens == renewed
 
 
-async def test_a_login_that_was_forgotten_does_not_come_back(place: Place, server: LoginServer) -> None:
+async def test_a_deleted_login_does_not_return(place: Place, server: LoginServer) -> None:
     """ours: a process that still has it in memory"""
     await log_in(place, server.visit)
-    one = LoginTokenStorage(file_of(place), config_of(place))
+    one = LoginTokenStorage(login_file(place), read_config(place))
     (place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp").write_text(
         "x", encoding="utf-8"
     )
-    await file_of(place).forget()
+    await login_file(place).forget()
     await one.save_challenge("Bearer")
     assert not [*place.home.rglob("*.login")] and not [*place.home.rglob("*.tmp")]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_an_authorization_server_that_is_ill_ends_no_login(
-    place: Place, server: LoginServer, status: int
-) -> None:
+async def test_a_failing_authorization_server_ends_no_login(place: Place, server: LoginServer, status: int) -> None:
     """ours"""
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
         expire(place)
         server.broken["/token"] = JSONResponse({"error": "temporarily_unavailable"}, status)
-        said = error_of(await called(warden, "d_note"))
+        said = read_error(await run_call(warden, "d_note"))
         assert f"HTTP status {status}" in said and "try again later" in said and "planwarden login" not in said
         server.broken.clear()
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
     assert server.request_counts["/authorize"] == 1
 
 
 @pytest.mark.parametrize("lasts_s", [None, 0, -5])
-async def test_a_token_without_an_end_is_used_until_it_is_refused(
+async def test_a_token_without_expiry_is_used_until_it_is_refused(
     place: Place, server: LoginServer, lasts_s: int | None
 ) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc6749#section-5.1, expires_in is recommended"""
     server.overrides["/token"] = {"expires_in": lasts_s}
     await log_in(place, server.visit)
     async with place.warden() as warden:
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
         assert server.request_counts["/token"] == 1
         server.valid.clear()
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
         assert server.request_counts["/token"] == 2
 
 
-async def test_a_redirect_to_another_address_takes_no_token_along(place: Place, server: LoginServer) -> None:
+async def test_a_redirect_to_another_address_gets_no_token(place: Place, server: LoginServer) -> None:
     """ours"""
     await log_in(place, server.visit)
     seen: list[httpx2.Request] = []
@@ -328,26 +322,26 @@ async def test_a_redirect_to_another_address_takes_no_token_along(place: Place, 
         seen.append(request)
         return httpx2.Response(200, request=request)
 
-    transport = LoginTransport(httpx2.MockTransport(answer), config_of(place), file_of(place))
+    transport = LoginTransport(httpx2.MockTransport(answer), read_config(place), login_file(place))
     for url in (server.url, "http://127.0.0.1:9/mcp", server.url.replace("http://", "https://")):
         await transport.handle_async_request(httpx2.Request("POST", url))
     await transport.aclose()
     assert ["authorization" in request.headers for request in seen] == [True, False, False]
 
 
-async def test_a_process_that_runs_notices_a_new_login_by_itself(place: Place, server: LoginServer) -> None:
+async def test_a_running_process_notices_a_new_login(place: Place, server: LoginServer) -> None:
     """ours"""
     # Without the login the next start would come after a minute.
     patient = ConnectionTiming(first_pause_s=60.0, login_poll_s=0.01)
     with anyio.fail_after(20):
-        async with DownstreamServers([config_of(place)], Registry(()), home=place.home, timing=patient) as downstream:
+        async with DownstreamServers([read_config(place)], Registry(()), home=place.home, timing=patient) as downstream:
             await downstream.start_all()
             assert downstream.health()[0].health == "down"
             await log_in(place, server.visit)
-            await until(lambda: downstream.health()[0].health == "ready")
+            await wait_until(lambda: downstream.health()[0].health == "ready")
 
 
-async def test_a_port_that_the_operator_demands_has_to_be_free(place: Place, server: LoginServer) -> None:
+async def test_a_port_that_the_operator_sets_must_be_free(place: Place, server: LoginServer) -> None:
     """ours: the browser would come back to whoever listens there"""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -359,17 +353,17 @@ async def test_a_port_that_the_operator_demands_has_to_be_free(place: Place, ser
 
 
 @pytest.mark.parametrize("uri", ["https://x.example/callback", "http://10.0.0.1:8/callback", "http://127.0.0.1:8/x"])
-async def test_what_the_server_says_about_its_client_opens_no_other_port(
+async def test_the_servers_registration_answer_cannot_choose_the_port(
     place: Place, server: LoginServer, uri: str
 ) -> None:
     """ours"""
     server.overrides["/register"] = {"redirect_uris": [uri]}
     await log_in(place, server.visit)
-    assert redirect_port(file_of(place).load()) is None
+    assert redirect_port(login_file(place).load()) is None
     assert await log_in(place, server.visit)
 
 
-async def test_a_client_whose_secret_has_ended_is_registered_anew(place: Place, server: LoginServer) -> None:
+async def test_a_client_whose_secret_expired_is_registered_again(place: Place, server: LoginServer) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1"""
     server.overrides["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
     await log_in(place, server.visit)
@@ -377,23 +371,23 @@ async def test_a_client_whose_secret_has_ended_is_registered_anew(place: Place, 
     assert server.request_counts["/register"] == 2
 
 
-async def test_a_login_that_cannot_be_kept_says_so(place: Place, server: LoginServer) -> None:
+async def test_a_login_that_cannot_be_stored_says_so(place: Place, server: LoginServer) -> None:
     """ours"""
     (place.home / "downstream").write_text("in the way", encoding="utf-8")
-    assert "it cannot be kept: " in await failing(place, server)
+    assert "it cannot be kept: " in await fail_login(place, server)
 
 
-async def test_a_file_that_is_not_a_login_is_none(place: Place, server: LoginServer) -> None:
+async def test_a_file_that_is_not_a_login_is_ignored(place: Place, server: LoginServer) -> None:
     """ours"""
     await log_in(place, server.visit)
     [path] = place.home.rglob("*.login")
     for text in ("", "{", '{"form": 9}', json.dumps({"server_url": server.url, "tokens": {"access_token": 1}})):
         path.write_text(text, encoding="utf-8")
-        assert file_of(place).load().tokens is None
+        assert login_file(place).load().tokens is None
     assert await log_in(place, server.visit)
 
 
-async def test_a_login_through_a_link_replaces_the_link_and_not_what_it_leads_to(
+async def test_a_login_replaces_a_symbolic_link_and_not_its_target(
     place: Place, server: LoginServer, tmp_path: Path
 ) -> None:
     """ours"""
@@ -408,10 +402,10 @@ async def test_a_login_through_a_link_replaces_the_link_and_not_what_it_leads_to
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty on Windows")
-async def test_who_gives_up_while_the_browser_is_away_gets_the_terminal_back(place: Place, server: LoginServer) -> None:
+async def test_an_interrupted_login_gives_the_terminal_back(place: Place, server: LoginServer) -> None:
     """ours: a real process on a terminal; the login that there was stays"""
     await log_in(place, server.visit)
-    before = file_of(place).load()
+    before = login_file(place).load()
 
     def given_up() -> tuple[int, str]:
         terminal = start_on_terminal(Cli(place.home, None), "login", "d", "--no-open")
@@ -423,10 +417,10 @@ async def test_who_gives_up_while_the_browser_is_away_gets_the_terminal_back(pla
             terminal.close()
 
     code, shown = await anyio.to_thread.run_sync(given_up)
-    assert code == 130 and "Traceback" not in shown and file_of(place).load() == before
+    assert code == 130 and "Traceback" not in shown and login_file(place).load() == before
 
 
-async def test_two_logins_at_once_both_succeed_and_leave_one(place: Place, server: LoginServer) -> None:
+async def test_two_concurrent_logins_both_succeed_and_leave_one(place: Place, server: LoginServer) -> None:
     """ours: the second finds the port taken"""
     await log_in(place, server.visit)
     ports: set[str] = set()
@@ -443,10 +437,10 @@ async def test_two_logins_at_once_both_succeed_and_leave_one(place: Place, serve
         for _ in range(2):
             tasks.start_soon(log_in, place, visit)
     async with place.warden() as warden:
-        assert (await called(warden, "d_note")).status == "completed"
+        assert (await run_call(warden, "d_note")).status == "completed"
 
 
-def test_the_command_to_run_names_what_a_bare_one_would_not_find(tmp_path: Path) -> None:
+def test_the_login_command_names_a_home_that_is_not_the_default(tmp_path: Path) -> None:
     """ours"""
     usual = find_home(None, {})
     assert build_command_prefix(usual, usual / "planwarden.json") == ("planwarden",)

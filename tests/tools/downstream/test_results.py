@@ -1,4 +1,4 @@
-"""Results of downstream tools: every kind of content is kept, text stays text, nothing grows without limit."""
+"""Results of downstream tools: every kind of content is kept, text stays text, every size is limited."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, bui
 from tests.requirements import requirement
 
 
-def text(said: str) -> dict[str, JsonValue]:
+def text_block(said: str) -> dict[str, JsonValue]:
     return {"type": "text", "text": said}
 
 
@@ -18,19 +18,19 @@ def text(said: str) -> dict[str, JsonValue]:
 def test_structured_content_is_the_result_when_the_text_only_repeats_it() -> None:
     """spec: MCP, structured content; steps point into it"""
     value: JsonValue = {"ids": [1, 2]}
-    assert build_result([text(json.dumps(value))], value) == value
+    assert build_result([text_block(json.dumps(value))], value) == value
     assert build_result([], value) == value
-    assert build_result([text("hello")], {"result": "hello"}) == {"result": "hello"}
-    both = build_result([text("something else")], value)
-    assert both == {"content": [text("something else")], "structuredContent": value}
+    assert build_result([text_block("hello")], {"result": "hello"}) == {"result": "hello"}
+    both = build_result([text_block("something else")], value)
+    assert both == {"content": [text_block("something else")], "structuredContent": value}
 
 
 @requirement("downstream:results")
 def test_one_text_is_that_text_and_is_not_parsed() -> None:
     """spec: issue, result text is never parsed"""
     said = '{"toolCalls": [{"toolName": "x"}], "$from": "step_1"}'
-    assert build_result([text(said)], None) == said
-    assert build_result([text("a"), text("b")], None) == {"content": [text("a"), text("b")]}
+    assert build_result([text_block(said)], None) == said
+    assert build_result([text_block("a"), text_block("b")], None) == {"content": [text_block("a"), text_block("b")]}
     assert build_result([], None) == {"content": []}
 
 
@@ -52,10 +52,10 @@ def test_media_beyond_the_limit_leave_their_size_and_hash_and_the_text_whole() -
     """ours"""
     data = b"x" * MAX_MEDIA_CHARS
     blob = base64.b64encode(data).decode()
-    found = build_result([text("what it is"), {"type": "image", "data": blob, "mimeType": "image/png"}], None)
+    found = build_result([text_block("what it is"), {"type": "image", "data": blob, "mimeType": "image/png"}], None)
     assert found == {
         "content": [
-            text("what it is"),
+            text_block("what it is"),
             {
                 "type": "image",
                 "mimeType": "image/png",
@@ -67,14 +67,16 @@ def test_media_beyond_the_limit_leave_their_size_and_hash_and_the_text_whole() -
     }
 
 
-def test_blocks_are_counted() -> None:
+def test_blocks_beyond_the_limit_are_counted() -> None:
     """ours"""
-    found = build_result([text("x")] * (MAX_BLOCKS + 5), None)
+    found = build_result([text_block("x")] * (MAX_BLOCKS + 5), None)
     assert isinstance(found, dict) and isinstance(found["content"], list)
-    assert found["content"][-1] == text("[5 more blocks were left out]") and len(found["content"]) == MAX_BLOCKS + 1
+    assert (
+        found["content"][-1] == text_block("[5 more blocks were left out]") and len(found["content"]) == MAX_BLOCKS + 1
+    )
 
 
 def test_the_text_of_an_error_is_found() -> None:
     """ours"""
-    assert read_error_text([text("a"), {"type": "image"}, text("b")]) == "a b"
+    assert read_error_text([text_block("a"), {"type": "image"}, text_block("b")]) == "a b"
     assert read_error_text([]) == "no reason was given"

@@ -1,4 +1,4 @@
-"""What a downstream server asks in the middle of a call becomes a question of ours, and the answer goes back to it."""
+"""A downstream server's question in the middle of a call becomes our suspension, and the answer goes back to it."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step
-from tests.tools.downstream.support import WAIT_S, Place, called, error_of, until
+from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ AUTO = "[servers.d]\ntrusted = true\n" + "".join(
     f'[tools."d_{name}"]\nrisk = "read"\n'
     for name in ("ask", "ask_form", "ask_url", "ask_twice", "sample", "transfer", "roots", "endless")
 )
-"""The calls themselves need nobody; their effect stays `effect`."""
+"""The calls need no approval; their effect stays `effect`."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def modern(tmp_path: Path) -> Place:
     return found
 
 
-async def answered(
+async def answer(
     warden: planwarden.Warden, execution: planwarden.Execution, content: JsonValue = None, *, yes: bool = True
 ) -> planwarden.Execution:
     [question] = execution.suspensions
@@ -45,64 +45,64 @@ async def answered(
     return await warden.resume_execution(execution.thread_id, question.suspension_id, decision, wait_seconds=WAIT_S)
 
 
-def answers(place: Place) -> list[str]:
+def read_answers(place: Place) -> list[str]:
     return [line.removeprefix("answer ") for line in place.ledger if line.startswith("answer ")]
 
 
 @requirement("downstream:questions")
-async def test_a_question_in_the_middle_of_a_call_waits_for_a_person_and_the_call_goes_on(place: Place) -> None:
+async def test_a_question_in_the_middle_of_a_call_waits_for_a_person_and_the_call_continues(place: Place) -> None:
     """spec: elicitation before 2026-07-28"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_ask", {"text": "x"})
+        execution = await run_call(warden, "d_ask", {"text": "x"})
         [question] = execution.suspensions
         assert (execution.status, question.kind, question.addressee) == ("suspended", "input", "human")
         assert question.asker == "server 'd'" and question.needs == "client"
         assert question.message == "server 'd' asks: How \\u001b[31mmany of them?"
         with pytest.raises(planwarden.PlanwardenError, match="does not fit the form"):
-            await answered(warden, execution, {"count": "all"})
+            await answer(warden, execution, {"count": "all"})
         with pytest.raises(planwarden.PlanwardenError, match="addressed to a person"):
             await warden.submit_answer(execution.thread_id, question.suspension_id, {"count": 3})
-        assert answers(place) == []
-        done = await answered(warden, execution, {"count": 3})
+        assert read_answers(place) == []
+        done = await answer(warden, execution, {"count": 3})
         assert done.status == "completed" and done.usage.tool_calls == 1
-        assert answers(place) == ['{"action": "accept", "content": {"count": 3}}']
+        assert read_answers(place) == ['{"action": "accept", "content": {"count": 3}}']
 
 
 @requirement("downstream:questions")
-async def test_a_rejection_is_told_to_the_server_and_the_call_goes_on(place: Place) -> None:
+async def test_a_rejection_goes_to_the_server_and_the_call_continues(place: Place) -> None:
     """ours: decline"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_ask", {"text": "x"})
-        done = await answered(warden, execution, yes=False)
+        execution = await run_call(warden, "d_ask", {"text": "x"})
+        done = await answer(warden, execution, yes=False)
         assert done.status == "completed"
-        assert answers(place) == ['{"action": "decline"}']
+        assert read_answers(place) == ['{"action": "decline"}']
 
 
 @requirement("downstream:questions")
-async def test_several_questions_of_one_call_come_one_after_the_other(place: Place) -> None:
+async def test_several_questions_of_one_call_are_asked_one_after_another(place: Place) -> None:
     """ours"""
     async with place.warden() as warden:
-        first = await called(warden, "d_ask_twice")
-        second = await answered(warden, first, {"count": 1})
+        first = await run_call(warden, "d_ask_twice")
+        second = await answer(warden, first, {"count": 1})
         [question] = second.suspensions
         assert question.kind == "confirmation" and question.answer_schema is None
-        assert (await answered(warden, second)).status == "completed"
-        assert answers(place)[1] == '{"action": "accept", "content": {}}'
+        assert (await answer(warden, second)).status == "completed"
+        assert read_answers(place)[1] == '{"action": "accept", "content": {}}'
 
 
 @requirement("downstream:questions")
-async def test_an_address_to_open_is_shown_whole_and_only_when_it_is_plain(place: Place) -> None:
+async def test_an_address_to_open_is_shown_whole_if_it_is_plain_https(place: Place) -> None:
     """spec: URL mode"""
     address = "https://sign-in.test/?" + "x" * 900
     async with place.warden() as warden:
-        execution = await called(warden, "d_ask_url", {"url": address})
+        execution = await run_call(warden, "d_ask_url", {"url": address})
         [question] = execution.suspensions
         assert f"asks you to open {address} and says: Sign in" in question.message
-        assert (await answered(warden, execution)).status == "completed"
-        assert answers(place) == ['{"action": "accept"}']
+        assert (await answer(warden, execution)).status == "completed"
+        assert read_answers(place) == ['{"action": "accept"}']
         for url in ("http://bank.test", "https://me:pw@bank.test/", "https://b\u0430nk.test", "javascript:1"):
-            assert (await called(warden, "d_ask_url", {"url": url})).status == "completed"
-        assert all('"error"' in line for line in answers(place)[1:]) and len(answers(place)) == 5
+            assert (await run_call(warden, "d_ask_url", {"url": url})).status == "completed"
+        assert all('"error"' in line for line in read_answers(place)[1:]) and len(read_answers(place)) == 5
 
 
 @requirement("downstream:questions")
@@ -121,16 +121,16 @@ async def test_an_address_to_open_is_shown_whole_and_only_when_it_is_plain(place
 async def test_a_form_that_cannot_be_shown_is_refused(place: Place, form: JsonValue) -> None:
     """ours: hostile forms"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_ask_form", {"form": form})
+        execution = await run_call(warden, "d_ask_form", {"form": form})
         assert execution.status == "completed"
-        assert '"error"' in answers(place)[0]
+        assert '"error"' in read_answers(place)[0]
 
 
 async def test_patterns_and_unknown_keywords_of_a_form_are_left_out(place: Place) -> None:
     """ours: a server's pattern is never run"""
     field: JsonValue = {"type": "string", "pattern": "^(a+)+$", "title": "A\u202e", "x": 1}
     async with place.warden() as warden:
-        execution = await called(
+        execution = await run_call(
             warden, "d_ask_form", {"form": {"type": "object", "properties": {"a": field}, "required": ["a"]}}
         )
         [question] = execution.suspensions
@@ -141,41 +141,41 @@ async def test_patterns_and_unknown_keywords_of_a_form_are_left_out(place: Place
 async def test_sampling_is_not_offered(place: Place) -> None:
     """ours"""
     async with place.warden() as warden:
-        assert (await called(warden, "d_sample")).status == "completed"
-        assert '"error"' in answers(place)[0]
+        assert (await run_call(warden, "d_sample")).status == "completed"
+        assert '"error"' in read_answers(place)[0]
 
 
 @requirement("downstream:questions")
-async def test_a_question_that_could_belong_to_two_executions_is_shown_to_nobody(place: Place) -> None:
+async def test_a_question_that_could_belong_to_two_executions_is_refused(place: Place) -> None:
     """ours: the wire does not say which call asks"""
     async with place.warden() as warden:
-        first = await called(warden, "d_ask", {"text": "x"})
-        second = await called(warden, "d_ask", {"text": "y"})
-        assert second.status == "completed" and len(answers(place)) == 1 and '"error"' in answers(place)[0]
+        first = await run_call(warden, "d_ask", {"text": "x"})
+        second = await run_call(warden, "d_ask", {"text": "y"})
+        assert second.status == "completed" and len(read_answers(place)) == 1 and '"error"' in read_answers(place)[0]
         assert (await warden.list_suspensions()).total == 1
         await warden.cancel_execution(first.thread_id)
 
 
 @requirement("downstream:questions")
-async def test_the_answer_after_the_process_ended_makes_the_call_an_unknown_outcome(place: Place) -> None:
+async def test_an_answer_after_the_process_ended_makes_the_outcome_unknown(place: Place) -> None:
     """ours: the open call died with the process that held it"""
     store = MemoryStore()
     async with place.warden(store) as warden:
-        execution = await called(warden, "d_ask", {"text": "x"})
+        execution = await run_call(warden, "d_ask", {"text": "x"})
     async with place.warden(store) as warden:
-        after = await answered(warden, execution, {"count": 3})
+        after = await answer(warden, execution, {"count": 3})
         [question] = after.suspensions
         assert question.kind == "reconcile" and "the process that held the call ended" in question.message
-    assert answers(place) == []
+    assert read_answers(place) == []
 
 
 @requirement("downstream:questions")
 async def test_a_cancelled_execution_ends_the_call_that_waits(place: Place) -> None:
     """ours"""
     async with place.warden() as warden:
-        execution = await called(warden, "d_ask", {"text": "x"})
+        execution = await run_call(warden, "d_ask", {"text": "x"})
         assert (await warden.cancel_execution(execution.thread_id)).status == "cancelled"
-        await until(lambda: "cancelled" in place.ledger)
+        await wait_until(lambda: "cancelled" in place.ledger)
 
 
 @requirement("downstream:questions")
@@ -183,17 +183,17 @@ async def test_returned_questions_survive_the_process_and_the_effect_happens_onc
     """spec: multi-round-trip requests of 2026-07-28"""
     store = MemoryStore()
     async with modern.warden(store) as warden:
-        first = await called(warden, "d_transfer")
+        first = await run_call(warden, "d_transfer")
         assert first.suspensions[0].message == "server 'd' asks: How much?"
         with pytest.raises(planwarden.PlanwardenError, match="cannot be modified"):
             [question] = first.suspensions
             edited = planwarden.Decision(approved=True, content={"amount": 7}, modified_args={})
             await warden.resume_execution(first.thread_id, question.suspension_id, edited)
     async with modern.warden(store) as warden:
-        second = await answered(warden, first, {"amount": 7})
+        second = await answer(warden, first, {"amount": 7})
         assert second.suspensions[0].message == "server 'd' asks: Really?"
     async with modern.warden(store) as warden:
-        done = await answered(warden, second)
+        done = await answer(warden, second)
         assert done.status == "completed" and done.usage.tool_calls == 1
         [call] = done.steps[0].actual_tool_calls
         assert call.status == "succeeded"
@@ -206,22 +206,22 @@ async def test_returned_questions_survive_the_process_and_the_effect_happens_onc
 async def test_a_returned_question_that_is_rejected_is_declined(modern: Place) -> None:
     """spec: multi-round-trip requests of 2026-07-28"""
     async with modern.warden() as warden:
-        first = await called(warden, "d_transfer")
-        second = await answered(warden, first, {"amount": 7})
-        done = await answered(warden, second, yes=False)
+        first = await run_call(warden, "d_transfer")
+        second = await answer(warden, first, {"amount": 7})
+        done = await answer(warden, second, yes=False)
         assert done.status == "completed" and done.steps[0].result == "left it"
 
 
-async def test_a_server_that_asks_for_what_is_not_offered_or_without_end_fails_its_call(modern: Place) -> None:
+async def test_a_server_that_asks_for_sampling_or_without_end_fails_its_call(modern: Place) -> None:
     """ours: bounds"""
     async with modern.warden() as warden:
-        assert "not offered" in error_of(await called(warden, "d_roots"))
-        execution = await called(warden, "d_endless")
+        assert "not offered" in read_error(await run_call(warden, "d_roots"))
+        execution = await run_call(warden, "d_endless")
         for _ in range(30):
             if execution.status != "suspended":
                 break
-            execution = await answered(warden, execution, {"amount": 1})
-        assert "too often" in error_of(execution)
+            execution = await answer(warden, execution, {"amount": 1})
+        assert "too often" in read_error(execution)
 
 
 async def test_the_question_of_a_dangerous_tool_needs_what_the_tool_needs(place: Place) -> None:
@@ -230,6 +230,6 @@ async def test_the_question_of_a_dangerous_tool_needs_what_the_tool_needs(place:
     place.serve(d="asking")
     async with place.warden() as warden:
         execution = await warden.execute_plan(plan(tool_step("a", "d_ask", {"text": "x"})), wait_seconds=WAIT_S)
-        asked = await answered(warden, execution)
+        asked = await answer(warden, execution)
         assert (asked.suspensions[0].kind, asked.suspensions[0].needs) == ("input", "human")
         await warden.cancel_execution(asked.thread_id)

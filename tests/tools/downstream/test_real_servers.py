@@ -1,7 +1,7 @@
 """Servers that people really use, from their registries, started as their documentation says.
 
-They are fetched once by uvx and npx into their own caches, which needs a network; what is not to be had is skipped with the
-reason. `make downstream` runs them.
+They are fetched once by uvx and npx into their own caches, which needs a network; what is not to be had is skipped with
+the reason. `make downstream` runs them.
 """
 
 import os
@@ -20,7 +20,7 @@ import planwarden
 from planwarden.server.settings.configuration import load_settings
 from tests.requirements import requirement
 from tests.support.wardens import plan, statuses, tool_step
-from tests.tools.downstream.support import Place, approved, called, until
+from tests.tools.downstream.support import Place, approve, run_call, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.downstream]
 SERVERS: dict[str, list[str]] = {
@@ -39,7 +39,7 @@ REGISTRY_VARIABLES = ("UV_", "SSL_", "NODE_", "NPM_", "npm_", "PIP_", "HTTP_", "
 """What uvx and npx need to reach their registries from here; a child gets only what is configured."""
 
 
-def entry(name: str, work: Path) -> dict[str, JsonValue]:
+def build_entry(name: str, work: Path) -> dict[str, JsonValue]:
     command, *args = [word.format(work=work) for word in SERVERS[name]]
     env: dict[str, JsonValue] = {n: v for n, v in os.environ.items() if n.startswith(REGISTRY_VARIABLES)}
     env["MEMORY_FILE_PATH"] = str(work / "memory.json")
@@ -50,32 +50,32 @@ def repository(tmp_path: Path) -> Path:
     """A folder under git, without commits."""
     work = tmp_path / "work"
     work.mkdir()
-    git(work, "init", "-q", "-b", "main")
+    run_git(work, "init", "-q", "-b", "main")
     for key, value in (("user.name", "Test"), ("user.email", "test@example.org"), ("commit.gpgsign", "false")):
-        git(work, "config", key, value)
+        run_git(work, "config", key, value)
     return work
 
 
-def git(work: Path, *words: str) -> str:
+def run_git(work: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", str(work), *words], capture_output=True, text=True, check=True).stdout
 
 
 @asynccontextmanager
-async def over(tmp_path: Path, *names: str) -> AsyncGenerator[tuple[planwarden.Warden, Path]]:
+async def open_warden(tmp_path: Path, *names: str) -> AsyncGenerator[tuple[planwarden.Warden, Path]]:
     """A warden over the named servers, all of them started; skips when one cannot be had."""
     missing = [SERVERS[name][0] for name in names if shutil.which(SERVERS[name][0]) is None]
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
     work = repository(tmp_path)
     place = Place(tmp_path, settings="".join(SETTINGS.format(name=name) for name in names))
-    place.configure({name: entry(name, work) for name in names})
+    place.configure({name: build_entry(name, work) for name in names})
     problem: str | None = None
     async with planwarden.Warden(settings=load_settings(home=tmp_path, environment={})) as warden:
         with anyio.fail_after(FETCH_S + 30):
             await warden.downstream.start_all()
         down = [found for found in warden.downstream.health() if found.health != "ready"]
         if down:
-            problem = f"server {down[0].name} could not be started here: {down[0].reason}; {last_words(down[0].log)}"
+            problem = f"server {down[0].name} could not be started here: {down[0].reason}; {read_log_end(down[0].log)}"
         else:
             with anyio.fail_after(120):
                 yield warden, work
@@ -83,11 +83,11 @@ async def over(tmp_path: Path, *names: str) -> AsyncGenerator[tuple[planwarden.W
         pytest.skip(problem)
 
 
-def last_words(log: str | None) -> str:
+def read_log_end(log: str | None) -> str:
     return Path(log).read_text(encoding="utf-8")[-400:] if log else "it said nothing"
 
 
-def steps() -> dict[str, JsonValue]:
+def build_plan() -> dict[str, JsonValue]:
     return plan(
         tool_step("look", "filesystem_list_directory", {"path": "{work}"}),
         tool_step("ask", "displayConfirmation", {"action": "Write the notes and commit them"}, confirms=["write"]),
@@ -99,52 +99,56 @@ def steps() -> dict[str, JsonValue]:
     )
 
 
-def at(document: JsonValue, work: Path) -> JsonValue:
-    """The plan with the working folder filled in."""
+def fill_in_folder(document: JsonValue, work: Path) -> JsonValue:
+    """Returns the plan with the working folder filled in."""
     if isinstance(document, str):
         return document.replace("{work}", str(work))
     if isinstance(document, list):
-        return [at(child, work) for child in document]
-    return {key: at(child, work) for key, child in document.items()} if isinstance(document, dict) else document
+        return [fill_in_folder(child, work) for child in document]
+    return (
+        {key: fill_in_folder(child, work) for key, child in document.items()}
+        if isinstance(document, dict)
+        else document
+    )
 
 
-async def finished(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
-    """Approve every question until there is none."""
+async def approve_all(warden: planwarden.Warden, execution: planwarden.Execution) -> planwarden.Execution:
+    """Approve every suspension until the execution ends."""
     while execution.status == "suspended":
-        execution = await approved(warden, execution)
+        execution = await approve(warden, execution)
     return execution
 
 
 @requirement("downstream:calls")
 async def test_a_plan_over_filesystem_and_git_reads_asks_and_writes(tmp_path: Path) -> None:
     """spec: issue, show"""
-    async with over(tmp_path, "filesystem", "git") as (warden, work):
-        document = at(steps(), work)
+    async with open_warden(tmp_path, "filesystem", "git") as (warden, work):
+        document = fill_in_folder(build_plan(), work)
         assert isinstance(document, dict)
         execution = await warden.execute_plan(document, wait_seconds=60)
         assert execution.status == "suspended" and not await anyio.Path(work / "notes.txt").exists()
-        execution = await finished(warden, execution)
+        execution = await approve_all(warden, execution)
         assert execution.status == "completed", [(step.id, step.error) for step in execution.steps]
-        assert [line.split(" ", 1)[1] for line in git(work, "log", "--oneline").splitlines()] == ["Add notes"]
+        assert [line.split(" ", 1)[1] for line in run_git(work, "log", "--oneline").splitlines()] == ["Add notes"]
         assert "remember the milk" in str({step.id: step.result for step in execution.steps}["read"])
 
 
 @requirement("downstream:calls", "downstream:link")
-async def test_the_same_plan_goes_on_after_the_filesystem_server_was_killed_in_the_middle(tmp_path: Path) -> None:
+async def test_the_same_plan_continues_after_the_filesystem_server_was_killed(tmp_path: Path) -> None:
     """spec: issue, show"""
-    async with over(tmp_path, "filesystem", "git") as (warden, work):
-        document = at(steps(), work)
+    async with open_warden(tmp_path, "filesystem", "git") as (warden, work):
+        document = fill_in_folder(build_plan(), work)
         assert isinstance(document, dict)
         execution = await warden.execute_plan(document, wait_seconds=60)
         assert statuses(execution)["look"] == "completed" and execution.status == "suspended"
         link = warden.downstream.connection("filesystem")
         before = link.starts
-        children = children_of(os.getpid(), str(work), "server-filesystem")
+        children = find_children(os.getpid(), str(work), "server-filesystem")
         assert children
         for child in children:
             os.kill(child, signal.SIGKILL)
-        await until(lambda: link.starts > before)
-        execution = await finished(warden, execution)
+        await wait_until(lambda: link.starts > before)
+        execution = await approve_all(warden, execution)
         assert execution.status == "completed", [(step.id, step.error) for step in execution.steps]
         assert (await anyio.Path(work / "notes.txt").read_text()) == "remember the milk"
 
@@ -162,23 +166,23 @@ async def test_the_same_plan_goes_on_after_the_filesystem_server_was_killed_in_t
         ),
     ],
 )
-async def test_a_tool_of_a_real_server_gives_its_result(
+async def test_a_tool_of_a_real_server_returns_its_result(
     tmp_path: Path, server: str, tool: str, arguments: JsonValue, expected: str
 ) -> None:
     """spec: issue, tests"""
-    async with over(tmp_path, server) as (warden, _):
-        execution = await finished(warden, await called(warden, tool, arguments))
+    async with open_warden(tmp_path, server) as (warden, _):
+        execution = await approve_all(warden, await run_call(warden, tool, arguments))
         assert execution.status == "completed" and expected in str(execution.steps[0].result)
 
 
 async def test_fetch_is_listed_and_its_refusal_is_a_failed_step(tmp_path: Path) -> None:
     """spec: issue, tests; nothing listens where it is sent"""
-    async with over(tmp_path, "fetch") as (warden, _):
-        execution = await finished(warden, await called(warden, "fetch_fetch", {"url": "http://127.0.0.1:9/"}))
+    async with open_warden(tmp_path, "fetch") as (warden, _):
+        execution = await approve_all(warden, await run_call(warden, "fetch_fetch", {"url": "http://127.0.0.1:9/"}))
         assert execution.status == "failed" and execution.steps[0].error is not None
 
 
-def children_of(parent: int, *words: str) -> list[int]:
+def find_children(parent: int, *words: str) -> list[int]:
     """Processes below `parent` whose command line has all the words."""
     listing = subprocess.run(
         ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
