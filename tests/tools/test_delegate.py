@@ -13,7 +13,9 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.core import events as ev
 from planwarden.server.settings.configuration import load_settings
+from planwarden.storage.codec import decode_events
 from tests.requirements import requirement
 from tests.support.wardens import plan, tool_step
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
@@ -258,9 +260,9 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
         done = await delegate(warden, budgets={"toolCalls": 5, "seconds": 60})
         assert done.status == "completed", done.steps
     body = read_rows(bob.home, "SELECT body FROM events ORDER BY position LIMIT 1")[0][0]
-    created = next(event for event in json.loads(body)[1:] if event[0] == "EC")
-    tool_calls, seconds = created[2][6:8]
-    assert tool_calls == 4 and 0 < seconds <= 60 and len(created[-1]) == 1
+    created = next(event for event in decode_events(body) if isinstance(event, ev.ExecutionCreated))
+    tool_calls, seconds = created.options.budget_tool_calls, created.options.budget_seconds
+    assert tool_calls == 4 and seconds is not None and 0 < seconds <= 60 and len(created.chain) == 1
 
 
 @requirement("delegate:questions")
