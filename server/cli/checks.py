@@ -35,7 +35,7 @@ from planwarden.server.settings.models import build_model
 from planwarden.storage.sqlite.database import latest_version, needs_write_lock
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.downstream.health import ServerHealth
-from planwarden.tools.web.search import search_endpoint_from_environment
+from planwarden.tools.web.search_service import search_endpoint_from_environment
 
 
 def run_checks(home: Path | None, model: str | None, mcp_config: Path | None = None) -> DoctorReport:

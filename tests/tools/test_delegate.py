@@ -205,7 +205,7 @@ async def test_a_question_that_was_decided_at_the_agent_is_closed_here(bob: Bob)
 
 @requirement("delegate:durable")
 async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: Bob) -> None:
-    """spec: after a crash polling goes on and no second goal is started"""
+    """spec: after a crash polling continues and no second goal is started"""
     bob.set_plan(tool_step("wait", "wait", {"seconds": 3}))
     step = tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "do it"})
     path = bob.parent.home / "plan.json"
@@ -290,7 +290,7 @@ async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent(tmp_path: Pa
 
 @requirement("delegate:durable")
 async def test_an_agent_lost_before_it_returned_its_handle_is_an_unknown_outcome(tmp_path: Path) -> None:
-    """ours: nobody gives the goal a second time by themselves"""
+    """ours: nothing hands the goal over a second time by itself"""
     place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "die"\n')
     place.serve(d="good")
     async with place.warden() as warden:

@@ -3,13 +3,13 @@
 None of them runs code: the arguments build the question, and the decision is the result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.schema import Schema
-from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.agent.core.tool import CallContext, Risk, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 
 MAX_WAIT_S = 366 * 24 * 3600.0
@@ -44,84 +44,74 @@ def _read_timeout(arguments: Mapping[str, JsonValue]) -> float | None:
     return float(seconds) if isinstance(seconds, int | float) else None
 
 
-DISPLAY_CONFIRMATION = Tool(
-    define(
-        ToolDefinition(
-            name="displayConfirmation",
-            description="Ask a person to approve or reject an action before it happens; waits until somebody decides.",
-            input_schema={
-                "type": "object",
-                "properties": {
-                    "action": {"type": "string", "minLength": 1, "description": "What will happen, in one sentence."},
-                    "details": {"description": "The facts to decide on; take them from results with $from."},
-                    "timeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S},
-                },
-                "required": ["action"],
-                "additionalProperties": False,
-            },
-            capabilities=("human", "approval"),
-            risk="confirm",
-            effect="read",
-            execution_mode="blocking",
-            source="builtin",
-            timeout_s=None,
-        )
-    ),
-    _never_called,
-    question=_build_confirmation,
+def _build_tool(
+    name: str,
+    description: str,
+    question: Callable[[Mapping[str, JsonValue]], Suspend],
+    properties: dict[str, JsonValue],
+    *,
+    required: Sequence[str],
+    capabilities: tuple[str, ...],
+    risk: Risk = "confirm",
+) -> Tool:
+    definition = ToolDefinition(
+        name=name,
+        description=description,
+        input_schema={
+            "type": "object",
+            "properties": properties,
+            "required": list[JsonValue](required),
+            "additionalProperties": False,
+        },
+        capabilities=capabilities,
+        risk=risk,
+        effect="read",
+        execution_mode="blocking",
+        source="builtin",
+        timeout_s=None,
+    )
+    return Tool(define(definition), _never_called, question=question)
+
+
+_TIMEOUT: JsonValue = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S}
+
+DISPLAY_CONFIRMATION = _build_tool(
+    "displayConfirmation",
+    "Ask a person to approve or reject an action before it happens; waits until somebody decides.",
+    _build_confirmation,
+    {
+        "action": {"type": "string", "minLength": 1, "description": "What will happen, in one sentence."},
+        "details": {"description": "The facts to decide on; take them from results with $from."},
+        "timeoutSeconds": _TIMEOUT,
+    },
+    required=("action",),
+    capabilities=("human", "approval"),
 )
 
-REQUEST_INPUT = Tool(
-    define(
-        ToolDefinition(
-            name="requestInput",
-            description="Ask a person to fill in a form; the answer is in the result under /content.",
-            input_schema={
-                "type": "object",
-                "properties": {
-                    "message": {"type": "string", "minLength": 1, "description": "What is asked and why."},
-                    "form": {
-                        "type": "object",
-                        "description": "JSON Schema of the answer.",
-                        "properties": {"type": {"const": "object"}},
-                        "required": ["type"],
-                    },
-                    "timeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S},
-                },
-                "required": ["message", "form"],
-                "additionalProperties": False,
-            },
-            capabilities=("human", "input"),
-            risk="confirm",
-            effect="read",
-            execution_mode="blocking",
-            source="builtin",
-            timeout_s=None,
-        )
-    ),
-    _never_called,
-    question=_build_form,
+REQUEST_INPUT = _build_tool(
+    "requestInput",
+    "Ask a person to fill in a form; the answer is in the result under /content.",
+    _build_form,
+    {
+        "message": {"type": "string", "minLength": 1, "description": "What is asked and why."},
+        "form": {
+            "type": "object",
+            "description": "JSON Schema of the answer.",
+            "properties": {"type": {"const": "object"}},
+            "required": ["type"],
+        },
+        "timeoutSeconds": _TIMEOUT,
+    },
+    required=("message", "form"),
+    capabilities=("human", "input"),
 )
 
-WAIT = Tool(
-    define(
-        ToolDefinition(
-            name="wait",
-            description="Wait some seconds, durably: the wait survives restarts and costs nothing meanwhile.",
-            input_schema={
-                "type": "object",
-                "properties": {"seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S}},
-                "required": ["seconds"],
-                "additionalProperties": False,
-            },
-            capabilities=("time",),
-            risk="read",
-            effect="read",
-            execution_mode="blocking",
-            source="builtin",
-            timeout_s=None,
-        )
-    ),
-    _never_called,
-    question=_build_wait,
+WAIT = _build_tool(
+    "wait",
+    "Wait some seconds, durably: the wait survives restarts and costs nothing meanwhile.",
+    _build_wait,
+    {"seconds": _TIMEOUT},
+    required=("seconds",),
+    capabilities=("time",),
+    risk="read",
 )

@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from planwarden.agent.core.prompts import DELEGATE
+from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import RISKS, Risk, Suspend
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from planwarden.tools.downstream.tools import one_line
@@ -33,6 +35,15 @@ class DelegatedGoal(BaseModel):
     """The agent did not accept an approval from here."""
     failures: int = 0
     """How often in a row the agent could not be reached."""
+
+    def wait(self, seconds: float) -> Suspend:
+        """Returns a suspension that waits for the clock before the goal is looked at again."""
+        return Suspend(
+            message=f"waits for agent {self.agent!r} (thread {self.thread_id[:64]!r})",
+            addressee="clock",
+            timeout_s=seconds,
+            resume_payload=self.model_dump(mode="json"),
+        )
 
 
 class _HowToAnswer(BaseModel):
@@ -158,3 +169,16 @@ def read_view(structured: JsonValue) -> ChildView:
         return ChildView.model_validate(structured)
     except ValidationError:
         return ChildView()
+
+
+def find_open_goals(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
+    """Returns the goals on which other agents may still be working for the execution."""
+    found: dict[str, DelegatedGoal] = {}
+    for suspension in execution.suspensions.values():
+        question = suspension.question
+        if question.tool_name != DELEGATE or question.call_id is None or not isinstance(question.resume_payload, dict):
+            continue
+        call: Call = execution.call(question.call_id)
+        if call.status != "succeeded":
+            found[question.call_id] = DelegatedGoal.model_validate(question.resume_payload)
+    return tuple(found.values())

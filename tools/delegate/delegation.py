@@ -16,12 +16,12 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.agent.core.prompts import DELEGATE
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
 from planwarden.tools.delegate.agent import CANCEL, AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
-from planwarden.tools.delegate.child import ChildView, DelegatedGoal, read_view
+from planwarden.tools.delegate.child import ChildView, DelegatedGoal, find_open_goals, read_view
 from planwarden.tools.delegate.question_watch import watch
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
@@ -121,7 +121,7 @@ class DelegationTool:
         view = read_view(answer)
         if view.threadId is None:
             return answer
-        return _build_wait(DelegatedGoal(agent=agent.name, thread_id=view.threadId), STORED_WAIT_S)
+        return DelegatedGoal(agent=agent.name, thread_id=view.threadId).wait(STORED_WAIT_S)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
         """Send the decision to the agent, then poll its execution.
@@ -139,9 +139,8 @@ class DelegationTool:
                 text = f"{error.message}. The outcome of its thread {child.thread_id!r} is unknown here"
                 raise OutcomeUnknown(text) from None
             logger.warning("%s", error.message)
-            return _build_wait(
-                child.model_copy(update={"failures": child.failures + 1, "suspension_id": None}), UNREACHABLE_S
-            )
+            child = child.model_copy(update={"failures": child.failures + 1, "suspension_id": None})
+            return child.wait(UNREACHABLE_S)
 
     async def view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
         """Returns the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
@@ -217,7 +216,7 @@ class DelegationTool:
                 case _:
                     pass
             if time.monotonic() >= until:
-                return _build_wait(known, STORED_WAIT_S)
+                return known.wait(STORED_WAIT_S)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
@@ -228,7 +227,7 @@ class DelegationTool:
     def _agent(self, name: str) -> tuple[RemoteAgent, ServerSettings]:
         settings = self._settings.get(name)
         if settings is None or self._connection is None:
-            raise AgentNotAsked(f"there is no agent {name!r} any more; nothing was sent")
+            raise AgentNotAsked(f"there is no longer an agent {name!r}; nothing was sent")
         return RemoteAgent(self._connection(name)), settings
 
     def _build_arguments(
@@ -253,28 +252,6 @@ class DelegationTool:
         schema = self._input_schema(agent.name, tool) if self._input_schema is not None else None
         properties = (schema or {}).get("properties")
         return properties.keys() if isinstance(properties, dict) else ()
-
-
-def find_open_goals(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
-    """Returns the goals on which other agents may still be working for the execution."""
-    found: dict[str, DelegatedGoal] = {}
-    for suspension in execution.suspensions.values():
-        question = suspension.question
-        if question.tool_name != DELEGATE or question.call_id is None or not isinstance(question.resume_payload, dict):
-            continue
-        call: Call = execution.call(question.call_id)
-        if call.status != "succeeded":
-            found[question.call_id] = DelegatedGoal.model_validate(question.resume_payload)
-    return tuple(found.values())
-
-
-def _build_wait(child: DelegatedGoal, seconds: float) -> Suspend:
-    return Suspend(
-        message=f"waits for agent {child.agent!r} (thread {child.thread_id[:64]!r})",
-        addressee="clock",
-        timeout_s=seconds,
-        resume_payload=child.model_dump(mode="json"),
-    )
 
 
 def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:

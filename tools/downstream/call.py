@@ -122,7 +122,7 @@ class DownstreamCall:
         session = await self.connection.session(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
         known = self.find_definition(name)
         if known is None:
-            raise ToolError(f"server {self.connection.config.name!r} does not offer {name} any more; nothing was sent")
+            raise ToolError(f"server {self.connection.config.name!r} no longer offers {name}; nothing was sent")
         if known.digest != self.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
         call = InFlightCall(context.execution_id)

@@ -96,7 +96,8 @@ class ServerConnection:
         self._wake = anyio.Event()
         """Wakes the task that owns the connection: the tools changed, or the connection is lost."""
         self._lost = anyio.Event()
-        self._lost_reason: str | None = None
+        self.lost_reason: str | None = None
+        """Why the newest connection was lost, if it was."""
         self._client: Client | None = None
         self.calls = InFlightCalls(config.name)
         self._call_tasks: TaskGroup | None = None
@@ -130,19 +131,14 @@ class ServerConnection:
 
     @property
     def _is_usable(self) -> bool:
-        return self._client is not None and self._lost_reason is None
+        return self._client is not None and self.lost_reason is None
 
     def mark_lost(self, reason: str) -> None:
         """End the connection, which cannot continue. The first reason counts."""
-        if self._lost_reason is None:
-            self._lost_reason = reason
+        if self.lost_reason is None:
+            self.lost_reason = reason
             self._lost.set()
             self._wake.set()
-
-    @property
-    def lost_reason(self) -> str | None:
-        """Why the newest connection was lost, if it was."""
-        return self._lost_reason
 
     def request_listing(self) -> None:
         """List the tools again, because the server says that they changed."""
@@ -173,13 +169,13 @@ class ServerConnection:
                     await self._connect()
                 # An SDK and a stranger's process can raise anything between them; the reason is kept.
                 except Exception as error:
-                    self._lost_reason = self._lost_reason or _describe(error)
+                    self.lost_reason = self.lost_reason or _describe(error)
                     logger.debug("server %r", self.config.name, exc_info=True)
                 was_ready = self._client is not None
                 self._client = None
                 is_stable = was_ready and time.monotonic() - began > self._timing.stable_s
                 failures = 1 if is_stable else failures + 1
-                self.reason = self._lost_reason or "it ended"
+                self.reason = self.lost_reason or "it ended"
                 logger.warning("server %r is lost: %s", self.config.name, self.reason)
                 # One loss of a good connection is no reason to refuse calls.
                 is_first = was_ready and failures == 1
@@ -203,7 +199,7 @@ class ServerConnection:
 
         from planwarden.tools.downstream.result_type import add_result_type
 
-        self._lost_reason, self._lost, self._wake = None, anyio.Event(), anyio.Event()
+        self.lost_reason, self._lost, self._wake = None, anyio.Event(), anyio.Event()
         self.starts += 1
         limit_s = self.config.settings.start_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as starting:
@@ -225,7 +221,7 @@ class ServerConnection:
                     await self._relist_on_changes(client)
                     tasks.cancel_scope.cancel()
         if starting.cancelled_caught:
-            raise ToolError(self._lost_reason or f"it did not answer within {limit_s:g} s")
+            raise ToolError(self.lost_reason or f"it did not answer within {limit_s:g} s")
 
     def _transport(self) -> "Transport":
         if self.config.is_local:
@@ -259,7 +255,7 @@ class ServerConnection:
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as subscription:
-                    # The server reported earlier changes to nobody.
+                    # Earlier changes were not reported.
                     self.request_listing()
                     async for _ in subscription:
                         self.request_listing()

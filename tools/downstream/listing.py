@@ -45,6 +45,6 @@ async def _read_pages(client: "Client") -> tuple[list[JsonValue], str | None]:
         if cursor is None:
             return found, None
         if cursor in seen:
-            return found, "its listing comes back to a page that it sent before"
+            return found, "its listing returns to a page that it sent before"
         seen.add(cursor)
     return found, f"its listing has more than {MAX_PAGES} pages; the others are left out"

@@ -50,7 +50,7 @@ REASON_S = 5.0
 class DownstreamServers:
     """The servers and their part of a registry. The registry has the tools at once; calls need `async with`.
 
-    Entering it again after it was left starts the servers anew.
+    Entering it again starts the servers again.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ def _read_entry(raw: JsonValue) -> tuple[_ListedTool, dict[str, JsonValue]]:
     if not isinstance(raw, dict):
         raise InvalidArguments("it is not an object")
     check_depth(raw)
-    # Nobody sees these, and they may differ from one listing to the next.
+    # No person or model sees these, and they may differ from one listing to the next.
     whole = {key: value for key, value in raw.items() if key not in ("_meta", "icons")}
     if len(canonical_json(whole)) > MAX_DEFINITION_BYTES:
         raise ValueError(f"its definition is larger than {MAX_DEFINITION_BYTES} bytes")

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 import planwarden
+from planwarden.tools.downstream.transports.lines import LineReader, OversizedLine
 from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
-from planwarden.tools.downstream.transports.stdio import LineReader, OversizedLine
 from tests.requirements import requirement
 from tests.tools.downstream.support import Place, approve, read_error, run_call, wait_until
 
@@ -97,7 +97,7 @@ async def test_an_endless_line_without_an_id_ends_the_connection(place: Place) -
         ("many", 0, "the answer is larger than 8388608 bytes"),
         ("several", 1_000, "it lists more than 1000 tools"),
         ("endless", 100, "its listing has more than 100 pages"),
-        ("circle", 2, "comes back to a page"),
+        ("circle", 2, "returns to a page"),
         ("half", 0, "tools.1.inputSchema: Field required"),
     ],
 )

@@ -101,8 +101,8 @@ async def test_a_server_at_an_address_without_a_listener_is_down(tmp_path: Path)
     """ours"""
     place = Place(tmp_path, settings="")
     async with http_double() as double:
-        nobody = double.url
-    place.configure({"d": {"url": nobody}})
+        url = double.url
+    place.configure({"d": {"url": url}})
     async with place.warden() as warden:
         with anyio.fail_after(15):
             await warden.search_tools()

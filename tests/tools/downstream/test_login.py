@@ -147,7 +147,7 @@ async def test_a_refused_or_abandoned_login_leaves_the_earlier_one(place: Place,
 
 @requirement("downstream:login")
 async def test_only_the_answer_to_this_login_counts(place: Place, server: LoginServer) -> None:
-    """ours: anything on this machine reaches the address that the browser comes back to"""
+    """ours: anything on this machine reaches the address to which the browser returns"""
     statuses: list[int] = []
 
     async def visit(url: str) -> None:

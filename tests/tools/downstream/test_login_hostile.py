@@ -342,7 +342,7 @@ async def test_a_running_process_notices_a_new_login(place: Place, server: Login
 
 
 async def test_a_port_that_the_operator_sets_must_be_free(place: Place, server: LoginServer) -> None:
-    """ours: the browser would come back to whoever listens there"""
+    """ours: the browser would return to another program that listens there"""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         place.settings = f"[servers.d.login]\nredirect_port = {port}\n"

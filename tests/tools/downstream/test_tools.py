@@ -61,9 +61,9 @@ def test_a_special_or_ambiguous_name_gets_a_hash_that_does_not_depend_on_order()
 
 @requirement("downstream:names")
 @given(st.lists(st.text(min_size=1, max_size=200), unique=True, max_size=8))
-def test_any_names_become_distinct_valid_ones(told: list[str]) -> None:
+def test_any_names_become_distinct_valid_ones(remote_names: list[str]) -> None:
     """ours"""
-    found = tool_names(build_tools(build_config(), [build_entry(name) for name in told], other_tools=()))
+    found = tool_names(build_tools(build_config(), [build_entry(name) for name in remote_names], other_tools=()))
     assert len(set(found)) == len(found) and all(len(name) <= 64 and name.isascii() for name in found)
     assert all(name.replace("_", "").replace("-", "").isalnum() for name in found)
 

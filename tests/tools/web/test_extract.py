@@ -26,7 +26,7 @@ async def test_content_that_is_not_text_is_refused_unread(content_type: str, sen
     """ours"""
 
     async def answer(stream: ByteStream) -> None:
-        # The body is never sent: whoever waited for it would run out of time.
+        # The body is never sent; a client that waited for it would run out of time.
         await stream.send(build_reply(content_type=content_type, content_length="1000"))
         await anyio.sleep_forever()
 

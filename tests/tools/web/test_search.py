@@ -8,7 +8,8 @@ from pydantic import JsonValue
 
 from planwarden.tools.base import Tool
 from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebLimits
-from planwarden.tools.web.search import Provider, SearchEndpoint, web_search_tool
+from planwarden.tools.web.search import web_search_tool
+from planwarden.tools.web.search_service import Provider, SearchEndpoint
 from tests.tools.web.support import (
     KEY,
     Site,

@@ -3,7 +3,8 @@
 import pytest
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.tools.web.search import SearchEndpoint, search_endpoint_from_environment, web_search_tool
+from planwarden.tools.web.search import web_search_tool
+from planwarden.tools.web.search_service import SearchEndpoint, search_endpoint_from_environment
 from tests.tools.web.support import KEY
 
 

@@ -46,18 +46,10 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                 return await self._inner.handle_async_request(request)
         try:
             response = await self._inner.handle_async_request(request)
-        except AccessError as error:
-            if not is_post:
-                raise
-            return _error_response(NOT_SENT, str(error))
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
-            if not is_post:
-                raise
-            return _error_response(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
         except httpx2.TransportError as error:
             if not is_post:
                 raise
-            return _error_response(LOST, f"the connection broke ({type(error).__name__})")
+            return _translate_error(error)
         kind = response.headers.get("content-type", "").lower()
         status = response.status_code
         is_protocol = kind.startswith("application/json") and status != 401
@@ -78,6 +70,16 @@ async def _limit_body(response: httpx2.Response) -> httpx2.Response:
         await response.aclose()
         return _error_response(LOST, str(error))
     return response
+
+
+def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
+    match error:
+        case AccessError():
+            return _error_response(NOT_SENT, str(error))
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout() | httpx2.UnsupportedProtocol():
+            return _error_response(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
+        case _:
+            return _error_response(LOST, f"the connection broke ({type(error).__name__})")
 
 
 def _advice(status: int) -> str:
