@@ -27,7 +27,7 @@ MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embed
 class GrantCache:
     """The grants that are open as far as this process knows."""
 
-    gate: Policy
+    policy: Policy
     _open: tuple[Grant, ...] = ()
 
     def fill(self, grants: Iterable[Grant]) -> None:
@@ -38,7 +38,7 @@ class GrantCache:
         """The store refused this grant: do not choose it again until the next `fill`."""
         self._open = tuple(grant for grant in self._open if grant.grant_id != grant_id)
 
-    def covering(
+    def find_covering(
         self,
         definition: ToolDefinition,
         arguments: Mapping[str, JsonValue],
@@ -53,8 +53,8 @@ class GrantCache:
             grant
             for grant in self._open
             if is_open(grant, now)
-            and covers(grant, definition, arguments, owner)
-            and self.gate.worth(grant.assurance, grant.created_by, owner, requirement.needs) is not None
+            and has_terms_for(grant, definition, arguments, owner)
+            and self.policy.worth(grant.assurance, grant.created_by, owner, requirement.needs) is not None
         ]
         return min(found, key=lambda grant: grant.expires_at).grant_id if found else None
 
@@ -63,7 +63,7 @@ def is_open(grant: Grant, now: float) -> bool:
     return grant.revoked_at is None and grant.used < grant.uses and now < grant.expires_at
 
 
-def covers(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
+def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
     """True for exactly the pinned tool, the owner it was made for, and equal values of all arguments that it names."""
     return (
         grant.tool_name == definition.name

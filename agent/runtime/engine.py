@@ -15,8 +15,10 @@ from typing import Self, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from planwarden.agent.approval.answers import Answers, Authority, Decision, Ruling
+from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import GrantCache
+from planwarden.agent.approval.ruling import Ruling, rule_on_answer
 from planwarden.agent.common.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
@@ -32,7 +34,6 @@ from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
-from planwarden.agent.runtime.dispatch import Dispatcher
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, load_execution, settle
 from planwarden.agent.runtime.transaction import Command, EventBatch, TransactionContext
@@ -55,7 +56,7 @@ class Engine:
         store: Store,
         tools: Toolbox,
         model: Model,
-        gate: Policy,
+        policy: Policy,
         *,
         ids: Ids | None = None,
         max_steps: int = MAX_STEPS,
@@ -79,15 +80,15 @@ class Engine:
         self.tools = tools
         self.ids: Ids = ids or RandomIds()
         self.owner = self.ids.new()
-        self.grants = GrantCache(gate)
+        self.grants = GrantCache(policy)
         """The standing grants that calls may use, as of the last look."""
-        self._policy_digest = gate.policy_digest
-        dispatcher = Dispatcher(tools, gate, store.clock, self.ids, self.grants)
-        self._answers = Answers(dispatcher, gate, max_steps=max_steps)
-        self._performer = Performer(
-            tools, model, dispatcher.questions, dispatcher.staleness, self.ids, max_steps=max_steps
+        self._policy_digest = policy.policy_digest
+        self._approval = ApprovalContext(
+            tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
-        self._preparation = TransactionContext(tools, dispatcher, self.tool_facts, max_steps)
+        self._max_steps = max_steps
+        self._performer = Performer(self._approval, model, max_steps=max_steps)
+        self._preparation = TransactionContext(self._approval, self.tool_facts, max_steps)
         self._known: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._runs: dict[str, Run] = {}
         self._idle: OrderedDict[str, ExecutionState] = OrderedDict()
@@ -223,19 +224,28 @@ class Engine:
         """The execution after the answer, and whether the answer was accepted (False: a person must decide).
 
         Raises:
-            UsageError: see `Answers.rule`; nothing was changed.
+            UsageError: see `rule_on_answer`; nothing was changed.
         """
         ruling = Ruling()
 
         def build(state: ExecutionState, now: float) -> EventBatch:
             nonlocal ruling
-            ruling = self._answers.rule(state, suspension_id, answer, authority, tools=self.tool_facts(), now=now)
+            ruling = rule_on_answer(
+                self._approval,
+                state,
+                suspension_id,
+                answer,
+                authority,
+                tools=self.tool_facts(),
+                max_steps=self._max_steps,
+                now=now,
+            )
             return EventBatch(ruling.events, ruling.guard)
 
         answered = await self._command(execution, build)
         if ruling.refusal is not None:
             raise ruling.refusal
-        return answered, ruling.accepted
+        return answered, ruling.is_accepted
 
     async def find(self, execution_id: str) -> ExecutionState:
         """The committed state of an execution.

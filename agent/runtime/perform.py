@@ -1,7 +1,7 @@
-"""Performing what was committed: one tool call or one model prompt, its time limit, and what to record of it.
+"""Performs what was committed: one tool call or one model prompt, within its time limit, and says what to record of it.
 
-Whatever happens in a tool becomes an event. Cancellation that was asked for is recorded too; cancellation from outside
-(the process is going down) passes through, and recovery finds the call where the log left it.
+Everything that happens in a tool becomes an event. A cancellation that somebody asked for is recorded too. A
+cancellation from outside (the process ends) passes through, and recovery finds the call where the log left it.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.approval.questions import Questions, decision_json
-from planwarden.agent.approval.staleness import Staleness
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.questions import ask_approval_of_change, ask_what_tool_asks, decision_json
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
 from planwarden.agent.common.errors import ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
 from planwarden.agent.core import events as ev
@@ -23,9 +23,7 @@ from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
-from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
-from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob
 
 logger = logging.getLogger(__name__)
@@ -36,105 +34,106 @@ QUESTION_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """How a call went."""
+    """How a call ended."""
 
-    events: tuple[ev.Event, ...]
+    event: ev.Event
     artifacts: tuple[Artifact, ...] = ()
-    """What is stored with the events."""
+    """Stored with the event."""
 
 
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
-    def __init__(
-        self, tools: Toolbox, model: Model, questions: Questions, staleness: Staleness, ids: Ids, *, max_steps: int
-    ) -> None:
-        self._tools = tools
+    def __init__(self, context: ApprovalContext, model: Model, *, max_steps: int) -> None:
+        self._context = context
+        self._tools = context.tools
         self._model = model
-        self._questions = questions
-        self._staleness = staleness
-        self._ids = ids
         self._max_steps = max_steps
 
-    async def call(self, execution: ExecutionState, work: CallJob, scope: anyio.CancelScope) -> CallOutcome:
-        """What records how the call went. Cancelling `scope` stops it and is recorded."""
-        limit_s = self.limit_s(work)
+    async def call(self, execution: ExecutionState, job: CallJob, scope: anyio.CancelScope) -> CallOutcome:
+        """How the call ended. Cancelling `scope` stops the call and is recorded."""
+        limit_s = self.limit_s(job)
         with scope:
-            return await self._attempt(execution, work)
-        call = work.call
+            return await self._attempt(execution, job)
+        call = job.call
         is_late = limit_s is not None and anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
         if call.effect == "effect":
-            return _tool_result_events(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
-        code = "timeout" if is_late else "cancelled"
-        return _tool_result_events(ev.ToolFailed(call_id=call.call_id, code=code, message=f"{call.tool_name} {why}"))
+            return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=f"{call.tool_name} {why}"))
+        return _fail(call, "timeout" if is_late else "cancelled", f"{call.tool_name} {why}")
 
-    def limit_s(self, work: CallJob) -> float | None:
+    def limit_s(self, job: CallJob) -> float | None:
         """Seconds that the call may take, or None."""
-        return QUESTION_TIMEOUT_S if work.definition.is_blocking else work.definition.timeout_s
+        return QUESTION_TIMEOUT_S if job.definition.is_blocking else job.definition.timeout_s
 
-    async def _attempt(self, execution: ExecutionState, work: CallJob) -> CallOutcome:
-        call = work.call
+    async def _attempt(self, execution: ExecutionState, job: CallJob) -> CallOutcome:
+        call = job.call
         context = CallContext(
             execution_id=execution.execution_id,
             step_id=call.step_id,
             call_id=call.call_id,
             idempotency_key=f"{execution.execution_id}:{call.call_id}",
-            definition_digest=work.definition.digest,
+            definition_digest=job.definition.digest,
             chain=execution.chain,
             left=remaining_budgets(execution),
         )
         arguments = call.arguments or {}
         try:
-            if work.kind == "resume":
-                question = execution.suspensions[call.suspension_id or ""]
-                assert question.decision is not None
-                decision = decision_json(question.decision, question.question)
-                payload = question.question.resume_payload
-                result = await self._tools.resume(call.tool_name, payload, decision, context)
-                if isinstance(result, Suspend):
-                    return _tool_result_events(self._questions.ask(execution, call, work.definition, result, arguments))
-                return _returned(call, result)
-            result = await self._tools.call(call.tool_name, arguments, context)
+            if job.kind == "resume":
+                suspension = execution.suspensions[call.suspension_id or ""]
+                assert suspension.decision is not None
+                decision = decision_json(suspension.decision, suspension.question)
+                result = await self._tools.resume(call.tool_name, suspension.question.resume_payload, decision, context)
+            else:
+                result = await self._tools.call(call.tool_name, arguments, context)
         except StaleDefinition as error:
-            return _tool_result_events(self._asked_again(execution, work, arguments, error))
+            return self._ask_again(execution, job, arguments, error)
         except OutcomeUnknown as error:
-            return _tool_result_events(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
+            return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
         # A tool may raise any of our errors, not only the one that is meant for it.
         except PlanwardenError as error:
-            return _tool_result_events(ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message))
+            return _fail(call, error.code, error.message)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Nobody cancelled this call: something that the tool waited for was cancelled.
-            return _tool_result_events(
-                ev.ToolFailed(call_id=call.call_id, code="tool_error", message="the tool cancelled itself")
-            )
-        if isinstance(result, Suspend):
-            return _tool_result_events(self._questions.ask(execution, call, work.definition, result, arguments))
-        if work.definition.is_blocking and not _was_approved(execution, work):
-            text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
-            suspend = Suspend(message=text)
-            return _tool_result_events(self._questions.ask(execution, call, work.definition, suspend, arguments))
-        return _returned(call, result)
+            return _fail(call, "tool_error", "the tool cancelled itself")
+        return self._conclude(execution, job, arguments, result)
 
-    def _asked_again(
+    def _conclude(
         self,
         execution: ExecutionState,
-        work: CallJob,
+        job: CallJob,
         arguments: dict[str, JsonValue],
-        error: StaleDefinition,
-    ) -> ev.Event:
-        """The tool changed on the way to it, before anything was run."""
-        call, definition = work.call, self._tools.get(work.call.tool_name)
-        if work.kind == "resume" or definition is None or definition.digest == work.definition.digest:
-            return ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message)
+        result: JsonValue | ResultWithArtifacts | Suspend,
+    ) -> CallOutcome:
+        call = job.call
+        asks = job.kind == "call" and job.definition.is_blocking and not isinstance(result, Suspend)
+        if asks and not _was_approved(execution, job):
+            text = result if isinstance(result, str) and result else f"{call.tool_name} waits for an answer"
+            result = Suspend(message=text)
+        if isinstance(result, Suspend):
+            return CallOutcome(ask_what_tool_asks(self._context, execution, call, job.definition, arguments, result))
+        if isinstance(result, ResultWithArtifacts):
+            event = ev.ToolReturned(call_id=call.call_id, value=result.value, artifact=result.whole)
+            return CallOutcome(event, result.artifacts)
+        return CallOutcome(ev.ToolReturned(call_id=call.call_id, value=result))
+
+    def _ask_again(
+        self, execution: ExecutionState, job: CallJob, arguments: dict[str, JsonValue], error: StaleDefinition
+    ) -> CallOutcome:
+        """The tool changed between its preparation and its call, before anything ran."""
+        call, definition = job.call, self._tools.get(job.call.tool_name)
+        if job.kind == "resume" or definition is None or definition.digest == job.definition.digest:
+            return _fail(call, error.code, error.message)
         _, faults = self._tools.complete(call.tool_name, arguments)
         if faults:
             text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
-            return ev.ToolFailed(call_id=call.call_id, code=error.code, message=text)
-        return self._staleness.again(execution, call, definition, arguments, since=work.definition)
+            return _fail(call, error.code, text)
+        return CallOutcome(
+            ask_approval_of_change(self._context, execution, call, definition, arguments, since=job.definition)
+        )
 
     async def prompt(
         self,
@@ -153,21 +152,21 @@ class Performer:
             else:
                 reply = await self._model.reply(prompt, offered)
         except ModelError as error:
-            return (_model_failed(prompt, error),)
+            return (_fail_prompt(prompt, error),)
         # A provider is somebody else's code: whatever it raises is a failed prompt, not one that is asked for ever.
         except Exception as error:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
-            return (_model_failed(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
+            return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
             return build_reply_events(
                 reply, purpose=prompt.purpose, step_id=prompt.step_id, tools=facts(), max_steps=self._max_steps
             )
         kinds: dict[ev.Purpose, ev.SuspensionKind] = {"plan": "plan", "step": "step", "synthesize": "synthesis"}
         question = ev.Question(
-            suspension_id=self._ids.new(),
+            suspension_id=self._context.ids.new(),
             kind=kinds[prompt.purpose],
             addressee="caller",
-            message=_request(prompt),
+            message=_request_text(prompt),
             step_id=prompt.step_id,
             prompt=prompt.whole,
             offered=prompt.offered,
@@ -175,24 +174,17 @@ class Performer:
         return (ev.Suspended(question=question),)
 
 
-def _tool_result_events(event: ev.Event) -> CallOutcome:
-    return CallOutcome((event,))
+def _fail(call: Call, code: str, message: str) -> CallOutcome:
+    return CallOutcome(ev.ToolFailed(call_id=call.call_id, code=code, message=message))
 
 
-def _returned(call: Call, result: JsonValue | ResultWithArtifacts) -> CallOutcome:
-    if isinstance(result, ResultWithArtifacts):
-        event = ev.ToolReturned(call_id=call.call_id, value=result.value, artifact=result.whole)
-        return CallOutcome((event,), result.artifacts)
-    return CallOutcome((ev.ToolReturned(call_id=call.call_id, value=result),))
-
-
-def _was_approved(execution: ExecutionState, work: CallJob) -> bool:
+def _was_approved(execution: ExecutionState, job: CallJob) -> bool:
     """The call already waited for a person before it ran."""
-    suspension = execution.suspensions.get(work.call.suspension_id or "")
+    suspension = execution.suspensions.get(job.call.suspension_id or "")
     return suspension is not None and suspension.question.kind == "approval"
 
 
-def _model_failed(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
+def _fail_prompt(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
     logger.warning("model failed on a %s prompt: %s", prompt.purpose, error.message)
     return ev.ModelFailed(
         purpose=prompt.purpose,
@@ -204,7 +196,7 @@ def _model_failed(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
     )
 
 
-def _request(prompt: Prompt) -> str:
+def _request_text(prompt: Prompt) -> str:
     if prompt.purpose == "plan":
         return "Write the plan again, corrected." if prompt.is_enforcement else "Write a plan for the goal."
     if prompt.purpose == "synthesize":

@@ -152,7 +152,7 @@ class Run:
         scope = self._inflight[job.key]
         if isinstance(job, CallJob):
             done = await self._context.performer.call(self.execution, job, scope)
-            return JobOutcome(job.key, done.events, done.artifacts)
+            return JobOutcome(job.key, (done.event,), done.artifacts)
         events: tuple[ev.Event, ...] = ()
         try:
             with scope:

@@ -7,11 +7,12 @@ follows. It is thrown away when its commit is refused; nothing in it has happene
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from pydantic import JsonValue
 
+from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
@@ -27,7 +28,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Guard
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.runtime.dispatch import CallJob, Dispatcher, PreparedCall, running_calls
+from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, find_running_calls, prepare_call, recover_call
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +80,7 @@ Job = CallJob | PromptJob
 class TransactionContext:
     """What decisions are turned into jobs with."""
 
-    tools: Toolbox
-    dispatcher: Dispatcher
+    approval: ApprovalContext
     facts: Callable[[], dict[str, ToolFacts]]
     """What plans may name now."""
     max_steps: int = MAX_STEPS
@@ -100,7 +100,7 @@ class Transaction:
         parts: Mapping[PartAddress, ArtifactPart],
     ) -> None:
         self._preparation = preparation
-        self._dispatcher = preparation.dispatcher.knowing(parts) if parts else preparation.dispatcher
+        self._approval = replace(preparation.approval, parts=parts) if parts else preparation.approval
         self._now = now
         self._inflight = inflight
         self._follow = follow
@@ -152,9 +152,9 @@ class Transaction:
 
     def _recover(self) -> None:
         """Calls that somebody dispatched before this process owned the execution."""
-        for call in tuple(running_calls(self.execution)):
+        for call in tuple(find_running_calls(self.execution)):
             if call.call_id not in self._inflight:
-                self._take(self._dispatcher.recover(self.execution, call))
+                self._take(recover_call(self._approval, self.execution, call))
 
     def _decide(self) -> bool:
         """Record and prepare what `decide` wants; False when it wants nothing more."""
@@ -168,10 +168,10 @@ class Transaction:
                     moved = True
                 case DispatchCall(call=call):
                     if find_exhausted_budget(self.execution) is None:
-                        prepared = self._dispatcher.prepare(self.execution, call)
+                        prepared = prepare_call(self._approval, self.execution, call)
                         self._take(prepared)
                         # Nothing more follows from a call that is on its way.
-                        moved = moved or prepared.work is None
+                        moved = moved or prepared.job is None
                 case AskModel(purpose=purpose, step_id=step_id):
                     self._ask(purpose, step_id)
                 case RevisePlan(step_id=step_id, patch=patch):
@@ -209,8 +209,8 @@ class Transaction:
 
     def _take(self, prepared: PreparedCall) -> None:
         self._record(prepared.events)
-        if prepared.work is not None:
-            self.jobs.append(prepared.work)
+        if prepared.job is not None:
+            self.jobs.append(prepared.job)
 
     def _record(self, events: tuple[ev.Event, ...]) -> None:
         for event in events:
@@ -220,10 +220,10 @@ class Transaction:
     def _prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
         execution = self.execution
         if purpose == "plan":
-            total = sum(1 for found in self._preparation.tools.definitions() if not found.unavailable)
+            total = sum(1 for found in self._approval.tools.definitions() if not found.unavailable)
             return build_planning_prompt(
                 execution,
-                [found.manifest for found in candidates(self._preparation.tools, execution.goal or "")],
+                [found.manifest for found in candidates(self._approval.tools, execution.goal or "")],
                 total,
             )
         if purpose == "synthesize":
@@ -233,7 +233,7 @@ class Transaction:
         if execution.options.tool_mode == "flexible":
             others = [
                 d
-                for d in candidates(self._preparation.tools, state.step.description)
+                for d in candidates(self._approval.tools, state.step.description)
                 if d.name not in state.step.required_tools
             ]
         return build_step_prompt(execution, state, others)

@@ -38,7 +38,7 @@ async def record_decision(
         return await _answer(request.service, record, decision, authority, wait_s)
     engine = request.service.engine
     recorder = Engine(
-        engine.store, engine.tools, CallerModel(), engine.grants.gate, ids=engine.ids, adopts=False, follows=False
+        engine.store, engine.tools, CallerModel(), engine.grants.policy, ids=engine.ids, adopts=False, follows=False
     )
     async with recorder:
         service = Service(recorder, ev.Options(), max_steps=0)

@@ -20,12 +20,12 @@ from planwarden.storage.ports.keys import HasKeys
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts only with a signature."""
-    gate, question = request.service.engine.grants.gate, record.suspension.question
+    policy, question = request.service.engine.grants.policy, record.suspension.question
     name, owner = request.session.principal, record.row.principal
     if not isinstance(request.service.engine.store, HasKeys):
         return False
-    has_voted = any(gate.person(vote.principal) == gate.person(name) for vote in record.suspension.endorsements)
-    worth = [gate.worth(assurance, name, owner, question.needs) for assurance in ("human", "signed")]
+    has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in record.suspension.endorsements)
+    worth = [policy.worth(assurance, name, owner, question.needs) for assurance in ("human", "signed")]
     return record.view.is_open and not has_voted and worth[0] is None and worth[1] is not None
 
 

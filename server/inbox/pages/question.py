@@ -239,10 +239,10 @@ async def _build_status_values(request: InboxRequest, record: QuestionRecord) ->
 
 def _can_approve(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts; if not, the page disables the button."""
-    gate, question = request.service.engine.grants.gate, record.suspension.question
+    policy, question = request.service.engine.grants.policy, record.suspension.question
     name, owner = request.session.principal, record.row.principal
-    has_voted = any(gate.person(vote.principal) == gate.person(name) for vote in record.suspension.endorsements)
-    return not has_voted and gate.worth("human", name, owner, question.needs) is not None
+    has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in record.suspension.endorsements)
+    return not has_voted and policy.worth("human", name, owner, question.needs) is not None
 
 
 def _build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputField, ...]:

@@ -6,8 +6,8 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.approval.questions import Questions
-from planwarden.agent.approval.staleness import Staleness
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.events import ModelReplied
@@ -109,10 +109,12 @@ async def test_only_the_final_answer_is_streamed() -> None:
     """ours: half a plan or half a call is of no use to a reader"""
     heard: list[str] = []
     tools = build_registry(Settings(home=Path("/nonexistent")), ())
-    questions = Questions(tools, OperatorPolicy(), ManualClock(0.0), RandomIds())
+    policy = OperatorPolicy()
+    context = ApprovalContext(
+        tools=tools, policy=policy, clock=ManualClock(0.0), ids=RandomIds(), grants=GrantCache(policy)
+    )
     async with serve_double("openai-chat", saying(ModelReply(text=ANSWER))) as double:
-        staleness = Staleness(tools, OperatorPolicy(), questions)
-        performer = Performer(tools, build_provider_model(double), questions, staleness, RandomIds(), max_steps=50)
+        performer = Performer(context, build_provider_model(double), max_steps=50)
         thought = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
         await performer.prompt(thought, dict, heard.append)
         assert heard == []

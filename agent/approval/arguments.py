@@ -1,0 +1,33 @@
+"""The arguments of a call as they will run: references resolved, defaults filled in, checked."""
+
+from pydantic import JsonValue
+
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.common.canonical import is_larger
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core.references import MAX_ARGUMENT_BYTES, resolve
+from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.verify import find_empty_lists, find_placeholders
+
+
+def complete_arguments(context: ApprovalContext, execution: ExecutionState, call: Call) -> dict[str, JsonValue]:
+    """What will run.
+
+    Raises:
+        InvalidArguments: with every fault.
+        PartsNeeded: parts of artifacts have to be read first.
+    """
+    faults = [*find_placeholders(call.proposed)]
+    if call.by_model:
+        step = execution.steps[call.step_id].step
+        faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
+    resolved = resolve(call.proposed, execution.steps, context.parts)
+    completed, invalid = context.tools.complete(call.tool_name, resolved)
+    faults.extend(invalid)
+    if faults:
+        definition = context.tools.get(call.tool_name)
+        schema = definition.input_schema if definition else {}
+        raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": schema})
+    if is_larger(completed, MAX_ARGUMENT_BYTES):
+        raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+    return completed

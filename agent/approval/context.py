@@ -1,0 +1,23 @@
+"""What every judgement about a call looks at: the tools, the operator's policy, the grants, time and ids."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planwarden.agent.approval.grants import GrantCache
+from planwarden.agent.core.references import ArtifactPart, PartAddress
+from planwarden.agent.ports.environment import Clock, Ids
+from planwarden.agent.ports.policy import Policy
+from planwarden.agent.ports.toolbox import Toolbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalContext:
+    """One for each engine; the functions of this folder take it and hold no state of their own."""
+
+    tools: Toolbox
+    policy: Policy
+    clock: Clock
+    ids: Ids
+    grants: GrantCache
+    parts: Mapping[PartAddress, ArtifactPart] = field(default_factory=dict[PartAddress, ArtifactPart])
+    """Parts of artifacts that references may take, as far as they were read."""

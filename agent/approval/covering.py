@@ -1,0 +1,112 @@
+"""One confirmation that covers several calls: which calls it names, and which later call it lets through.
+
+A confirmation step may name later steps. Their calls are listed in its question, as far as their arguments are known by
+then, and each listed call may run once without another question.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.approval.arguments import complete_arguments
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.tool import Risk, ToolDefinition
+from planwarden.agent.ports.policy import Requirement
+
+
+def list_covered_calls(
+    context: ApprovalContext, execution: ExecutionState, call: Call
+) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
+    """The later calls that a question about `call` covers, with the risk of each."""
+    found: list[tuple[ev.CoveredCall, Risk]] = []
+    for step_id in execution.steps[call.step_id].step.confirms:
+        for planned in execution.steps[step_id].calls:
+            definition = context.tools.get(planned.tool_name)
+            if definition is None or definition.is_blocking or planned.status != "proposed":
+                continue
+            try:
+                arguments = complete_arguments(context, execution, planned)
+            except InvalidArguments:
+                continue
+            covered = ev.CoveredCall(
+                step_id=step_id,
+                tool_name=planned.tool_name,
+                arguments=arguments,
+                definition_digest=definition.digest,
+            )
+            found.append((covered, context.policy.requirement(definition, arguments).risk))
+    return tuple(found)
+
+
+def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
+    """The same call with its tool as it is now, and its risk."""
+    definition = context.tools.get(covered.tool_name)
+    if definition is None:
+        return covered, "dangerous"
+    risk = context.policy.requirement(definition, covered.arguments).risk
+    return replace(covered, definition_digest=definition.digest), risk
+
+
+def list_risks(covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> list[Risk]:
+    """The risk of each covered call."""
+    return [risk for _, risk in covers]
+
+
+def find_covering_suspension(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    arguments: dict[str, JsonValue],
+    requirement: Requirement,
+) -> str | None:
+    """The id of the approved confirmation that named exactly this call, is worth enough and is not used up."""
+    confirming = [found for found in execution.suspensions.values() if found.question.covers]
+    wanted = canonical_json(arguments) if confirming else ""
+    for suspension in confirming:
+        decision, question = suspension.decision, suspension.question
+        if decision is None or not decision.approved or question.quorum < requirement.quorum:
+            continue
+        if not _is_worth_enough(context, execution, suspension, requirement):
+            continue
+        for covered in question.covers:
+            if (
+                covered.step_id == call.step_id
+                and covered.tool_name == call.tool_name
+                and covered.definition_digest == definition.digest
+                and canonical_json(covered.arguments) == wanted
+                and not _is_used_up(execution, call, question, wanted)
+            ):
+                return question.suspension_id
+    return None
+
+
+def _is_worth_enough(
+    context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState, requirement: Requirement
+) -> bool:
+    if suspension.status == "timed_out":
+        # Only questions of the lowest risk are ever approved by waiting.
+        return requirement.risk == "confirm"
+    assurance, decider = suspension.assurance, suspension.principal
+    if assurance is None or decider is None:
+        return False
+    return context.policy.worth(assurance, decider, execution.principal, requirement.needs) is not None
+
+
+def _is_used_up(execution: ExecutionState, call: Call, question: ev.Question, wanted: str) -> bool:
+    used = sum(
+        1
+        for other in execution.steps[call.step_id].calls
+        if question.suspension_id in other.consumed and canonical_json(other.arguments) == wanted
+    )
+    named = sum(
+        1
+        for covered in question.covers
+        if covered.step_id == call.step_id and canonical_json(covered.arguments) == wanted
+    )
+    return used >= named

@@ -1,0 +1,98 @@
+"""The next revision of a question: with the tool and the policy as they are now, or with edited arguments."""
+
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.covering import list_risks, update_covered_call
+from planwarden.agent.approval.questions import MESSAGE_CHARS, bind_question, is_of_policy
+from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.pins import describe_difference
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.tool import Risk, highest_risk
+from planwarden.agent.core.verify import find_placeholders
+
+RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input")
+"""Questions whose approval lets a call run."""
+
+
+def revise_stale_question(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question
+) -> tuple[ev.Question, str] | None:
+    """The next revision and why, when the tool, a covered tool or the policy is not what the question showed.
+
+    None when the question still says what would run, and for questions that release no call.
+    """
+    tools, policy = context.tools, context.policy
+    definition = tools.get(question.tool_name or "")
+    if definition is None or question.call_id is None or question.kind not in RELEASING:
+        return None
+    covers = tuple(update_covered_call(context, covered) for covered in question.covers)
+    covered_now = tuple(covered for covered, _ in covers)
+    if definition.digest != question.definition_digest:
+        if tools.complete(definition.name, question.arguments or {})[1]:
+            # It cannot run as it was shown, whatever the answer is; preparing the call says so.
+            return None
+        before = tools.earlier(question.definition_digest)
+        reason = f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"
+    elif covered_now != question.covers:
+        reason = "a tool that it covers changed after it was shown"
+    elif not is_of_policy(question, policy):
+        reason = "the operator's policy changed after it was asked"
+    else:
+        # Any other difference was made in the store: then the digest does not fit, and nothing will run.
+        return None
+    least: tuple[Risk, ...] = () if question.kind == "approval" else ("confirm",)
+    asked = policy.requirement(definition, question.arguments or {}).risk
+    risk = highest_risk(*least, asked, *list_risks(covers))
+    required = policy.for_risk(risk)
+    message = question.message
+    if question.kind == "approval":
+        # A sentence begins with a capital letter, except when it begins with the name of a tool.
+        start = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
+        message = f"{start}. {question.message}"[:MESSAGE_CHARS]
+    changed = replace(
+        question,
+        definition_digest=definition.digest,
+        covers=covered_now,
+        risk=risk,
+        needs=required.needs or question.needs,
+        quorum=required.quorum,
+        revision=question.revision + 1,
+        message=message,
+    )
+    return bind_question(context, execution, changed), reason
+
+
+def revise_arguments(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question, arguments: dict[str, JsonValue]
+) -> ev.Question:
+    """The next revision of a question with edited arguments.
+
+    Raises:
+        InvalidArguments: the arguments do not fit the tool's schema, or the tool is gone.
+    """
+    if question.asker:
+        raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
+    definition = context.tools.get(question.tool_name or "")
+    if definition is None or question.arguments is None:
+        raise InvalidArguments("this question has no arguments that could be modified")
+    completed, faults = context.tools.complete(definition.name, arguments)
+    faults = (*faults, *find_placeholders(arguments))
+    if faults:
+        raise InvalidArguments(
+            f"modifiedArgs do not fit {definition.name}: {'; '.join(faults[:5])}",
+            details={"problems": list[JsonValue](faults), "inputSchema": definition.input_schema},
+        )
+    risk = highest_risk(question.risk or "read", context.policy.requirement(definition, completed).risk)
+    required = context.policy.for_risk(risk)
+    changed = replace(
+        question,
+        arguments=completed,
+        risk=required.risk,
+        needs=required.needs or question.needs,
+        quorum=required.quorum,
+        revision=question.revision + 1,
+    )
+    return bind_question(context, execution, changed)

@@ -1,0 +1,216 @@
+"""From an answer to events: who may decide what, and what the answer means.
+
+Rejecting needs no authority beyond owning the execution; approving needs the assurance that the question asks for. An
+answer is accepted once: the same answer again is recognised, a different one is refused. The store checks the same
+conditions again in the transaction that records it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
+from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    PlanwardenError,
+    StaleDefinition,
+    StaleRevision,
+    UnknownSuspension,
+)
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.replies import build_reply_events
+from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.ports.store import Guard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What an answer leads to."""
+
+    events: tuple[ev.Event, ...] = ()
+    """Appended together; empty when nothing changes."""
+    guard: Guard | None = None
+    is_accepted: bool = True
+    """False when a person still has to decide."""
+    refusal: PlanwardenError | None = None
+    """Why the answer does not count, when the question had to be revised first; raised after the events are stored."""
+
+
+def rule_on_answer(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    suspension_id: str,
+    answer: Decision,
+    authority: Authority,
+    *,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int,
+    now: float,
+) -> Ruling:
+    """The events that the answer causes; `tools` and `max_steps` limit a plan that the caller answers with.
+
+    Raises:
+        UnknownSuspension, AlreadyDecided, Expired, StaleRevision, InvalidArguments, LimitExceeded: nothing changes.
+    """
+    suspension = execution.suspensions.get(suspension_id)
+    if suspension is None or suspension.question.addressee == "clock":
+        raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in this thread")
+    check_size(answer)
+    question = suspension.question
+    if not suspension.is_open:
+        return _rule_on_repeated_answer(suspension, answer)
+    if question.expires_at is not None and question.expires_at <= now:
+        raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
+    if authority.digest is not None and authority.digest != question.digest:
+        raise StaleRevision(
+            f"suspension {suspension_id!r} was revised to revision {question.revision} since it was shown; look again",
+            details={"revision": question.revision, "digest": question.digest},
+        )
+    guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
+    if question.addressee == "caller":
+        return Ruling(events=_build_caller_events(question, answer, authority, tools, max_steps), guard=guard)
+    return _rule_on_person(context, execution, suspension, answer, authority, guard)
+
+
+def _build_caller_events(
+    question: ev.Question, answer: Decision, authority: Authority, tools: Mapping[str, ToolFacts], max_steps: int
+) -> tuple[ev.Event, ...]:
+    if answer.approved is False and answer.content is None:
+        decision = ev.RecordedDecision(approved=False, reason=answer.reason)
+        return (_build_decided(question, decision, authority),)
+    purposes: dict[str, ev.Purpose] = {"plan": "plan", "synthesis": "synthesize"}
+    purpose = purposes.get(question.kind, "step")
+    # The content itself is journalled as the model's reply; the decision only says that it came.
+    reply = read_reply(purpose, answer.content)
+    decided = _build_decided(question, ev.RecordedDecision(approved=True), authority)
+    replied = build_reply_events(
+        reply,
+        purpose=purpose,
+        step_id=question.step_id,
+        tools=tools,
+        max_steps=max_steps,
+        suspension_id=question.suspension_id,
+    )
+    return (decided, *replied)
+
+
+def _rule_on_person(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    suspension: SuspensionState,
+    answer: Decision,
+    authority: Authority,
+    guard: Guard,
+) -> Ruling:
+    question, policy = suspension.question, context.policy
+    if answer.approved is False:
+        decision = ev.RecordedDecision(approved=False, reason=answer.reason)
+        return Ruling(events=(_build_decided(question, decision, authority),), guard=guard)
+    if question.form is not None:
+        check_form(question.form, answer.content)
+    elif answer.approved is None:
+        raise InvalidArguments("the decision has no 'approved'; send true or false")
+    stale = revise_stale_question(context, execution, question)
+    if stale is not None:
+        return _refuse_stale(question, *stale, guard)
+    final, revised = _edit(context, execution, question, answer, authority)
+    worth = policy.worth(authority.assurance, authority.principal, execution.principal, final.needs)
+    if worth is None:
+        return Ruling(events=revised, guard=guard if revised else None, is_accepted=False)
+    voters = set[str]() if revised else {policy.person(vote.principal) for vote in suspension.endorsements}
+    if final.quorum > 1 and worth != "embedder":
+        if policy.person(authority.principal) in voters:
+            return Ruling(is_accepted=False)
+        if len(voters) + 1 < final.quorum:
+            endorsed = _build_endorsed(final, authority, worth)
+            return Ruling(events=(*revised, endorsed), guard=guard, is_accepted=False)
+    decision = ev.RecordedDecision(
+        approved=True,
+        reason=answer.reason,
+        modified_args=final.arguments if revised else None,
+        content=answer.content,
+    )
+    decided = _build_decided(final, decision, replace(authority, assurance=worth))
+    return Ruling(events=(*revised, decided), guard=guard)
+
+
+def _edit(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question, answer: Decision, authority: Authority
+) -> tuple[ev.Question, tuple[ev.Event, ...]]:
+    """The question with the answer's arguments, and the event of that revision if they are different."""
+    if answer.modified_args is None:
+        return question, ()
+    changed = revise_arguments(context, execution, question, answer.modified_args)
+    if canonical_json(changed.arguments) == canonical_json(question.arguments):
+        return question, ()
+    reason = f"arguments edited through {authority.channel}"
+    return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
+
+
+def _refuse_stale(question: ev.Question, revised: ev.Question, reason: str, guard: Guard) -> Ruling:
+    text = (
+        f"{reason}; suspension {question.suspension_id!r} is now revision {revised.revision}: look again, then decide"
+    )
+    return Ruling(
+        events=(ev.SuspensionRevised(question=revised, reason=reason),),
+        guard=guard,
+        is_accepted=False,
+        refusal=StaleDefinition(text, details={"revision": revised.revision, "digest": revised.digest}),
+    )
+
+
+def _build_endorsed(question: ev.Question, authority: Authority, worth: ev.Assurance) -> ev.SuspensionEndorsed:
+    return ev.SuspensionEndorsed(
+        suspension_id=question.suspension_id,
+        assurance=worth,
+        channel=authority.channel,
+        principal=authority.principal,
+        digest=question.digest,
+        rendered=authority.rendered,
+    )
+
+
+def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authority: Authority) -> ev.SuspensionDecided:
+    return ev.SuspensionDecided(
+        suspension_id=question.suspension_id,
+        decision=decision,
+        assurance=authority.assurance,
+        channel=authority.channel,
+        principal=authority.principal,
+        digest=question.digest,
+        rendered=authority.rendered,
+    )
+
+
+def _rule_on_repeated_answer(suspension: SuspensionState, answer: Decision) -> Ruling:
+    """Nothing changes for the same answer; raises `AlreadyDecided` or `Expired` for a different one."""
+    suspension_id, decision = suspension.question.suspension_id, suspension.decision
+    if suspension.status == "timed_out":
+        raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
+    if suspension.status == "withdrawn" or decision is None:
+        why = "its execution is over" if decision is None else decision.reason
+        raise AlreadyDecided(f"suspension {suspension_id!r} was withdrawn: {why}")
+    if not _is_same(decision, answer, by_caller=suspension.question.addressee == "caller"):
+        verdict = "approved" if decision.approved else "rejected"
+        raise AlreadyDecided(
+            f"suspension {suspension_id!r} was {verdict} before; the first answer stands",
+            details={"approved": decision.approved, "channel": suspension.channel or ""},
+        )
+    return Ruling()
+
+
+def _is_same(decision: ev.RecordedDecision, answer: Decision, *, by_caller: bool) -> bool:
+    if (answer.approved is not False) != decision.approved:
+        return False
+    if by_caller or not decision.approved:
+        return True
+    if canonical_json(answer.content) != canonical_json(decision.content):
+        return False
+    if decision.modified_args is None or answer.modified_args is None:
+        return decision.modified_args is None and answer.modified_args is None
+    return canonical_json(answer.modified_args) == canonical_json(decision.modified_args)
