@@ -14,9 +14,7 @@ from tests.clients.roster import CLIENTS as DRIVEN
 from tests.requirements import requirement
 from tests.support.paths import ROOT
 
-CODE = re.compile(
-    r"\bcode=\"(\w+)\"|_failed\(\s*call, \"(\w+)\"|\bcode = \"(\w+)\" if is_late else \"(\w+)\"|error_code=\"(\w+)\""
-)
+CODE = re.compile(r"\bcode=\"(\w+)\"|_fail\(\s*call, \"(\w+)\"(?: if is_late else \"(\w+)\")?|error_code=\"(\w+)\"")
 
 
 @requirement("docs:reference")
