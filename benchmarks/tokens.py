@@ -14,7 +14,7 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlanStep
 from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
 from planwarden.agent.core.state import ExecutionState, new_execution
-from planwarden.agent.runtime.transaction import candidates
+from planwarden.agent.runtime.transaction import choose_tools
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.tools import build_tool_view
 from planwarden.tools.registry import Registry
@@ -30,7 +30,7 @@ def tokens(text: str) -> int:
 
 def planning(registry: Registry) -> Prompt:
     execution = apply(new_execution("e", "t", "local"), ExecutionCreated(goal=GOAL), 0.0)
-    manifests = [definition.manifest for definition in candidates(registry, GOAL)]
+    manifests = [definition.manifest for definition in choose_tools(registry, GOAL)]
     return build_planning_prompt(execution, manifests, len(registry.definitions()))
 
 

@@ -1,4 +1,6 @@
 """Who may decide what: questions to people, answers to them, and standing grants.
 
-Everything that asks before a call, or judges an answer, is here. It returns events; `runtime` commits them.
+Functions over an `ApprovalContext` that return events; `runtime` commits them. They call each other downward only:
+`ruling -> revisions -> questions -> covering -> arguments`; `staleness` and `grants` stand alone. Nothing here imports
+`runtime`, reads the store, or holds state, except the cache of open grants.
 """

@@ -1,9 +1,9 @@
 """Standing grants: "this tool with these arguments, at most so often, until then", decided by a person beforehand.
 
-A grant is bound to the exact definition of the tool, to values of some or all arguments, to a number of uses and to a
+A grant is bound to the exact definition of the tool, to values of some or all arguments, to a number of uses, and to a
 time. It is worth what its maker's assurance is worth: a grant made at `human` lets no critical call through. The store
-counts a use in the transaction that records the intent, so a grant cannot be used more often than it says, by however
-many processes; what is kept here is only a copy to choose from.
+counts a use in the transaction that records the intent, so several processes together cannot use a grant more often
+than it says. This module only holds a copy to choose from.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class GrantCache:
         self._open = tuple(grants)
 
     def drop(self, grant_id: str) -> None:
-        """The store refused this grant: do not choose it again until the next `fill`."""
+        """Do not choose this grant again until the next `fill`, because the store refused it."""
         self._open = tuple(grant for grant in self._open if grant.grant_id != grant_id)
 
     def find_covering(

@@ -121,7 +121,8 @@ def _apply_plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: fl
     lost = [name for name, state in execution.steps.items() if name not in steps and state.status != "pending"]
     if lost or execution.plan is None:
         raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
-    pins = {**map_pins(event.plan, event.pins), **execution.pins}
+    # A pin of the accepted plan stays: a revision must not renew what a person relied on.
+    pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
     return {"plan": event.plan, "steps": steps, "pins": pins, "revisions": execution.revisions[1:]}
 
 

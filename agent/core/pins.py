@@ -31,8 +31,9 @@ def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
 
 
 def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
-    """Pins by the name of their tool."""
-    return {name: pin for name, pin in zip(list_tool_names(plan), pins, strict=False) if pin}
+    """Pins by the name of their tool, for every tool that the plan names; empty text where there is no pin."""
+    names = list_tool_names(plan)
+    return {**dict.fromkeys(names, ""), **dict(zip(names, pins, strict=False))}
 
 
 def describe_difference(before: ToolDefinition | None, after: ToolDefinition) -> str:

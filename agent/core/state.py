@@ -295,7 +295,7 @@ class ExecutionState(FrozenStruct):
     plan: Plan | None = None
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    """For each tool that the plan names, the beginning of its digest when the plan was accepted."""
+    """For each tool that the plan names or named, the beginning of its digest then; empty text if it had none."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = msgspec.field(default_factory=dict[str, StepState])

@@ -11,7 +11,7 @@ from planwarden.agent.core.tool import ToolDefinition
 
 @dataclass(frozen=True, slots=True)
 class AskCaller:
-    """The model is whoever called: the prompt becomes a suspension."""
+    """The calling model answers: the prompt becomes a suspension that is addressed to the caller."""
 
 
 class Model(Protocol):
@@ -24,12 +24,12 @@ class Model(Protocol):
 
 @runtime_checkable
 class StreamingModel(Model, Protocol):
-    """A model that can be listened to while it writes; a model need not be one."""
+    """A model that can report its answer while it writes it; optional."""
 
     async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
     ) -> Reply | AskCaller:
-        """Like `reply`. `on_text` is told the text so far, from its beginning; it may begin anew when an attempt is
-        repeated, and what counts is the reply.
+        """Like `reply`. Calls `on_text` with the whole text so far. The text may start again when an attempt is
+        repeated; only the reply counts.
         """
         ...

@@ -13,11 +13,11 @@ from planwarden.agent.core.tool import Risk, ToolDefinition
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What the gate asks of one call."""
+    """What the policy asks of one call."""
 
     risk: Risk
     needs: ev.Needs | None
-    """None lets the call through."""
+    """None lets the call run without a question."""
     quorum: int = 1
     """How many different people have to approve."""
 
@@ -28,19 +28,19 @@ class Policy(Protocol):
     def requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement: ...
 
     def for_risk(self, risk: Risk) -> Requirement:
-        """What a call of that risk needs; used when one confirmation covers several calls."""
+        """What a call of that risk needs."""
         ...
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """What an approval by `principal` is worth for an execution of `owner`; None when it is not enough."""
+        """What an approval by `principal` is worth for an execution of `owner`; None when it is less than `needs`."""
         ...
 
     def person(self, principal: str) -> str:
-        """One name for each person: principals that are known to be the same person have the same."""
+        """The name of the person behind the principal; principals of the same person have the same name."""
         ...
 
     def schedule(self, tool_name: str) -> Schedule:
-        """When to remind people of questions about that tool; the empty name is for questions about none."""
+        """When to remind people of questions about that tool; the empty name is for questions about no tool."""
         ...
 
     @property

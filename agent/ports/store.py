@@ -36,7 +36,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write to one execution until somebody takes it over."""
+    """The right to write to one execution until another process takes it over."""
 
     execution_id: str
     owner: str
@@ -63,7 +63,7 @@ class Append:
     expected_version: int
     """0 creates the execution."""
     lease: Lease | None
-    """The lease held by the writer; None writes an answer to an execution that somebody else owns."""
+    """The lease that the writer holds; None writes an answer to an execution that another process owns."""
     acquire: bool = False
     """Take the lease in the same transaction, if nobody valid holds it."""
     release: bool = False
@@ -75,7 +75,7 @@ class Append:
     policy: str = ""
     """Digest of the policy under which the events were decided, for the audit."""
     notifications: Sequence[Notification] = ()
-    """What is to be told about the events, stored with them and delivered later."""
+    """Notifications about the events, stored with them and delivered later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Grant:
     used: int = 0
     expires_at: float
     owner: str | None
-    """Whose executions it is for; None for everybody's."""
+    """The principal whose executions may use it; None for everybody's."""
     created_by: str
     assurance: ev.Assurance
     channel: str
@@ -101,7 +101,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionRow:
-    """Where a suspension is to be found."""
+    """Where to find a suspension."""
 
     suspension_id: str
     execution_id: str
@@ -133,9 +133,9 @@ class Store(Protocol):
     * At most one unfinished execution per thread (`ThreadBusy`).
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
-    * Notifications are stored in the transaction of the events that they tell.
-    * The audit grows in the transaction of what it tells: `agent.audit.entries` of the events, chained by hash.
-    * Cancelling a caller never leaves a transaction open; what it asked for may or may not be committed.
+    * Notifications are stored in the transaction of the events that they report.
+    * The audit grows in the transaction of the events that it reports: rows of `agent.core.audit`, chained by hash.
+    * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
     * Every failure of the medium is a `StoreError` that says what to do.
     """
 
@@ -143,7 +143,7 @@ class Store(Protocol):
     def clock(self) -> Clock: ...
 
     async def append(self, append: Append) -> Lease | None:
-        """Commit; gives the lease now held by the writer, or None when it holds none (any more)."""
+        """Commit. Returns the lease that the writer now holds, or None when it holds none."""
         ...
 
     async def header(self, execution_id: str) -> Header | None: ...
@@ -208,22 +208,22 @@ class Store(Protocol):
     async def release(self, lease: Lease) -> None: ...
 
     async def changes(self) -> int:
-        """A number that differs from the last one if another process may have committed since."""
+        """A number that differs from the previous one if another process may have committed since."""
         ...
 
     async def prune(self, before: float) -> int:
-        """Delete finished executions last changed before `before`, with all that belongs to them but the audit.
+        """Delete finished executions last changed before `before`, and everything of theirs except the audit.
 
-        Gives their number.
+        Returns their number.
         """
         ...
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
-        """Store a standing grant and its row of the audit together."""
+        """Store a standing grant together with its audit row."""
         ...
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
-        """End a grant now; False when there is none or it was revoked before. Stored with its row of the audit."""
+        """End a grant now, and store the audit row with it; False when there is no grant, or it was revoked before."""
         ...
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
@@ -241,7 +241,7 @@ class Store(Protocol):
         ...
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        """Rows of `TASK_KINDS` about one execution, as `audit_rows` would give them, however long the audit is."""
+        """Rows of `TASK_KINDS` about one execution, as `audit_rows` returns them, without reading the whole audit."""
         ...
 
     async def audit_end(self) -> int:

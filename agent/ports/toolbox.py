@@ -19,11 +19,11 @@ class Toolbox(Protocol):
         ...
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener`, which must not raise, after each change, until the function that comes back is called."""
+        """Call `listener`, which must not raise, after each change, until the returned function is called."""
         ...
 
     def earlier(self, digest: str) -> ToolDefinition | None:
-        """A definition that a tool had before it changed, by the beginning of its digest, while this process knows it."""
+        """The definition whose digest begins so, before its tool changed; None when this process does not know it."""
         ...
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
@@ -45,10 +45,10 @@ class Toolbox(Protocol):
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
     ) -> JsonValue | ResultWithArtifacts | Suspend:
-        """Run it. Whatever goes wrong in the tool is a `ToolError`; the result is JSON of at most `INLINE_BYTES`.
+        """Run the tool. Every failure of the tool is a `ToolError`; the result is JSON of at most `INLINE_BYTES`.
 
         Raises:
-            StaleDefinition: the tool is not the one of `context.definition_digest` any more; nothing was run.
+            StaleDefinition: the tool no longer has the definition `context.definition_digest`; nothing was run.
         """
         ...
 

@@ -1,16 +1,14 @@
-"""All executions of one process: which ones run here, who is told, and the clockwork that needs no caller.
+"""All executions of one process: the only way in for commands, and the place where runs start and end.
 
-The engine starts runs for new executions and for answers, takes over executions whose owner is gone, renews its leases,
-lets deadlines pass, and notices what other processes committed. Executions live in its task group, never in a request:
-whoever stops waiting only stops watching.
+The engine starts runs for new executions and for answers, and takes over executions whose process is gone. Its
+scheduler does what needs no caller. Executions live in the engine's task group, never in a request: a caller that stops
+waiting only stops watching.
 """
 
-import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,7 +20,6 @@ from planwarden.agent.approval.ruling import Ruling, rule_on_answer
 from planwarden.agent.common.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.alarms import find_due_alarm
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.plan_input import MAX_STEPS
@@ -31,21 +28,20 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.policy import Policy
-from planwarden.agent.ports.store import Guard, Store, SuspensionRow
+from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
+from planwarden.agent.runtime import commands
+from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, load_execution, settle
-from planwarden.agent.runtime.transaction import Command, EventBatch, TransactionContext
+from planwarden.agent.runtime.scheduler import Scheduler
+from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
+from planwarden.agent.runtime.watches import Watches
 
 logger = logging.getLogger(__name__)
 
-Row = TypeVar("Row")
-
-TICK_S = 0.5
-RENEW_S = 5.0
 GRACE_S = 2.0
-CACHED = 512
 
 
 class Engine:
@@ -66,12 +62,12 @@ class Engine:
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Without `adopts` it takes care of no execution but those it was asked about: a process that soon ends must
-        not begin what it cannot finish. Without `follows` it records what it is told and begins nothing at all.
-        Calls that are running have `grace_s` seconds to end when the engine closes.
-        `outbox` says what is told outside; without one nothing is. `observer` looks on.
+        """Without `adopts` it continues only executions that it was asked about: a process that ends soon must not
+        begin what it cannot finish. Without `follows` it records commands and starts no call and no prompt.
+        Running calls have `grace_s` seconds to end when the engine closes.
+        `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
+        after commits.
         """
-        self._adopts = adopts
         self._follows = follows
         self._grace_s = grace_s
         self._outbox = outbox
@@ -81,27 +77,30 @@ class Engine:
         self.ids: Ids = ids or RandomIds()
         self.owner = self.ids.new()
         self.grants = GrantCache(policy)
-        """The standing grants that calls may use, as of the last look."""
+        """The standing grants that calls may use, as last read from the store."""
         self._policy_digest = policy.policy_digest
         self._approval = ApprovalContext(
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
         self._max_steps = max_steps
         self._performer = Performer(self._approval, model, max_steps=max_steps)
-        self._preparation = TransactionContext(self._approval, self.tool_facts, max_steps)
-        self._known: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
-        self._runs: dict[str, Run] = {}
-        self._idle: OrderedDict[str, ExecutionState] = OrderedDict()
-        """Last known state of executions that need nothing from this process."""
-        self._threads: dict[str, str] = {}
-        """The newest execution that rested here, by thread."""
-        self._watches: dict[str, asyncio.Event] = {}
-        self._listeners: dict[object, Listener] = {}
-        self._closing = False
-        self._quiet = anyio.Event()
-        """Set when nothing runs any more while closing."""
-        self._changes = 0
-        self._renewed = 0.0
+        self._transactions = TransactionContext(self._approval, self.tool_facts, max_steps)
+        self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
+        self._known = KnownExecutions()
+        self._watches = Watches()
+        self._scheduler = Scheduler(
+            store,
+            self.owner,
+            self._known,
+            self._watches,
+            adopts=adopts,
+            refresh_grants=self.refresh_grants,
+            wake=self._wake,
+            take_over=self._take_over,
+        )
+        self._is_closing = False
+        self._all_done = anyio.Event()
+        """Set when the engine closes and nothing runs."""
         self._tasks: TaskGroup | None = None
         self._context: RunContext | None = None
 
@@ -112,19 +111,19 @@ class Engine:
         await self._tasks.__aenter__()
         self._context = RunContext(
             store=self.store,
-            preparation=self._preparation,
+            transactions=self._transactions,
             performer=self._performer,
             tasks=self._tasks,
             owner=self.owner,
             policy=self._policy_digest,
             outbox=self._outbox,
             observer=self._observer,
-            committed=self._after_commit,
-            grant_refused=self.grants.drop,
-            is_closing=lambda: self._closing or not self._follows,
-            streamed=self._notify_watchers,
+            on_commit=self._after_commit,
+            on_grant_refused=self.grants.drop,
+            is_closing=lambda: self._is_closing or not self._follows,
+            on_stream=self._wake_watcher,
         )
-        self._tasks.start_soon(self._run_scheduler)
+        self._tasks.start_soon(self._scheduler.run)
         return self
 
     async def __aexit__(
@@ -132,12 +131,12 @@ class Engine:
     ) -> None:
         """Let running calls finish for a moment, then stop; what is still running is settled by the next owner."""
         assert self._tasks is not None
-        self._closing = True
+        self._is_closing = True
         # What brought a task down has cancelled the others: none of them will say that it is done.
         is_wrecked = self._tasks.cancel_scope.cancel_called
         with anyio.move_on_after(self._grace_s, shield=True):
-            if not is_wrecked and any(run.is_busy for run in self._runs.values()):
-                await self._quiet.wait()
+            if not is_wrecked and self._known.is_busy:
+                await self._all_done.wait()
         self._tasks.cancel_scope.cancel()
         try:
             if isinstance(error, Exception):
@@ -147,7 +146,7 @@ class Engine:
                 await self._tasks.__aexit__(kind, error, traceback)
         finally:
             with anyio.CancelScope(shield=True):
-                for run in self._runs.values():
+                for run in self._known.runs.values():
                     if run.lease is not None:
                         await self._release_lease(run)
 
@@ -186,37 +185,24 @@ class Engine:
         if plan is not None:
             events = (created, ev.PlanAccepted(plan=plan, pins=build_pins(plan, self.tool_facts())))
         run = self._run(new_execution(execution_id, thread_id, principal))
-        await settle(run, Command(lambda execution, now: EventBatch(events)))
+        await settle(run, Command(commands.append(*events)))
         return run.execution
 
     async def start(
         self, execution: ExecutionState, options: ev.Options, *, client_id: str | None = None
     ) -> ExecutionState:
         """Run a planned execution."""
-        event = ev.ExecutionStarted(options=options, client_id=client_id)
-        return await self._command(execution, lambda state, now: EventBatch((event,)))
+        return await self._command(
+            execution, commands.append(ev.ExecutionStarted(options=options, client_id=client_id))
+        )
 
     async def cancel(self, execution: ExecutionState, reason: str | None) -> ExecutionState:
-        """Stop the execution; calls that are running are stopped too. A finished execution stays as it is."""
-
-        def build(state: ExecutionState, now: float) -> EventBatch:
-            if state.is_finished or state.cancel_requested:
-                return EventBatch()
-            return EventBatch((ev.CancelRequested(reason=reason),))
-
-        return await self._command(execution, build)
+        """Stop the execution and its running calls. A finished execution stays as it is."""
+        return await self._command(execution, commands.cancel(reason))
 
     async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState:
-        """Close a question whose asker needs no answer any more, and go on; nothing happens when it is closed already."""
-
-        def build(state: ExecutionState, now: float) -> EventBatch:
-            found = state.suspensions.get(suspension_id)
-            if found is None or not found.is_open or not found.question.asker:
-                return EventBatch()
-            guard = Guard(suspension_id=suspension_id, digest=found.question.digest, deadline="any")
-            return EventBatch((ev.SuspensionWithdrawn(suspension_id=suspension_id, reason=reason),), guard)
-
-        return await self._command(execution, build)
+        """Close a question whose asker no longer needs an answer, and continue; does nothing when it is closed."""
+        return await self._command(execution, commands.withdraw(suspension_id, reason))
 
     async def answer(
         self, execution: ExecutionState, suspension_id: str, answer: Decision, authority: Authority
@@ -257,14 +243,14 @@ class Engine:
         if header is None:
             raise UnknownThread(f"there is no execution {execution_id[:64]!r}")
         # Another process may have answered what runs here, and this one may have committed since the header was read.
-        run = self._runs.get(execution_id)
+        run = self._known.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
             return run.execution
-        rested = self._idle.get(execution_id)
-        if rested is not None and rested.version == header.version:
-            return rested
+        idle = self._known.idle.get(execution_id)
+        if idle is not None and idle.version == header.version:
+            return idle
         execution = await load_execution(self.store, header)
-        self._cache_idle(execution)
+        self._known.cache_idle(execution)
         return execution
 
     async def find_by_suspension(
@@ -278,9 +264,9 @@ class Engine:
         Raises:
             UnknownSuspension: there is none in this thread.
         """
-        rested = self._idle.get(self._threads.get(thread_id, ""))
-        if rested is not None and suspension_id in rested.suspensions and principal in (None, rested.principal):
-            return rested
+        idle = self._known.find_idle_in_thread(thread_id)
+        if idle is not None and suspension_id in idle.suspensions and principal in (None, idle.principal):
+            return idle
         row = await self.store.find_suspension(suspension_id)
         if row is None or row.thread_id != thread_id or principal not in (None, row.principal):
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
@@ -293,8 +279,8 @@ class Engine:
             return execution
         with anyio.move_on_after(seconds):
             while execution.status == "running":
-                # Watched before the state is read again, so that no commit falls between the two.
-                watch = self._watches.setdefault(execution.execution_id, asyncio.Event())
+                # Watch before reading the state again, so that no commit is missed between the two.
+                watch = self._watches.watch(execution.execution_id)
                 execution = await self._latest(execution)
                 if execution.status == "running":
                     await watch.wait()
@@ -303,125 +289,45 @@ class Engine:
         return await self.find(execution.execution_id)
 
     async def wait_for_change(self, execution_id: str) -> None:
-        """Returns after the next commit to the execution, by whatever process, or when there is more to hear."""
-        await self._watches.setdefault(execution_id, asyncio.Event()).wait()
+        """Returns after the next commit to the execution, by any process, or when more of an answer was streamed."""
+        await self._watches.watch(execution_id).wait()
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every commit from now on, until the function that comes back is called."""
-        token = object()
-        self._listeners[token] = listener
-
-        def stop() -> None:
-            self._listeners.pop(token, None)
-
-        return stop
+        """Call `listener` with every commit from now on, until the returned function is called."""
+        return self._watches.listen(listener)
 
     async def refresh_grants(self) -> None:
-        """Read which grants are open now; done at the start, by the clockwork, and after making or revoking one."""
+        """Read which grants are open now; called at the start, by the scheduler, and after a grant changed."""
         self.grants.fill(await self.store.grants(only_open=True))
 
     def streamed_text(self, execution_id: str) -> str:
-        """The end of the final answer while a model writes it in this process; it may still come to nothing."""
-        run = self._runs.get(execution_id)
+        """The end of the final answer while a model writes it in this process; the answer may still fail."""
+        run = self._known.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
 
     def tool_facts(self) -> dict[str, ToolFacts]:
-        """What a plan may name now: the available tools."""
+        """The tools that a plan may name now."""
         definitions = self.tools.definitions()
-        if definitions is not self._known[0]:
+        if definitions is not self._facts[0]:
             facts = {d.name: ToolFacts(d.is_blocking, d.digest) for d in definitions if not d.unavailable}
-            self._known = (definitions, facts)
-        return self._known[1]
+            self._facts = (definitions, facts)
+        return self._facts[1]
 
     async def tick(self) -> None:
-        """One turn of the clockwork: alarms, deadlines, takeovers, leases, news from other processes."""
-        await self._check_other_processes()
-        now = self.store.clock.now()
-        is_time_to_renew = now - self._renewed >= RENEW_S
-        if is_time_to_renew:
-            self._renewed = now
-            if self._runs:
-                await self.store.renew(self.owner)
-        await self._each(self._wake, await self.store.due(100) if self._adopts else await self._known_due())
-        if is_time_to_renew:
-            orphans = await self.store.orphans(100) if self._adopts else self._known_running()
-            await self._each(self._take_over, orphans)
-
-    async def _each(self, care: Callable[[Row], Awaitable[None]], rows: Sequence[Row]) -> None:
-        """Nothing that is wrong with one row keeps the others from their turn; it is tried again with the next one."""
-        for row in rows:
-            try:
-                await care(row)
-            except PlanwardenError as error:
-                logger.error("%s", error.message)
-
-    async def _known_due(self) -> list[SuspensionRow]:
-        """As `Store.due`, of the executions that this process was asked about."""
-        now = self.store.clock.now()
-        states = [*(run.execution for run in self._runs.values()), *self._idle.values()]
-        questions = [found.question for state in states for found in state.open_suspensions]
-        due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
-        rows = [await self.store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
-        return [row for row in rows if row is not None and row.status == "pending"]
-
-    def _known_running(self) -> list[str]:
-        """As `Store.orphans`, of the executions that this process was asked about; some may have a living owner."""
-        return [execution_id for execution_id, known in self._idle.items() if known.status == "running"]
-
-    async def _run_scheduler(self) -> None:
-        while True:
-            try:
-                await self.tick()
-            except StoreError as error:
-                logger.error("%s", error.message)
-            # The clockwork must outlive one bad row; whatever it was, it is tried again with the next turn.
-            except Exception:
-                logger.exception("the clockwork stumbled")
-            await anyio.sleep(TICK_S)
-
-    async def _check_other_processes(self) -> None:
-        """Wake whoever watches executions that run elsewhere; read answers to executions that run here."""
-        changes = await self.store.changes()
-        if changes == self._changes:
-            return
-        self._changes = changes
-        await self.refresh_grants()
-        for execution_id in [known for known in self._watches if known not in self._runs]:
-            self._idle.pop(execution_id, None)
-            self._watches.pop(execution_id).set()
-        for run in [found for found in self._runs.values() if found.lease is not None]:
-            header = await self.store.header(run.execution.execution_id)
-            if header is not None and header.version > run.execution.version:
-                run.refresh()
-        self._notify_listeners(None)
+        """One turn of the scheduler."""
+        await self._scheduler.tick()
 
     async def _wake(self, row: SuspensionRow) -> None:
-        """Let the question time out, or let its alarm fire. Whoever loses a race for it finds nothing left to do."""
-
-        def build(state: ExecutionState, now: float) -> EventBatch:
-            suspension = state.suspensions.get(row.suspension_id)
-            if suspension is None or not suspension.is_open or state.is_finished:
-                return EventBatch()
-            question = suspension.question
-            if question.expires_at is None or question.expires_at > now:
-                reminded = find_due_alarm(suspension, now)
-                guard = Guard(suspension_id=row.suspension_id, digest=question.digest)
-                return EventBatch() if reminded is None else EventBatch((reminded,), guard)
-            timed_out = ev.SuspensionTimedOut(suspension_id=row.suspension_id, outcome=question.on_timeout)
-            guard = Guard(suspension_id=row.suspension_id, digest=question.digest, deadline="passed")
-            return EventBatch((timed_out,), guard)
-
-        execution = await self.find(row.execution_id)
-        await self._command(execution, build)
+        await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id))
 
     async def _take_over(self, execution_id: str) -> None:
-        run = self._runs.get(execution_id)
+        run = self._known.runs.get(execution_id)
         if run is not None and run.is_busy:
             return
         header = await self.store.header(execution_id)
         if header is None:
             return
-        # Read before it is claimed: what cannot be read must not be owned, and what is owned is gone on with.
+        # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
         execution = await load_execution(self.store, header)
         lease = await self.store.claim(execution_id, self.owner)
         if lease is None:
@@ -429,18 +335,16 @@ class Engine:
         logger.info("taking over execution %s", execution_id)
         assert self._context is not None
         run = Run(self._context, execution, lease)
-        self._runs[execution_id] = run
+        self._known.runs[execution_id] = run
         run.refresh()
 
-    async def _command(
-        self, execution: ExecutionState, build: Callable[[ExecutionState, float], EventBatch]
-    ) -> ExecutionState:
-        """Settle a command on the execution's run. What a stale copy refuses is judged again on a fresh one."""
+    async def _command(self, execution: ExecutionState, build: BuildEvents) -> ExecutionState:
+        """Settle a command on the execution's run. If a stale copy refuses it, judge it again on a fresh one."""
         run = self._run(execution)
         try:
             await settle(run, Command(build))
         except UsageError:
-            self._idle.pop(execution.execution_id, None)
+            self._known.idle.pop(execution.execution_id, None)
             fresh = await self.find(execution.execution_id)
             if fresh.version == execution.version:
                 raise
@@ -449,54 +353,35 @@ class Engine:
         return run.execution
 
     def _run(self, execution: ExecutionState) -> Run:
-        run = self._runs.get(execution.execution_id)
+        run = self._known.runs.get(execution.execution_id)
         if run is None or run.is_foreign:
-            if self._context is None or self._closing:
+            if self._context is None or self._is_closing:
                 raise StoreError("the engine is not running; enter it with `async with`")
             run = Run(self._context, execution)
-            self._runs[execution.execution_id] = run
+            self._known.runs[execution.execution_id] = run
         return run
 
     async def _latest(self, execution: ExecutionState) -> ExecutionState:
         """The newest state, without asking the store when this process was the last to commit."""
-        run = self._runs.get(execution.execution_id)
+        run = self._known.runs.get(execution.execution_id)
         if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution
-        rested = self._idle.get(execution.execution_id)
-        if rested is not None and rested.version >= execution.version and rested.status != "running":
-            return rested
+        idle = self._known.idle.get(execution.execution_id)
+        if idle is not None and idle.version >= execution.version and idle.status != "running":
+            return idle
         return await self.find(execution.execution_id)
 
     def _after_commit(self, run: Run) -> None:
-        execution_id = run.execution.execution_id
         if run.is_foreign or not (run.is_busy or run.lease is not None):
-            if self._runs.get(execution_id) is run:
-                del self._runs[execution_id]
-            if run.execution.version:
-                self._cache_idle(run.execution)
-        self._notify_watchers(run)
-        if run.execution.version and self._listeners:
-            self._notify_listeners(Commit(execution=run.execution, is_foreign=run.is_foreign))
-        if self._closing and not any(other.is_busy for other in self._runs.values()):
-            self._quiet.set()
+            self._known.remove_run(run)
+        self._wake_watcher(run)
+        if run.execution.version and self._watches.has_listeners:
+            self._watches.notify(Commit(execution=run.execution, is_foreign=run.is_foreign))
+        if self._is_closing and not self._known.is_busy:
+            self._all_done.set()
 
-    def _notify_listeners(self, commit: Commit | None) -> None:
-        for listener in tuple(self._listeners.values()):
-            listener(commit)
-
-    def _notify_watchers(self, run: Run) -> None:
-        watch = self._watches.pop(run.execution.execution_id, None)
-        if watch is not None:
-            watch.set()
-
-    def _cache_idle(self, execution: ExecutionState) -> None:
-        self._idle[execution.execution_id] = execution
-        self._idle.move_to_end(execution.execution_id)
-        self._threads[execution.thread_id] = execution.execution_id
-        if len(self._idle) > CACHED:
-            _, oldest = self._idle.popitem(last=False)
-            if self._threads.get(oldest.thread_id) == oldest.execution_id:
-                del self._threads[oldest.thread_id]
+    def _wake_watcher(self, run: Run) -> None:
+        self._watches.wake(run.execution.execution_id)
 
     async def _release_lease(self, run: Run) -> None:
         assert run.lease is not None

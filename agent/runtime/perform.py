@@ -143,7 +143,7 @@ class Performer:
     ) -> tuple[ev.Event, ...]:
         """The journalled reply, or the question to the caller, or the model's failure.
 
-        `on_text` is told how the final answer grows, by models that can be listened to; it is progress, not a record.
+        A `StreamingModel` calls `on_text` while it writes the final answer: progress, not a record.
         """
         offered = [found for name in prompt.offered if (found := self._tools.get(name)) is not None]
         try:
@@ -153,7 +153,7 @@ class Performer:
                 reply = await self._model.reply(prompt, offered)
         except ModelError as error:
             return (_fail_prompt(prompt, error),)
-        # A provider is somebody else's code: whatever it raises is a failed prompt, not one that is asked for ever.
+        # A provider is somebody else's code: any exception is a failed prompt, or it would be asked again forever.
         except Exception as error:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)

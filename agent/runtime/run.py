@@ -1,10 +1,10 @@
-"""One execution at work: load, decide, append, perform.
+"""One process working on one execution: load, decide, append, perform.
 
-A `Run` takes facts (results, replies, answers), folds them, lets `decide` and the gate say what follows, commits all of
-it in one transaction and only then performs what it announced. The result of call k and the intent of call k+1 thereby
-share a transaction. Whoever brings a fact also carries on with what follows from it, so a linear plan is one task.
+A `Run` takes facts (results, replies, answers), folds them, lets `decide` and the dispatcher say what follows, commits
+all of it in one transaction, and only then performs the jobs that it announced. So the result of call k and the intent
+of call k+1 share a transaction. The task that brings a fact also performs what follows: a linear plan is one task.
 
-Not promised: that a tool stops when it is told to; a plain function on a thread is abandoned, not killed.
+Not promised: that a cancelled tool stops. A plain function on a thread is abandoned, not killed.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 MAX_RETRIES = 20
 RETRY_S = 1.0
 STREAM_NOTIFY_S = 0.5
-"""Watchers of a model that writes are woken no more often than this."""
+"""The shortest time between two notifications of watchers about an answer that a model is writing."""
 STREAM_CHARS = 2_000
 
 running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
-"""Execution and thread id of the run whose task this is, for log lines that cannot know."""
+"""Execution id and thread id of the run that the current task belongs to, for log lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,80 +55,80 @@ class RunContext:
     """What every run of one engine shares."""
 
     store: Store
-    preparation: TransactionContext
+    transactions: TransactionContext
     performer: Performer
     tasks: TaskGroup
     owner: str
     policy: str
     """Digest of the policy, for the audit."""
     outbox: NotificationSource | None
-    """None when nobody outside is told anything."""
+    """None when nobody is notified."""
     observer: Observer | None
-    """None when nobody looks on."""
-    grant_refused: Callable[[str], None]
-    """Told the id of a grant that the store would not let be used."""
-    committed: Callable[["Run"], None]
-    """Told after every commit and when the run comes to rest."""
+    """None when nothing observes the engine."""
+    on_grant_refused: Callable[[str], None]
+    """Called with the id of a grant that the store refused to use."""
+    on_commit: Callable[["Run"], None]
+    """Called after every commit, and when the run has nothing more to do."""
     is_closing: Callable[[], bool]
-    streamed: Callable[["Run"], None]
-    """Told when there is more to show of an answer that is being written."""
+    on_stream: Callable[["Run"], None]
+    """Called when a model has written more of the final answer."""
 
 
 class Run:
-    """Lives in one process while it has something to do there; the log is all that matters of it."""
+    """Exists while this process works on the execution. Everything that must survive it is in the log."""
 
-    def __init__(self, around: RunContext, execution: ExecutionState, lease: Lease | None = None) -> None:
-        self._context = around
+    def __init__(self, context: RunContext, execution: ExecutionState, lease: Lease | None = None) -> None:
+        self._context = context
         self.execution = execution
         """The state as committed."""
         self.lease = lease
         self._waiting: list[JobOutcome | Command] = []
-        self._pumping = False
+        self._is_committing = False
         self._inflight: dict[str, anyio.CancelScope] = {}
         """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
-        self._kept: list[JobOutcome] = []
-        """What could not be stored and is tried again."""
+        self._unstored: list[JobOutcome] = []
+        """Outcomes that could not be stored; `_retry` brings them again."""
         self._is_retrying = False
         self._is_stale = False
         self.streamed_text = ""
-        """The end of the final answer while a model is writing it: progress, kept nowhere else and never a record."""
-        self._woken_at = -math.inf
+        """The end of the final answer while a model writes it: progress, never recorded."""
+        self._notified_at = -math.inf
         self.is_foreign = False
         """Another process owns the execution; only answers can be recorded through this run."""
 
     @property
     def is_busy(self) -> bool:
         """Something is running or waiting to be recorded here."""
-        return bool(self._pumping or self._waiting or self._inflight)
+        return bool(self._is_committing or self._waiting or self._inflight)
 
     def submit(self, fact: JobOutcome | Command | None) -> None:
-        """Bring a fact, or None to look again. Returns at once; commands are told when they are settled."""
+        """Bring a fact, or None to decide again. Returns at once; `Command.done` is set when a command is settled."""
         if fact is not None:
             self._waiting.append(fact)
-        if not self._pumping:
-            self._pumping = True
+        if not self._is_committing:
+            self._is_committing = True
             self._context.tasks.start_soon(self._work, None)
 
     def refresh(self) -> None:
-        """Read what another process appended, and go on from there."""
+        """Read what another process appended, and continue from there."""
         self._is_stale = True
         # A command, because an empty submission changes nothing while something is being committed.
         self.submit(Command(lambda execution, now: EventBatch()))
 
     async def _work(self, job: Job | None) -> None:
-        """Perform the job, record what came of it, go on with what follows. The outermost loop of its task."""
+        """Perform the job, record its outcome, and perform what follows. The outermost loop of its task."""
         running.set((self.execution.execution_id, self.execution.thread_id))
         try:
-            while job is not None or self._pumping:
+            while job is not None or self._is_committing:
                 if job is not None:
                     outcome = await self._perform(job)
                     if self.is_foreign:
                         del self._inflight[job.key]
                         return
                     self._waiting.append(outcome)
-                    if self._pumping:
+                    if self._is_committing:
                         return
-                    self._pumping = True
+                    self._is_committing = True
                 jobs = await self._commit_waiting()
                 for other in jobs[1:]:
                     self._context.tasks.start_soon(self._work, other)
@@ -151,13 +151,13 @@ class Run:
     async def _perform_unobserved(self, job: Job) -> JobOutcome:
         scope = self._inflight[job.key]
         if isinstance(job, CallJob):
-            done = await self._context.performer.call(self.execution, job, scope)
-            return JobOutcome(job.key, (done.event,), done.artifacts)
+            outcome = await self._context.performer.call(self.execution, job, scope)
+            return JobOutcome(job.key, (outcome.event,), outcome.artifacts)
         events: tuple[ev.Event, ...] = ()
         try:
             with scope:
                 events = await self._context.performer.prompt(
-                    job.prompt, self._context.preparation.facts, self._take_streamed_text
+                    job.prompt, self._context.transactions.facts, self._take_streamed_text
                 )
         finally:
             self.streamed_text = ""
@@ -166,12 +166,12 @@ class Run:
     def _take_streamed_text(self, text: str) -> None:
         self.streamed_text = text[-STREAM_CHARS:]
         now = anyio.current_time()
-        if now - self._woken_at >= STREAM_NOTIFY_S:
-            self._woken_at = now
-            self._context.streamed(self)
+        if now - self._notified_at >= STREAM_NOTIFY_S:
+            self._notified_at = now
+            self._context.on_stream(self)
 
     async def _commit_waiting(self) -> list[Job]:
-        """Commit everything that is waiting, until nothing is; gives the jobs to perform."""
+        """Commit until nothing is waiting. Returns the jobs to perform."""
         try:
             while True:
                 facts, self._waiting = self._waiting, []
@@ -181,11 +181,11 @@ class Run:
                 for job in jobs:
                     self._context.tasks.start_soon(self._work, job)
         finally:
-            self._pumping = False
-            self._context.committed(self)
+            self._is_committing = False
+            self._context.on_commit(self)
 
     async def _advance(self, facts: list[JobOutcome | Command]) -> list[Job]:
-        """One transaction: the facts and what follows from them. Gives the jobs it announced."""
+        """Commit the facts and what follows from them in one transaction. Returns the jobs that it announced."""
         try:
             if self.is_foreign:
                 self._give_up_outcomes(facts)
@@ -198,7 +198,7 @@ class Run:
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
         except StoreError as error:
-            self._not_stored(facts, error)
+            self._handle_store_error(facts, error)
             return []
         except Exception:
             text = f"execution {self.execution.execution_id!r} stopped on an internal error; see the server's log"
@@ -208,7 +208,7 @@ class Run:
     async def _attempt(
         self, facts: list[JobOutcome | Command], parts: dict[PartAddress, ArtifactPart]
     ) -> list[Job] | None:
-        """The announced jobs, or None when the state has changed under the attempt and it has to be made again."""
+        """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         transaction = await self._build_transaction(facts, arrived, parts)
         try:
@@ -218,8 +218,8 @@ class Run:
                 await self._claim()
         except (VersionConflict, GuardFailed) as refusal:
             if isinstance(refusal, GrantUsedUp):
-                self._context.grant_refused(refusal.grant_id)
-            # Somebody else wrote or answered first, or a deadline passed: judge again on what the log says now.
+                self._context.on_grant_refused(refusal.grant_id)
+            # Another writer was first, or a deadline passed: judge again on what the log says now.
             await self._catch_up()
             return None
         except LeaseLost:
@@ -237,43 +237,42 @@ class Run:
     async def _build_transaction(
         self, facts: list[JobOutcome | Command], arrived: set[str], parts: dict[PartAddress, ArtifactPart]
     ) -> Transaction:
-        """The transaction, thrown away and built again while its references lead to parts that are not in `parts` yet.
+        """The transaction. When its references need parts of artifacts, reads them into `parts` and builds it again.
 
-        Every turn adds parts, each no larger than the arguments that it goes into, so there is an end.
+        Every turn adds parts, each no larger than the arguments that it goes into, so the loop ends.
         """
-        around = self._context
         while True:
             transaction = Transaction(
-                around.preparation,
+                self._context.transactions,
                 self.execution,
-                now=around.store.clock.now(),
+                now=self._context.store.clock.now(),
                 inflight=self._inflight.keys() - arrived,
-                follow=not (self.is_foreign or around.is_closing()),
+                follow=not (self.is_foreign or self._context.is_closing()),
                 parts=parts,
             )
             try:
                 transaction.build(facts)
             except PartsNeeded as needed:
                 new = {found.artifact_id: found for found in transaction.artifacts}
-                parts.update(await read_wanted(around.store, self.execution.thread_id, needed.wanted, new))
+                parts.update(await read_wanted(self._context.store, self.execution.thread_id, needed.wanted, new))
             else:
                 return transaction
 
     def _apply_commit(self, transaction: Transaction) -> None:
-        """What was committed is the state now; its jobs are announced and its commands are told."""
+        """Take over the committed state, announce the jobs, and settle the commands."""
         self.execution = transaction.execution
         if self._context.observer is not None and transaction.recorded:
             self._context.observer.committed(self.execution, transaction.recorded, owned=not self.is_foreign)
         for job in transaction.jobs:
-            self._inflight[job.key] = self._scope(job)
+            self._inflight[job.key] = self._build_scope(job)
         if self.execution.cancel_requested:
             for scope in self._inflight.values():
                 scope.cancel()
-        for command in transaction.settled:
+        for command in transaction.commands:
             command.done.set()
 
-    def _scope(self, job: Job) -> anyio.CancelScope:
-        """What stops the job; its time runs from its announcement."""
+    def _build_scope(self, job: Job) -> anyio.CancelScope:
+        """The scope that stops the job. Its time limit runs from its announcement."""
         limit_s = self._context.performer.limit_s(job) if isinstance(job, CallJob) else None
         return anyio.CancelScope(deadline=math.inf if limit_s is None else asyncio.get_running_loop().time() + limit_s)
 
@@ -310,7 +309,7 @@ class Run:
         self.execution = fold(self.execution, tail)
 
     async def _lose_lease(self, facts: list[JobOutcome | Command]) -> None:
-        """Another process owns the execution: leave the work to it, keep only the commands among the facts."""
+        """Another process owns the execution: leave the work to it, and keep only the commands among the facts."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
         self.lease = None
@@ -321,20 +320,20 @@ class Run:
         await self._catch_up()
 
     def _give_up_outcomes(self, facts: list[JobOutcome | Command]) -> None:
-        """The new owner has its own account of the calls; only commands may still be recorded from here."""
+        """Remove the outcomes: the new owner records the calls itself, and only commands may still be recorded here."""
         for fact in [fact for fact in facts if isinstance(fact, JobOutcome)]:
             del self._inflight[fact.key]
             facts.remove(fact)
 
-    def _not_stored(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
-        """Callers are told; outcomes are kept and tried again, because nobody else knows them.
+    def _handle_store_error(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
+        """Refuse the commands; keep the outcomes and bring them again, because nobody else knows them.
 
-        What is owned is tried again also without an outcome, because nobody else will go on with it.
+        An owned execution is tried again even without an outcome, because nobody else will continue it.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse(facts, error)
-        self._kept.extend(fact for fact in facts if isinstance(fact, JobOutcome))
-        if (self._kept or self.lease is not None) and not self._is_retrying:
+        self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
+        if (self._unstored or self.lease is not None) and not self._is_retrying:
             self._is_retrying = True
             self._context.tasks.start_soon(self._retry)
 
@@ -345,13 +344,13 @@ class Run:
                 fact.done.set()
 
     async def _abandon(self) -> None:
-        """Give the execution up, so that whoever takes it over, this process included, starts from its log."""
+        """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
         lease, self.lease, self.is_foreign = self.lease, None, True
         for scope in self._inflight.values():
             scope.cancel()
         left, self._waiting = self._waiting, []
         self._refuse(left, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error"))
-        self._context.committed(self)
+        self._context.on_commit(self)
         if lease is not None:
             with suppress(StoreError):
                 await self._context.store.release(lease)
@@ -359,13 +358,13 @@ class Run:
     async def _retry(self) -> None:
         await anyio.sleep(RETRY_S)
         self._is_retrying = False
-        self._waiting.extend(self._kept)
-        self._kept.clear()
+        self._waiting.extend(self._unstored)
+        self._unstored.clear()
         self.submit(None)
 
 
 async def settle(run: Run, command: Command) -> None:
-    """Submit a command and wait until it is committed or refused; cancelling the wait does not take it back."""
+    """Submit a command and wait until it is committed or refused. Cancelling the wait does not undo the command."""
     run.submit(command)
     await command.done.wait()
     if command.error is not None:

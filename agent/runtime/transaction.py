@@ -1,7 +1,7 @@
 """One transaction in the making: facts from outside, and everything that follows from them.
 
-A `Transaction` starts from the committed state, applies the facts, then asks `decide` and the gate until nothing more
-follows. It is thrown away when its commit is refused; nothing in it has happened before the commit.
+A `Transaction` starts from the committed state, applies the facts, then asks `decide` and the dispatcher until nothing
+more follows. It is thrown away when its commit is refused; nothing in it has happened before the commit.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ PLANNING_TOOLS = 50
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events that somebody wants appended, with the conditions under which they may be."""
+    """Events to append, with the condition under which they may be appended."""
 
     events: tuple[ev.Event, ...] = ()
     guard: Guard | None = None
@@ -45,22 +45,26 @@ class EventBatch:
 
 @dataclass(slots=True)
 class JobOutcome:
-    """What a performed call or prompt left behind; must not be lost."""
+    """The outcome of a performed call or prompt; it must not be lost."""
 
     key: str
-    """Of the job that it came from."""
+    """The key of the job."""
     events: tuple[ev.Event, ...]
     artifacts: tuple[Artifact, ...] = ()
-    """What the events mention and the log does not hold."""
+    """Artifacts that the events name."""
+
+
+BuildEvents = Callable[[ExecutionState, float], EventBatch]
+"""From the state and the time now to what to append. Raises `PlanwardenError` to refuse."""
 
 
 @dataclass(slots=True)
 class Command:
-    """Something that a caller wants and waits for."""
+    """A caller's command; the caller waits until it is settled."""
 
-    build: Callable[[ExecutionState, float], EventBatch]
-    """What to append, given the state and the time now. Raises `PlanwardenError` to refuse."""
+    build: BuildEvents
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the command is committed or refused."""
     error: PlanwardenError | None = None
 
 
@@ -78,20 +82,20 @@ Job = CallJob | PromptJob
 
 @dataclass(frozen=True, slots=True)
 class TransactionContext:
-    """What decisions are turned into jobs with."""
+    """What every transaction of one engine shares."""
 
     approval: ApprovalContext
     facts: Callable[[], dict[str, ToolFacts]]
-    """What plans may name now."""
+    """The tools that a plan may name now."""
     max_steps: int = MAX_STEPS
 
 
 class Transaction:
-    """Build once; then read `execution`, `recorded`, `guards`, `artifacts`, `jobs` and `settled`."""
+    """Build once; then read `execution`, `recorded`, `guards`, `artifacts`, `jobs` and `commands`."""
 
     def __init__(
         self,
-        preparation: TransactionContext,
+        context: TransactionContext,
         execution: ExecutionState,
         *,
         now: float,
@@ -99,8 +103,8 @@ class Transaction:
         follow: bool,
         parts: Mapping[PartAddress, ArtifactPart],
     ) -> None:
-        self._preparation = preparation
-        self._approval = replace(preparation.approval, parts=parts) if parts else preparation.approval
+        self._context = context
+        self._approval = replace(context.approval, parts=parts) if parts else context.approval
         self._now = now
         self._inflight = inflight
         self._follow = follow
@@ -110,51 +114,55 @@ class Transaction:
         self.guards: list[Guard] = []
         self.artifacts: list[Artifact] = []
         self.jobs: list[Job] = []
-        """To be performed after the commit."""
-        self.settled: list[Command] = []
-        """To be told after the commit, the refused ones included."""
+        """To perform after the commit."""
+        self.commands: list[Command] = []
+        """To settle after the commit, the refused ones included."""
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
         for fact in facts:
             if isinstance(fact, Command):
-                self._command(fact)
+                self._apply_command(fact)
             else:
-                self._outcome(fact)
+                self._apply_outcome(fact)
         if self._follow:
             self._recover()
             while self._decide():
                 pass
 
-    def _command(self, command: Command) -> None:
+    def _apply_command(self, command: Command) -> None:
         before, length = self.execution, len(self.recorded)
         command.error = None
         try:
-            change = command.build(self.execution, self._now)
-            self._record(change.events)
-            if change.guard is not None:
-                self.guards.append(change.guard)
+            batch = command.build(self.execution, self._now)
+            self._record(batch.events)
+            if batch.guard is not None:
+                self.guards.append(batch.guard)
         except PlanwardenError as error:
             self.execution = before
             del self.recorded[length:]
             command.error = error
-        self.settled.append(command)
+        self.commands.append(command)
 
-    def _outcome(self, outcome: JobOutcome) -> None:
+    def _apply_outcome(self, outcome: JobOutcome) -> None:
         before, length = self.execution, len(self.recorded)
         try:
             self._record(outcome.events)
             self.artifacts.extend(outcome.artifacts)
         except PlanwardenError as error:
-            # Only after the execution was ended or taken over meanwhile; the log has its own account of the call.
+            # The execution ended or was taken over meanwhile; its log already says what became of the call.
             self.execution = before
             del self.recorded[length:]
-            logger.error("execution %s: a result came too late: %s", before.execution_id, error.message)
+            logger.error(
+                "execution %s: the outcome of a job came too late and was dropped: %s",
+                before.execution_id,
+                error.message,
+            )
 
     def _recover(self) -> None:
-        """Calls that somebody dispatched before this process owned the execution."""
+        """Recover the calls that another process dispatched before this one owned the execution."""
         for call in tuple(find_running_calls(self.execution)):
             if call.call_id not in self._inflight:
-                self._take(recover_call(self._approval, self.execution, call))
+                self._add(recover_call(self._approval, self.execution, call))
 
     def _decide(self) -> bool:
         """Record and prepare what `decide` wants; False when it wants nothing more."""
@@ -169,28 +177,28 @@ class Transaction:
                 case DispatchCall(call=call):
                     if find_exhausted_budget(self.execution) is None:
                         prepared = prepare_call(self._approval, self.execution, call)
-                        self._take(prepared)
+                        self._add(prepared)
                         # Nothing more follows from a call that is on its way.
                         moved = moved or prepared.job is None
                 case AskModel(purpose=purpose, step_id=step_id):
-                    self._ask(purpose, step_id)
+                    self._prompt_model(purpose, step_id)
                 case RevisePlan(step_id=step_id, patch=patch):
-                    self._record((self._revised(step_id, patch),))
+                    self._record((self._revise(step_id, patch),))
                     moved = True
         return moved
 
-    def _ask(self, purpose: ev.Purpose, step_id: str | None) -> None:
-        work = PromptJob(self._prompt(purpose, step_id))
-        if work.key not in self._inflight and all(work.key != job.key for job in self.jobs):
-            self.jobs.append(work)
+    def _prompt_model(self, purpose: ev.Purpose, step_id: str | None) -> None:
+        job = PromptJob(self._build_prompt(purpose, step_id))
+        if job.key not in self._inflight and all(job.key != other.key for other in self.jobs):
+            self.jobs.append(job)
 
-    def _revised(self, step_id: str, patch: JsonValue) -> ev.Event:
-        preparation, execution = self._preparation, self.execution
+    def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
+        context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if state.status == "pending"]
         try:
             plan, difference = revise(
-                execution.plan, patch, pending=pending, tools=preparation.facts(), max_steps=preparation.max_steps
+                execution.plan, patch, pending=pending, tools=context.facts(), max_steps=context.max_steps
             )
         except (InvalidPlan, LimitExceeded) as error:
             return ev.RevisionRefused(step_id=step_id, message=error.message)
@@ -201,13 +209,13 @@ class Transaction:
             changed=tuple(difference.changed),
             removed=tuple(difference.removed),
             moved=tuple(difference.moved),
-            pins=build_pins(plan, preparation.facts()),
+            pins=build_pins(plan, context.facts()),
         )
 
     def _is_prompting(self) -> bool:
         return bool(self.jobs) or any(key.startswith("prompt ") for key in self._inflight)
 
-    def _take(self, prepared: PreparedCall) -> None:
+    def _add(self, prepared: PreparedCall) -> None:
         self._record(prepared.events)
         if prepared.job is not None:
             self.jobs.append(prepared.job)
@@ -217,13 +225,13 @@ class Transaction:
             self.execution = apply(self.execution, event, self._now)
             self.recorded.append(ev.Recorded(sequence=self.execution.version, at=self._now, event=event))
 
-    def _prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
+    def _build_prompt(self, purpose: ev.Purpose, step_id: str | None) -> Prompt:
         execution = self.execution
         if purpose == "plan":
             total = sum(1 for found in self._approval.tools.definitions() if not found.unavailable)
             return build_planning_prompt(
                 execution,
-                [found.manifest for found in candidates(self._approval.tools, execution.goal or "")],
+                [found.manifest for found in choose_tools(self._approval.tools, execution.goal or "")],
                 total,
             )
         if purpose == "synthesize":
@@ -233,14 +241,14 @@ class Transaction:
         if execution.options.tool_mode == "flexible":
             others = [
                 d
-                for d in candidates(self._approval.tools, state.step.description)
+                for d in choose_tools(self._approval.tools, state.step.description)
                 if d.name not in state.step.required_tools
             ]
         return build_step_prompt(execution, state, others)
 
 
-def candidates(tools: Toolbox, query: str) -> list[ToolDefinition]:
-    """Tools for a prompt's manifests: all available ones while they are few, else the best matches, filled up by name."""
+def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
+    """The tools to show in a prompt: all available ones if they are few, else the best matches, then others by name."""
     available = [found for found in tools.definitions() if not found.unavailable]
     if len(available) <= PLANNING_TOOLS:
         return available

@@ -20,7 +20,6 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.pins import list_tool_names
 from planwarden.agent.core.plan import parse_plan, read_tool_names
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.api.limits import (
@@ -150,8 +149,9 @@ class Service:
         if goal is not None:
             check_text(goal, "goal", MAX_GOAL_CHARS)
         await self._check_chain(chain)
-        await self.wait_for_tools(read_tool_names(plan))
-        self._check_servers(read_tool_names(plan))
+        names = read_tool_names(plan)
+        await self.wait_for_tools(names)
+        self._check_servers(names)
         parsed, _ = parse_plan(plan, author="caller", tools=self.engine.tool_facts(), max_steps=self._max_steps)
         thread, combined, _ = await self._threads.prepare(thread_id, principal, call)
         execution = await self.engine.create(
@@ -252,8 +252,7 @@ class Service:
             )
         if authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension):
             self._attempts.count(suspension_id)
-        if execution.plan is not None:
-            await self.wait_for_tools(list_tool_names(execution.plan))
+        await self.wait_for_tools(execution.pins)
         execution, accepted = await self.engine.answer(execution, suspension_id, decision, authority)
         if accepted:
             return await self._wait(execution, wait_seconds)
@@ -414,8 +413,7 @@ class Service:
         spent = find_exhausted_budget(replace(execution, options=options))
         if spent is not None:
             raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
-        if execution.plan is not None:
-            await self.wait_for_tools(list_tool_names(execution.plan))
+        await self.wait_for_tools(execution.pins)
         started = await self.engine.start(execution, options, client_id=client_id)
         return await self._wait(started, wait_seconds)
 

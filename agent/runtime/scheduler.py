@@ -1,0 +1,116 @@
+"""What needs no caller: deadlines, alarms, leases, abandoned executions, and the commits of other processes."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import anyio
+
+from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.agent.runtime.known import KnownExecutions
+from planwarden.agent.runtime.watches import Watches
+
+logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
+
+TICK_S = 0.5
+RENEW_S = 5.0
+MAX_ROWS = 100
+"""Rows of one kind that one turn takes care of."""
+
+
+class Scheduler:
+    """Takes a turn every `TICK_S` seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        known: KnownExecutions,
+        watches: Watches,
+        *,
+        adopts: bool,
+        refresh_grants: Callable[[], Awaitable[None]],
+        wake: Callable[[SuspensionRow], Awaitable[None]],
+        take_over: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """Without `adopts` it looks only after executions in `known`.
+
+        `wake` lets a question time out or its alarm fire; `take_over` continues an execution whose process is gone.
+        """
+        self._store = store
+        self._owner = owner
+        self._known = known
+        self._watches = watches
+        self._adopts = adopts
+        self._refresh_grants = refresh_grants
+        self._wake = wake
+        self._take_over = take_over
+        self._changes = 0
+        self._renewed_at = 0.0
+
+    async def run(self) -> None:
+        """Runs until it is cancelled."""
+        while True:
+            try:
+                await self.tick()
+            except StoreError as error:
+                logger.error("%s", error.message)
+            # The scheduler must outlive one bad row; the next turn tries it again.
+            except Exception:
+                logger.exception("the scheduler's turn failed; the next turn tries again")
+            await anyio.sleep(TICK_S)
+
+    async def tick(self) -> None:
+        """One turn."""
+        await self._check_other_processes()
+        now = self._store.clock.now()
+        is_time_to_renew = now - self._renewed_at >= RENEW_S
+        if is_time_to_renew:
+            self._renewed_at = now
+            if self._known.runs:
+                await self._store.renew(self._owner)
+        await _for_each(self._wake, await self._store.due(MAX_ROWS) if self._adopts else await self._find_due())
+        if is_time_to_renew:
+            running = await self._store.orphans(MAX_ROWS) if self._adopts else self._list_running()
+            await _for_each(self._take_over, running)
+
+    async def _find_due(self) -> list[SuspensionRow]:
+        """As `Store.due`, for the executions that this process knows."""
+        now = self._store.clock.now()
+        questions = [found.question for state in self._known.list_states() for found in state.open_suspensions]
+        due = [asked.suspension_id for asked in questions if asked.expires_at is not None and asked.expires_at <= now]
+        rows = [await self._store.find_suspension(suspension_id) for suspension_id in dict.fromkeys(due)]
+        return [row for row in rows if row is not None and row.status == "pending"]
+
+    def _list_running(self) -> list[str]:
+        """As `Store.orphans`, for the executions that this process knows; some may have a living owner."""
+        return [execution_id for execution_id, state in self._known.idle.items() if state.status == "running"]
+
+    async def _check_other_processes(self) -> None:
+        """Wake those who watch executions that run elsewhere; read answers to executions that run here."""
+        changes = await self._store.changes()
+        if changes == self._changes:
+            return
+        self._changes = changes
+        await self._refresh_grants()
+        for execution_id in self._watches.watched:
+            if execution_id not in self._known.runs:
+                self._known.idle.pop(execution_id, None)
+                self._watches.wake(execution_id)
+        for run in [found for found in self._known.runs.values() if found.lease is not None]:
+            header = await self._store.header(run.execution.execution_id)
+            if header is not None and header.version > run.execution.version:
+                run.refresh()
+        self._watches.notify(None)
+
+
+async def _for_each(care: Callable[[Row], Awaitable[None]], rows: Sequence[Row]) -> None:
+    """Take care of every row. An error with one row does not stop the others; the next turn tries that row again."""
+    for row in rows:
+        try:
+            await care(row)
+        except PlanwardenError as error:
+            logger.error("%s", error.message)

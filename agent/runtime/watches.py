@@ -1,0 +1,48 @@
+"""Who waits for a change of one execution, and who is called after every commit."""
+
+import asyncio
+from collections.abc import Callable
+
+from planwarden.agent.ports.watchers import Commit, Listener
+
+
+class Watches:
+    """A watch is set once and then removed; a listener stays until it is stopped."""
+
+    def __init__(self) -> None:
+        self._watches: dict[str, asyncio.Event] = {}
+        self._listeners: dict[object, Listener] = {}
+
+    @property
+    def has_listeners(self) -> bool:
+        return bool(self._listeners)
+
+    @property
+    def watched(self) -> list[str]:
+        """Ids of the executions that somebody watches."""
+        return [*self._watches]
+
+    def watch(self, execution_id: str) -> asyncio.Event:
+        """An event that is set at the next change of the execution."""
+        return self._watches.setdefault(execution_id, asyncio.Event())
+
+    def wake(self, execution_id: str) -> None:
+        """Set the watch on the execution, if there is one."""
+        watch = self._watches.pop(execution_id, None)
+        if watch is not None:
+            watch.set()
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every commit from now on, until the returned function is called."""
+        token = object()
+        self._listeners[token] = listener
+
+        def stop() -> None:
+            self._listeners.pop(token, None)
+
+        return stop
+
+    def notify(self, commit: Commit | None) -> None:
+        """Call every listener; None says that another process committed something."""
+        for listener in tuple(self._listeners.values()):
+            listener(commit)
