@@ -13,6 +13,17 @@ from planwarden.agent.core.replies import Reply, read_calls
 MAX_REASON_CHARS = 2_000
 MAX_CONTENT_BYTES = 1024 * 1024
 
+RECONCILE_FORM: dict[str, JsonValue] = {
+    "type": "object",
+    "required": ["happened"],
+    "properties": {
+        "happened": {"type": "boolean", "description": "Did the call take effect?"},
+        "result": {"description": "What it returned, if it happened."},
+    },
+    "additionalProperties": False,
+}
+"""The form of the answer to the question whether a call took effect."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:

@@ -7,6 +7,7 @@ and an approval digest over all of it. Any change makes a new revision with a ne
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_covered_calls, list_risks
 from planwarden.agent.approval.staleness import describe_change
@@ -20,16 +21,6 @@ from planwarden.agent.ports.policy import Policy, Requirement
 MESSAGE_CHARS = 500
 POLICY_DIGITS = 8
 """Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
-
-RECONCILE_FORM: dict[str, JsonValue] = {
-    "type": "object",
-    "required": ["happened"],
-    "properties": {
-        "happened": {"type": "boolean", "description": "Did the call take effect?"},
-        "result": {"description": "What it returned, if it happened."},
-    },
-    "additionalProperties": False,
-}
 
 
 def ask_what_tool_asks(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
-from planwarden.agent.approval.questions import RECONCILE_FORM
+from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema
