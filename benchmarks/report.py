@@ -253,8 +253,8 @@ def _target_rows(summary: dict[str, Any]) -> Iterable[Row]:
     yield _target("times LangGraph, one after the other", ratio["sequential"]["median"], 5, "{:.1f}", at_least=True)
     yield _target(f"times LangGraph, {IN_FLIGHT} at once", ratio["concurrent"]["median"], 20, "{:.1f}", at_least=True)
     yield _target("commits per execution", side["commits"], 8, "{:g}")
-    yield _target("bytes per finished execution", side["finished_bytes"], 3072, "{:.0f}")
-    yield _target("bytes per suspended execution", side["suspended_bytes"], 2048, "{:.0f}")
+    yield _target("bytes per finished execution", side["finished_bytes"], 4096, "{:.0f}")
+    yield _target("bytes per suspended execution", side["suspended_bytes"], 3072, "{:.0f}")
     yield _target("cold resume, ms (median)", cold["seconds"]["median"] * 1000, 400, "{:.0f}")
     yield _target("of mcp and the like imported by it", len(cold["imported"]), 0, "{:.0f}")
     answer = summary["first_answer"]
