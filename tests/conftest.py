@@ -1,4 +1,4 @@
-"""What every test module shares: one event loop back end, every store, no network by default, campaigns only when asked for."""
+"""What every test module shares: one event loop back end, every store, no network, campaigns only on request."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """One worker more than processors for `-n auto`: a test that waits for a program that it started leaves its own idle."""
+    """For `-n auto`, one worker more than processors: a test that waits for a program leaves its processor idle."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
@@ -43,7 +43,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the campaigns out unless `--long` is given, public servers unless `--downstream` is, real clients unless `--clients` is."""
+    """Campaigns run only with `--long`, public servers only with `--downstream`, real clients only with `--clients`."""
     unwanted = [name for name in ("long", "downstream", "clients") if not config.getoption(f"--{name}")]
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in unwanted)]
     if left_out:

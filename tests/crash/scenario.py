@@ -38,7 +38,7 @@ FORM: dict[str, JsonValue] = {
 
 
 def plan_document(wait_s: float) -> JsonValue:
-    """Six steps: a read, a confirmation that covers a dangerous effect, a form, a wait, and an effect behind all of it."""
+    """Six steps: a read, a confirmation that covers a dangerous effect, a form, a wait, and an effect at the end."""
     find: JsonValue = {"toolName": "find", "arguments": {"city": "Łódź"}}
     confirm: JsonValue = {
         "toolName": "displayConfirmation",
@@ -88,7 +88,7 @@ SCRIPT: JsonValue = {
 
 
 def scenario_tools(ledger: EffectLedger, around: Callable[[], Awaitable[None]] | None = None) -> list[Tool]:
-    """A read, a dangerous effect and a harmless effect, and the tools that ask; `around` is awaited before and after."""
+    """A read, a dangerous effect and a harmless effect, and the tools that ask; `around` wraps each."""
     return [
         recording_tool(ledger, "find", effect="read", before=around, after=around),
         recording_tool(ledger, "book", risk="dangerous", before=around, after=around),

@@ -1,7 +1,7 @@
 """Programs that tests start as processes of their own, to be killed, starved of disk space, or raced.
 
-`python -m tests.crash.worker PROGRAM FOLDER [ARGUMENT...]`. Each speaks one JSON value per line on standard output; what
-it has printed, it has been told by planwarden, so it counts as acknowledged.
+`python -m tests.crash.worker PROGRAM FOLDER [ARGUMENT...]`. Each speaks one JSON value per line on standard output;
+planwarden has acknowledged whatever is printed there.
 """
 
 import json
@@ -165,7 +165,7 @@ class Toil:
 
 
 async def toil(folder: Path, arguments: list[str]) -> None:
-    """Take over, answer, begin and finish executions until killed; with `finish` begin none and end when all are over."""
+    """Take over, answer, begin and finish executions until killed; with `finish`, finish all and begin none."""
     say(["mark", "opening"])
     store = SqliteStore.open(folder / "planwarden.db")
     ledger = EffectLedger(folder / "effects")

@@ -1,4 +1,4 @@
-"""Tools that change under a plan: noticed between plan, question, decision and dispatch, and asked about with the difference."""
+"""Tools that change between plan, question, decision and dispatch are asked about again, with the difference."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What docs/living-with-changes.md says, through public verbs: everything around a suspended execution changes, and then it is answered.
+"""What docs/living-with-changes.md promises: everything around a suspended execution changes, then it is answered.
 
 Each test asks a question in one process (a `Warden` on a home), changes something, and decides in another one.
 """

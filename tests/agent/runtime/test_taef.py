@@ -206,7 +206,8 @@ async def test_a_pointer_to_nothing_fails_the_step_and_says_so() -> None:
 async def test_calls_in_text_markers_count_as_calls() -> None:
     """spec: wire.md scripted model"""
     ledger = Ledger()
-    text = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}\n---JSON_OUTPUT_END---'
+    calls = '{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}'
+    text = f"Sure.\n---JSON_OUTPUT_START---\n{calls}\n---JSON_OUTPUT_END---"
     async with warden(ledger, script=[says(text)]) as w:
         execution = await w.execute_plan(plan(model_step("a", "note")))
     assert execution.status == "completed" and ledger.lines == ["note x"]

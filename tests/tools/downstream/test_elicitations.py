@@ -185,7 +185,7 @@ async def test_returned_questions_survive_the_process_and_the_effect_happens_onc
     async with modern.warden(store) as warden:
         first = await run_call(warden, "d_transfer")
         assert first.suspensions[0].message == "server 'd' asks: How much?"
-        with pytest.raises(planwarden.PlanwardenError, match="cannot be modified"):
+        with pytest.raises(planwarden.PlanwardenError, match="can no longer be modified"):
             [question] = first.suspensions
             edited = planwarden.Decision(approved=True, content={"amount": 7}, modified_args={})
             await warden.resume_execution(first.thread_id, question.suspension_id, edited)
