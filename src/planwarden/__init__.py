@@ -1,4 +1,4 @@
-"""planwarden runs plans durably, proves every promised tool call, and stops for a person before anything that matters."""
+"""planwarden runs plans durably, proves every promised tool call, and stops for a person before what matters."""
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, ToolError
