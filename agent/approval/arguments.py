@@ -21,7 +21,7 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
     if call.by_model:
         step = execution.steps[call.step_id].step
         faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
-    resolved = resolve(call.proposed, execution.steps, context.parts)
+    resolved = resolve(call.proposed, execution.steps, context.parts or {})
     completed, invalid = context.tools.complete(call.tool_name, resolved)
     faults.extend(invalid)
     if faults:

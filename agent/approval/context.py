@@ -19,5 +19,5 @@ class ApprovalContext:
     clock: Clock
     ids: Ids
     grants: GrantCache
-    parts: Mapping[PartAddress, ArtifactPart] = field(default_factory=dict[PartAddress, ArtifactPart])
-    """Parts of artifacts that references may take, as far as they were read."""
+    parts: Mapping[PartAddress, ArtifactPart] | None = field(default_factory=dict[PartAddress, ArtifactPart])
+    """Parts of artifacts that references may take, as far as they were read. None while a call runs."""

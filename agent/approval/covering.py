@@ -14,6 +14,7 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import Risk, ToolDefinition
 from planwarden.agent.ports.policy import Requirement
@@ -32,6 +33,11 @@ def list_covered_calls(
             try:
                 arguments = complete_arguments(context, execution, planned)
             except InvalidArguments:
+                continue
+            except PartsNeeded:
+                if context.parts is not None:
+                    raise
+                # The arguments are not known here, so the call is asked about by itself.
                 continue
             covered = ev.CoveredCall(
                 step_id=step_id,

@@ -7,7 +7,7 @@ cancellation from outside (the process ends) passes through, and recovery finds 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 from pydantic import JsonValue
@@ -45,7 +45,7 @@ class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
     def __init__(self, context: ApprovalContext, model: Model, *, max_steps: int) -> None:
-        self._context = context
+        self._context = replace(context, parts=None)
         self._tools = context.tools
         self._model = model
         self._max_steps = max_steps

@@ -153,6 +153,38 @@ async def test_a_tool_cannot_pass_a_value_off_as_an_artifact() -> None:
 
 
 @requirement("artifact:whole")
+async def test_a_tool_that_asks_in_its_own_words_does_not_cover_what_only_an_artifact_knows(tmp_path: Path) -> None:
+    """ours: its question is built while the call runs, where no artifact is at hand; the call is asked about later"""
+    ledger = Ledger()
+    steps = plan(
+        tool_step("n", "big"),
+        tool_step("ask", "sign", confirms=["b"]),
+        tool_step("b", "erase", {"ids": {"$from": "n", "pointer": "/results/1/ids"}}),
+    )
+
+    @planwarden.tool(risk="read", effect="read")
+    async def big() -> dict[str, JsonValue]:
+        """Many ids."""
+        return {"results": [{"ids": [n], "text": "x" * 90} for n in range(PAGES)]}
+
+    @planwarden.tool(execution_mode="blocking", risk="confirm")
+    async def sign() -> str:
+        """Ask for a signature."""
+        return "Sign here."
+
+    async with planwarden.Warden(home=tmp_path, tools=[big, sign, *ledger.tools()]) as w:
+        execution = await w.execute_plan(steps, wait_seconds=20)
+        [question] = execution.suspensions
+        assert (question.message, question.confirms) == ("Sign here.", ())
+        approved = planwarden.Decision(approved=True)
+        execution = await w.resume_execution(execution.thread_id, question.suspension_id, approved)
+        [question] = execution.suspensions
+        assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1]} and not ledger.lines
+        done = await w.resume_execution(execution.thread_id, question.suspension_id, approved)
+    assert (done.status, ledger.lines) == ("completed", ["erase [1]"])
+
+
+@requirement("artifact:whole")
 async def test_a_confirmation_covers_a_call_whose_arguments_are_in_an_artifact(tmp_path: Path) -> None:
     """ours: what is shown is what runs, also after another process answered"""
     ledger = Ledger()
