@@ -266,7 +266,7 @@ class MemoryStore:
         return min((at for at, _ in self._waking()), default=None)
 
     def _waking(self) -> Iterator[tuple[float, SuspensionRow]]:
-        """When each pending question needs the clockwork next."""
+        """When each pending question needs the scheduler next."""
         for row in self._suspensions.values():
             moments = [at for at in (row.alarm_at, row.expires_at) if at is not None]
             if row.status == "pending" and moments:

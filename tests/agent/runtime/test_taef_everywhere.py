@@ -98,7 +98,7 @@ EXPECTED: dict[str, Expected] = {
     "ten thousand calls": Expected("failed", 0, "iterations_exhausted", iterations=1),
     "content filter": Expected("failed", 0, "model_error"),
     "429 once": Expected("completed", ledger=("note the text",)),
-    "429 for ever": Expected("failed", 0, "model_error"),
+    "429 always": Expected("failed", 0, "model_error"),
     "500 once": Expected("completed", ledger=("note the text",)),
     "breaks off": Expected("failed", 0, "model_error"),
     "breaks off once": Expected("completed", ledger=("note the text",)),

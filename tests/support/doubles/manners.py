@@ -177,11 +177,11 @@ MANNERS: dict[str, Manner] = {
         Manner("cut short", "runs out of tokens in the middle of its arguments once", cut_short),
         Manner("empty arguments", "calls everything with {}", empty_arguments),
         Manner("placeholders", "fills in <text> and the like", placeholders),
-        Manner("never-ending", "calls the first tool for ever", never_ending),
+        Manner("never-ending", "never stops calling the first tool", never_ending),
         Manner("ten thousand calls", "calls the first tool ten thousand times in one answer", many_calls),
         Manner("content filter", "is stopped by a content filter", refusing, needs_wire=True),
         Manner("429 once", "is rate limited once and says when to come back", limited_once, needs_wire=True),
-        Manner("429 for ever", "is rate limited and stays so", always_limited, needs_wire=True),
+        Manner("429 always", "is rate limited and stays so", always_limited, needs_wire=True),
         Manner("500 once", "fails once", failing_once, needs_wire=True),
         Manner("breaks off", "closes the connection in the middle of every answer", breaking_off, needs_wire=True),
         Manner(
