@@ -132,7 +132,7 @@ class Toil:
         self._engine = engine
         self._ledger = ledger
 
-    async def begin_for_ever(self) -> None:
+    async def keep_starting(self) -> None:
         while True:
             plan, _ = parse_plan(plan_document(0.02), author="caller", tools=self._engine.tool_facts())
             execution = await self._engine.create(
@@ -188,7 +188,7 @@ async def toil(folder: Path, arguments: list[str]) -> None:
                 if header.status not in FINISHED:
                     tasks.start_soon(work.drive, header.execution_id)
             for _ in range(0 if "finish" in arguments else 3):
-                tasks.start_soon(work.begin_for_ever)
+                tasks.start_soon(work.keep_starting)
     await store.close()
 
 

@@ -1,4 +1,4 @@
-"""What a person said counts once, also when a process dies between the word and the deed."""
+"""A decision counts once, also when the process dies between the decision and the call that it releases."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -87,7 +87,7 @@ async def answer(engine: Engine, execution: ExecutionState, decision: Decision, 
 
 @requirement("crash:one-word")
 @pytest.mark.parametrize("happened", [False, True])
-async def test_a_word_about_a_lost_call_does_not_count_for_the_call_that_it_caused(
+async def test_an_answer_about_a_lost_call_does_not_count_for_the_call_that_it_causes(
     world: World, happened: bool
 ) -> None:
     """ours: every dispatch that is lost is asked about, however often"""
