@@ -4,8 +4,9 @@ The types in `planwarden.agent.core.events` define the JSON: a transaction is a 
 tag and its fields. Decoding checks every type, because a stored row is hostile input: what does not fit is a
 `StoreError`, never a half-built event.
 
-Text that a tool returned may hold lone surrogates (undecodable file names), which have no UTF-8. Those rows, and only
-those, are written by the standard library in ASCII, and read by it.
+Encoding reads its own text back, so that nothing is stored which differs from what was written. What differs is left to
+the standard library: it writes lone surrogates (undecodable file names), which have no UTF-8, in ASCII, makes lists of
+tuples, and refuses numbers that are not finite. Decoding falls back to it for the same rows.
 """
 
 import json
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from planwarden.agent.common.canonical import parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core import events as ev
 
@@ -33,12 +35,19 @@ _DECODER = msgspec.json.Decoder(Transaction)
 
 
 def encode_events(events: Iterable[ev.Event]) -> str:
-    """The text of one transaction's events, on one line."""
+    """The text of one transaction's events, on one line.
+
+    Raises:
+        ValueError: a number is not finite. msgspec would write null in its place; JSON has no such number.
+    """
     listed = tuple(events)
     try:
-        return _ENCODER.encode(listed).decode()
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(listed, enc_hook=_plain), separators=(",", ":"))
+        text = _ENCODER.encode(listed)
+        if _DECODER.decode(text) == listed:
+            return text.decode()
+    except (UnicodeEncodeError, msgspec.ValidationError):
+        pass
+    return json.dumps(msgspec.to_builtins(listed, enc_hook=_plain), separators=(",", ":"), allow_nan=False)
 
 
 def decode_events(text: str) -> Transaction:
@@ -53,6 +62,7 @@ def decode_events(text: str) -> Transaction:
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            return msgspec.convert(json.loads(text), Transaction)
+            document = json.loads(text, parse_constant=refuse_constant, parse_float=parse_finite_float)
+            return msgspec.convert(document, Transaction)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"a stored event is damaged, or was written by a newer planwarden: {error}") from error

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -58,6 +59,28 @@ def test_text_that_has_no_utf8_is_kept_as_a_tool_returned_it(text: str) -> None:
 
 
 @requirement("codec:round-trip")
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("text", ["a", "\ud800"])
+def test_a_number_that_json_does_not_have_is_never_stored_as_something_else(number: float, text: str) -> None:
+    """ours: what is read back is what was written, or nothing is written"""
+    events: list[ev.Event] = [
+        ev.ToolReturned(call_id="a:1", value=[text, {"x": number}]),
+        ev.ExecutionCreated(goal=text, options=ev.Options(budget_seconds=number)),
+        ev.ExecutionCreated(goal=text, options=ev.Options(wait_seconds=number)),
+    ]
+    for event in events:
+        with pytest.raises(ValueError, match="Out of range float values"):
+            encode_events([event])
+
+
+@requirement("codec:round-trip")
+def test_a_tuple_among_values_is_stored_as_the_list_that_json_has() -> None:
+    """ours: a program may answer with one"""
+    [decoded] = decode_events(encode_events([ev.ToolReturned(call_id="a:1", value=cast("JsonValue", {"x": (1, 2)}))]))
+    assert decoded == ev.ToolReturned(call_id="a:1", value={"x": [1, 2]})
+
+
+@requirement("codec:round-trip")
 def test_subclasses_of_text_and_numbers_are_stored_as_what_they_hold() -> None:
     """ours: a tool may return any of them"""
 
@@ -98,6 +121,9 @@ def test_what_is_not_an_event_is_a_store_error(value: JsonValue) -> None:
         '[[["SB"],"a"]]',
         '[["SB","a"]',
         '[["SB","\\ud800"]',
+        '[["TR","a:1",NaN,null]]',
+        '[["TR","a:1",[-Infinity],null]]',
+        '[["TR","a:1",["\\ud800",1e999],null]]',
         '[["QA",["s"]]]',
         '[["QT",7,"reject"]]',
         '[["PA",[[["a","d","tool",[["t"]]]]]]]',
