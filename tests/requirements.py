@@ -107,6 +107,13 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, assurance signed", "Signatures are verified again; a decision that says signed has one."
     ),
     "approval:quorum": Requirement("approvals, assurance second", "n of m different people, each counted once."),
+    "approval:edit-labelled": Requirement(
+        "approvals, learned from attacks",
+        "A revision says in every channel who edited which arguments and what that was worth.",
+    ),
+    "approval:vote-stands": Requirement(
+        "approvals, learned from attacks", "An edit by less than a person never voids a person's vote."
+    ),
     "approval:grants": Requirement(
         "approvals, standing grants",
         "A grant lets through exactly the pinned tool, the named values, so often, until then.",

@@ -176,6 +176,11 @@ def compute_approval_digest(policy: Policy, execution: ExecutionState, question:
         "policy": policy.policy_digest,
         "expires": question.expires_at,
     }
+    if question.edits:
+        facts["edits"] = [
+            [edit.revision, edit.principal, edit.channel, edit.assurance, list[JsonValue](edit.arguments)]
+            for edit in question.edits
+        ]
     if question.asker:
         # Somebody else asks: the answer is about the words of their question.
         facts["asker"] = [question.asker, digest(question.message)]

@@ -1,11 +1,15 @@
 """The next revision of a question: with the tool and the policy as they are now, or with edited arguments."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_risks, update_covered_call
 from planwarden.agent.approval.questions import MESSAGE_CHARS, bind_question, is_of_policy
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import describe_difference
@@ -66,9 +70,13 @@ def revise_stale_question(
 
 
 def revise_arguments(
-    context: ApprovalContext, execution: ExecutionState, question: ev.Question, arguments: dict[str, JsonValue]
+    context: ApprovalContext,
+    execution: ExecutionState,
+    question: ev.Question,
+    arguments: dict[str, JsonValue],
+    editor: Authority,
 ) -> ev.Question:
-    """The next revision of a question with edited arguments.
+    """The next revision of a question with arguments as `editor` wants them, or `question` itself if they are the same.
 
     Raises:
         InvalidArguments: the arguments do not fit the tool's schema, or the tool is gone.
@@ -85,6 +93,9 @@ def revise_arguments(
             f"modifiedArgs do not fit {definition.name}: {'; '.join(faults[:5])}",
             details={"problems": list[JsonValue](faults), "inputSchema": definition.input_schema},
         )
+    edited = _find_edited_arguments(question.arguments, completed)
+    if not edited:
+        return question
     risk = highest_risk(question.risk or "read", context.policy.requirement(definition, completed).risk)
     required = context.policy.for_risk(risk)
     changed = replace(
@@ -94,5 +105,31 @@ def revise_arguments(
         needs=required.needs or question.needs,
         quorum=required.quorum,
         revision=question.revision + 1,
+        edits=_add_edit(question, edited, editor),
     )
     return bind_question(context, execution, changed)
+
+
+def _find_edited_arguments(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """The names of arguments that were changed, added or removed."""
+    names = dict.fromkeys([*before, *after])
+    return tuple(
+        name
+        for name in names
+        if name not in before or name not in after or canonical_json(before[name]) != canonical_json(after[name])
+    )
+
+
+def _add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ev.ArgumentEdit, ...]:
+    """The edits with one more. Each argument is named once, so that their number is bounded."""
+    earlier = (
+        replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
+    )
+    edit = ev.ArgumentEdit(
+        revision=question.revision + 1,
+        principal=editor.principal,
+        channel=editor.channel,
+        assurance=editor.assurance,
+        arguments=edited,
+    )
+    return (*(found for found in earlier if found.arguments), edit)

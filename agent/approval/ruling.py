@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 
 from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
 from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import (
     AlreadyDecided,
+    EditRefused,
     Expired,
     InvalidArguments,
     PlanwardenError,
@@ -55,7 +57,8 @@ def rule_on_answer(
     """The events that the answer causes; `tools` and `max_steps` limit a plan that the caller answers with.
 
     Raises:
-        UnknownSuspension, AlreadyDecided, Expired, StaleRevision, InvalidArguments, LimitExceeded: nothing changes.
+        UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, InvalidArguments, LimitExceeded: nothing
+            changes.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
@@ -119,6 +122,8 @@ def _rule_on_person(
     if stale is not None:
         return _refuse_stale(question, *stale, guard)
     final, revised = _edit(context, execution, question, answer, authority)
+    if revised:
+        _check_votes_stand(suspension, authority)
     worth = policy.worth(authority.assurance, authority.principal, execution.principal, final.needs)
     if worth is None:
         return Ruling(events=revised, guard=guard if revised else None, is_accepted=False)
@@ -145,11 +150,23 @@ def _edit(
     """The question with the answer's arguments, and the event of that revision if they are different."""
     if answer.modified_args is None:
         return question, ()
-    changed = revise_arguments(context, execution, question, answer.modified_args)
-    if canonical_json(changed.arguments) == canonical_json(question.arguments):
+    changed = revise_arguments(context, execution, question, answer.modified_args, authority)
+    if changed is question:
         return question, ()
-    reason = f"arguments edited through {authority.channel}"
+    editor = "the calling model" if authority.assurance in ("claimed", "caller") else authority.principal
+    reason = f"arguments edited by {editor} through {authority.channel}"
     return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
+
+
+def _check_votes_stand(suspension: SuspensionState, authority: Authority) -> None:
+    """A revision voids the approvals of people, so only a person may cause one. Raises `EditRefused`."""
+    if suspension.endorsements and authority.assurance not in MAKERS:
+        voters = ", ".join(repr(vote.principal) for vote in suspension.endorsements)
+        raise EditRefused(
+            f"suspension {suspension.question.suspension_id!r} keeps its arguments: {voters} approved them, and an "
+            f"edit of assurance {authority.assurance!r} cannot void that; a person can edit them in the inbox or at "
+            "a terminal, or reject the question"
+        )
 
 
 def _refuse_stale(question: ev.Question, revised: ev.Question, reason: str, guard: Guard) -> Ruling:

@@ -103,6 +103,12 @@ class StaleRevision(UsageError):
     code = "stale_revision"
 
 
+class EditRefused(UsageError):
+    """People have approved the arguments, so nobody less than a person may edit them."""
+
+    code = "edit_refused"
+
+
 class RateLimited(UsageError):
     """Too many attempts in a short time."""
 

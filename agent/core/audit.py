@@ -114,7 +114,8 @@ def _build_entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str 
         case ev.Suspended(question=question) if question.addressee == "human":
             return "asked", question.suspension_id, _describe_question(question)
         case ev.SuspensionRevised(question=question, reason=reason):
-            return "revised", question.suspension_id, {**_describe_question(question), "reason": reason[:200]}
+            revised: dict[str, JsonValue] = {**_describe_question(question), "reason": reason[:200]}
+            return "revised", question.suspension_id, {**revised, **_describe_editor(question)}
         case ev.SuspensionEndorsed():
             return "endorsed", event.suspension_id, _describe_decider(event)
         case ev.SuspensionDecided() if _is_for_person(execution, event.suspension_id):
@@ -169,6 +170,14 @@ def _describe_question(question: ev.Question) -> dict[str, JsonValue]:
     if question.revision > 1:
         facts["revision"] = question.revision
     return facts
+
+
+def _describe_editor(question: ev.Question) -> dict[str, JsonValue]:
+    """Who edited the arguments; empty when something else made this revision."""
+    edit = question.edits[-1] if question.edits else None
+    if edit is None or edit.revision != question.revision:
+        return {}
+    return {"assurance": edit.assurance, "channel": edit.channel, "principal": edit.principal}
 
 
 def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> dict[str, JsonValue]:

@@ -66,6 +66,18 @@ class CoveredCall(StoredStruct):
     definition_digest: str
 
 
+class ArgumentEdit(StoredStruct):
+    """Arguments of a question that somebody changed after it was asked, who that was, and what it was worth."""
+
+    revision: int
+    """The revision that it made."""
+    principal: str
+    channel: str
+    assurance: Assurance
+    arguments: tuple[str, ...]
+    """Their names; an argument that is edited again is named in the later edit only."""
+
+
 class Alarm(StoredStruct):
     """A moment at which people are reminded of a question that is still open."""
 
@@ -113,6 +125,8 @@ class Question(StoredStruct):
     """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
     asker: str = ""
     """The server or agent that really asks, if it is not planwarden. It receives every decision, rejections too."""
+    edits: tuple[ArgumentEdit, ...] = ()
+    """Oldest first; empty while the arguments are those that were first asked about."""
 
 
 class RecordedDecision(StoredStruct):

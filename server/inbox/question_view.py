@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import find_references
@@ -21,8 +20,10 @@ from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_
 from planwarden.server.views.facts import (
     AGENT_CHARS,
     count_hidden,
+    describe_editor,
     escape_text,
     format_agent_words,
+    format_edited_arguments,
     hash_question,
 )
 from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view
@@ -83,6 +84,8 @@ class QuestionView:
     """The number of escaped characters in the agent's message."""
     changes: tuple[ArgumentChange, ...]
     """The differences from the first revision."""
+    edits: tuple[str, ...]
+    """One sentence for each edit of arguments: which ones, by whom, and what that is worth."""
     reasons: tuple[str, ...]
     """Why the question was revised, oldest first."""
     risk_before: str | None
@@ -155,9 +158,9 @@ def build_question_view(
         title=_TITLES.get(view.kind, "A decision is needed")
         if view.asker is None
         else f"{escape_text(view.asker).capitalize()} asks",
-        call=_build_own_call_view(execution, view, question, tools, first),
+        call=_build_own_call_view(execution, view, question, tools),
         covered=tuple(
-            _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None, None) for c in view.confirms
+            _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None) for c in view.confirms
         ),
         risk=view.risk,
         needs=view.needs,
@@ -172,6 +175,7 @@ def build_question_view(
         agent_message=format_agent_words(view)[0].partition(": ")[2],
         hidden_count=count_hidden(view.message),
         changes=() if first is None else find_changes(first, question.arguments or {}),
+        edits=tuple(f"{format_edited_arguments(edit)}: edited by {describe_editor(edit)}" for edit in view.edits),
         reasons=() if history is None else history.reasons,
         risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
         quorum=view.quorum,
@@ -228,14 +232,15 @@ def _build_own_call_view(
     view: Suspension,
     question: ev.Question,
     tools: Toolbox,
-    first: Mapping[str, JsonValue] | None,
 ) -> CallView | None:
     """The call that the question is about; None if it is not about a call."""
     if view.tool_call is None:
         return None
     step, proposed = escape_text(question.step_id or ""), _find_call(execution, view.tool_call.call_id)
     name, arguments = view.tool_call.tool_name, view.tool_call.arguments
-    return _build_call_view(name, arguments, step, tools, proposed, first, _find_arguments_shown_below(view, question))
+    editors = {edited: describe_editor(edit) for edit in view.edits for edited in edit.arguments}
+    below = _find_arguments_shown_below(view, question)
+    return _build_call_view(name, arguments, step, tools, proposed, editors, below)
 
 
 def _build_call_view(
@@ -244,7 +249,7 @@ def _build_call_view(
     step: str,
     tools: Toolbox,
     call: Call | None,
-    first: Mapping[str, JsonValue] | None,
+    editors: Mapping[str, str] = MappingProxyType({}),
     stands_below: Mapping[str, str] = MappingProxyType({}),
 ) -> CallView:
     definition = tools.get(tool_name)
@@ -256,7 +261,7 @@ def _build_call_view(
             ArgumentView(
                 label=format_name(name),
                 value=build_value_view(value),
-                origins=_find_origins(name, value, call, first),
+                origins=(f"edited by {editors[name]}",) if name in editors else _find_origins(name, call),
                 shown_below_as=stands_below.get(name, ""),
             )
             for name, value in arguments.items()
@@ -264,11 +269,7 @@ def _build_call_view(
     )
 
 
-def _find_origins(
-    name: str, value: JsonValue, call: Call | None, first: Mapping[str, JsonValue] | None
-) -> tuple[str, ...]:
-    if first is not None and (name not in first or canonical_json(first[name]) != canonical_json(value)):
-        return ("edited by a person",)
+def _find_origins(name: str, call: Call | None) -> tuple[str, ...]:
     if call is None:
         return ()
     if name not in call.proposed:

@@ -123,6 +123,9 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
         yield f"Call: {call['toolName']}({_format_json(call['arguments'])})"
     for covered in suspension.get("confirms", ()):
         yield f"Covers: {covered['stepId']} {covered['toolName']}({_format_json(covered['arguments'])})"
+    for edit in suspension.get("edits", ()):
+        names, who = _format_json(edit["arguments"], 1_000), _format_json(edit["principal"], 200)
+        yield f"Edited: {names} by {who} (assurance {edit['assurance']}, {edit['channel']})"
     facts = [f"risk {suspension['risk']}", f"needs {suspension['needs']}", f"revision {suspension['revision']}"]
     if suspension["expiresAt"]:
         facts.append(f"until {suspension['expiresAt']}, then {suspension['onTimeout']}")

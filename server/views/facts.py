@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from planwarden.server.views.suspension import Suspension, format_instant
+from planwarden.server.views.suspension import EditView, Suspension, format_instant
 
 VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""
@@ -37,6 +37,8 @@ _HEADINGS = {
 def format_facts(suspension: Suspension) -> list[str]:
     """Returns the heading and one fact a line. Indentation shows what belongs together; no value spans lines."""
     lines = [_HEADINGS.get(suspension.kind, "Decision needed")]
+    for edit in suspension.edits:
+        lines.append(f"Edited by {describe_editor(edit)}: {format_edited_arguments(edit)}")
     if suspension.asker is not None:
         lines.append(f"Asked by: {escape_text(suspension.asker)}")
     call = suspension.tool_call
@@ -48,21 +50,39 @@ def format_facts(suspension: Suspension) -> list[str]:
         for covered in suspension.confirms:
             lines.append(f"  {escape_text(covered.tool_name)} (step {escape_text(covered.step_id)})")
             lines.extend(_format_arguments(covered.arguments, "    "))
+    return [*lines, *_format_conditions(suspension)]
+
+
+def _format_conditions(suspension: Suspension) -> list[str]:
+    """Returns what else decides about the question: its risk, who approved, its revision, and its end."""
+    lines: list[str] = []
     if suspension.risk is not None:
         lines.append(f"Risk: {suspension.risk}")
     if suspension.quorum > 1:
         given = ", ".join(escape_text(vote.principal) for vote in suspension.endorsements) or "nobody yet"
         lines.append(f"Needs {suspension.quorum} different people; approved by: {given}")
     if suspension.revision > 1:
-        lines.append(
-            f"Revision {suspension.revision}: it was edited, or what it is about changed, since it was first asked"
-        )
+        lines.append(f"Revision {suspension.revision}: it, or what it is about, changed since it was first asked")
     if suspension.expires_at is not None:
         lines.append(f"Without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
     hidden = count_escaped(suspension)
     if hidden:
         lines.append(f"Escaped here: {hidden} control or invisible character(s)")
     return lines
+
+
+def describe_editor(edit: EditView) -> str:
+    """Returns who edited arguments and what that is worth; only a proven person is called by a name alone."""
+    worth = f"({edit.assurance}, {escape_text(edit.channel)})"
+    if edit.assurance in ("claimed", "caller"):
+        return f"the calling model {worth}"
+    name = escape_text(edit.principal)
+    return f"the client of {name} {worth}" if edit.assurance == "client" else f"{name} {worth}"
+
+
+def format_edited_arguments(edit: EditView) -> str:
+    """Returns the names of the edited arguments, separated by commas."""
+    return ", ".join(map(format_argument_name, edit.arguments))
 
 
 def count_escaped(suspension: Suspension) -> int:

@@ -104,6 +104,10 @@ def _observe_suspension(event: ev.Event) -> ObservedFact | None:
                 "revision": question.revision,
                 "toolName": question.tool_name,
             }
+            if question.edits and question.edits[-1].revision == question.revision:
+                edit = question.edits[-1]
+                data["edited"] = list(edit.arguments)
+                data |= {"assurance": edit.assurance, "channel": edit.channel, "principal": edit.principal}
             return "AGENT_SUSPENDED", question.step_id, data
         case ev.SuspensionDecided(decision=decision):
             return (

@@ -51,6 +51,20 @@ class Endorsement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EditView:
+    """Arguments that somebody changed after the question was asked."""
+
+    arguments: tuple[str, ...]
+    """Their names."""
+    principal: str
+    """Who changed them."""
+    assurance: str
+    """What proved it; `claimed` is the calling model."""
+    channel: str
+    """Through which channel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
     """A question that an execution waits for: to a person or to the caller."""
 
@@ -100,6 +114,8 @@ class Suspension:
     """Approvals so far, while more are needed."""
     asker: str | None = None
     """The downstream server or agent that asks, if planwarden does not ask itself."""
+    edits: tuple[EditView, ...] = ()
+    """Arguments that are not those first asked about, with who changed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +174,10 @@ def build_suspension_view(
             for vote in found.endorsements
         ),
         asker=question.asker or None,
+        edits=tuple(
+            EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
+            for edit in question.edits
+        ),
     )
 
 

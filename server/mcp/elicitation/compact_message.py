@@ -12,10 +12,12 @@ from itertools import accumulate, takewhile
 
 from planwarden.server.views.facts import (
     count_escaped,
+    describe_editor,
     escape_text,
     find_repeated_argument,
     format_agent_words,
     format_argument_name,
+    format_edited_arguments,
     format_instant,
     format_value,
 )
@@ -132,9 +134,9 @@ def _format_call(call: CoveredCallView) -> str:
 
 
 def _format_notes(suspension: Suspension) -> list[str]:
-    notes: list[str] = []
+    notes = [f"{format_edited_arguments(edit)} edited by {describe_editor(edit)}" for edit in suspension.edits]
     if suspension.revision > 1:
-        notes.append(f"revision {suspension.revision}, changed since it was first asked")
+        notes.append(f"revision {suspension.revision}{'' if notes else ', changed since it was first asked'}")
     if suspension.expires_at is not None:
         notes.append(f"without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
     if suspension.quorum > 1:

@@ -196,6 +196,11 @@ def test_approving_a_question_that_was_revised_meanwhile_is_refused(cli: Cli, te
     person.type("y")
     assert person.finish() == 1
     assert "was revised to revision 2 since it was shown; look again" in person.text
+    again = terminal("approve", suspension_id)
+    again.expect(CHOICE)
+    again.type("")
+    again.finish()
+    assert "Edited by the calling model (claimed, mcp): ids" in again.text
     assert cli.ledger == []
 
 

@@ -131,8 +131,13 @@ async def inbox(
     passphrase_file: Path | None = None,
 ) -> AsyncGenerator[Inbox]:
     async with warden(ledger or Ledger(), tools=tools, store=store, settings=settings) as made:
-        site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), passphrase_file=passphrase_file)
-        yield Inbox(made, site, build_inbox_app(site, lambda: {HOST}))
+        yield open_inbox(made, passphrase_file)
+
+
+def open_inbox(made: planwarden.Warden, passphrase_file: Path | None = None) -> Inbox:
+    """The inbox of a warden that runs."""
+    site = InboxSite(service=lambda: made.service, home=Path("/nonexistent"), passphrase_file=passphrase_file)
+    return Inbox(made, site, build_inbox_app(site, lambda: {HOST}))
 
 
 def read(response: httpx2.Response) -> Page:

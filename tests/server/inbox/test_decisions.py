@@ -96,7 +96,7 @@ async def test_edited_arguments_run_only_after_their_difference_was_shown() -> N
         done = await browser.submit(difference.form("/decision"), press="approve")
         assert done.status == 303 and ledger.lines == ["erase [2]"]
         shown = await browser.open(done.headers["location"])
-        assert "with edited arguments" in shown.words and "edited by a person" in shown.words
+        assert "with edited arguments" in shown.words and "edited by ann (human, inbox)" in shown.words
 
 
 @requirement("inbox:edited-seen")

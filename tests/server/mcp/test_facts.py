@@ -66,7 +66,7 @@ def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
         "  erase (step b)",
         "    ids = [1, 2]",
         "Risk: confirm",
-        "Revision 2: it was edited, or what it is about changed, since it was first asked",
+        "Revision 2: it, or what it is about, changed since it was first asked",
         "Without an answer until 2026-01-02T03:04:05Z: reject",
         "The agent says (unverified): Run send? tell Ann",
     ]

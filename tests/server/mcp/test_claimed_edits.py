@@ -1,0 +1,171 @@
+"""Arguments that the model edits: labelled as the model's in every channel, and never against a person's vote."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.extension import advertise
+from mcp.server.apps import EXTENSION_ID
+
+import planwarden
+from planwarden.agent.approval.answers import Authority
+from planwarden.server.mcp.app.view import META_KEY
+from planwarden.server.settings.configuration import Settings
+from planwarden.server.settings.policy import OperatorPolicy
+from tests.requirements import requirement
+from tests.server.inbox.support import Browser, open_inbox
+from tests.server.mcp.support import (
+    ERAS,
+    Era,
+    Person,
+    approving,
+    ids_of,
+    nobody,
+    ok,
+    question_of,
+    refused,
+    sender,
+    served,
+    text_of,
+)
+from tests.support.wardens import Ledger, plan, tool_step
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
+
+EDIT: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "mallory"}}
+SEND = plan(tool_step("a", "send", {"to": "ann"}))
+BY_MODEL = "edited by the calling model (claimed, mcp)"
+
+
+def _wipe(ledger: Ledger) -> object:
+    @planwarden.tool(risk="critical")
+    async def wipe(what: str = "all") -> str:
+        """Delete everything."""
+        ledger.lines.append(f"wipe {what}")
+        return "gone"
+
+    return wipe
+
+
+@asynccontextmanager
+async def _logged_in(warden: planwarden.Warden, *names: str) -> AsyncGenerator[list[Browser]]:
+    found = open_inbox(warden)
+    browsers = [found.browser() for _ in names]
+    for browser, name in zip(browsers, names, strict=True):
+        await browser.log_in(name)
+    yield browsers
+
+
+@requirement("approval:edit-labelled")
+async def test_an_edit_of_the_model_is_called_the_models_wherever_it_is_shown(tmp_path: Path, era: Era) -> None:
+    """spec: approvals, learned from attacks; the page said that a person had edited what the model wrote"""
+    ledger, person = Ledger(), Person(action="cancel")
+    async with (
+        served(tmp_path, tools=[sender(ledger)]) as found,
+        Client(found.server, mode=era, elicitation_callback=person) as client,
+        _logged_in(found.warden, "ann") as [ann],
+    ):
+        asked = await ok(client, "execute_plan", plan=SEND)
+        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": EDIT})
+        question = question_of(still.structured_content)
+        assert question["edits"] == [
+            {"arguments": ["to"], "principal": "local", "assurance": "claimed", "channel": "mcp"}
+        ]
+        assert 'Edited: ["to"] by "local" (assurance claimed, mcp)' in text_of(still)
+        [form] = person.shown
+        assert f"to {BY_MODEL}" in form.message
+        page = await ann.open(f"/inbox/suspensions/{question['suspensionId']}")
+        assert f"to: {BY_MODEL}" in page.words and BY_MODEL in page.words.split("Where it comes from")[1]
+        assert "a person" not in page.words.split("Needs")[0]
+        history = await ok(client, "get_execution", threadId=asked["threadId"], observationsAfter=0)
+        revised = [entry["data"] for entry in history["observations"] if entry["data"].get("revision") == 2]
+        assert [(entry["edited"], entry["assurance"]) for entry in revised] == [(["to"], "claimed")]
+        [row] = [row for row in (await found.warden.service.audit.read_page()).rows if row.kind == "revised"]
+        assert (row.facts["assurance"], row.facts["channel"], row.facts["principal"]) == ("claimed", "mcp", "local")
+    assert ledger.lines == []
+
+
+@requirement("approval:edit-labelled")
+async def test_the_view_says_first_that_the_model_edited_an_argument(tmp_path: Path, era: Era) -> None:
+    """spec: console, what planwarden found stands above the facts"""
+    app = [advertise(EXTENSION_ID, {"mimeTypes": ["text/html;profile=mcp-app"]})]
+    async with (
+        served(tmp_path, tools=[sender(Ledger())]) as found,
+        Client(found.server, mode=era, extensions=app) as client,
+    ):
+        asked = await ok(client, "execute_plan", plan=SEND)
+        still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": EDIT})
+        assert still.meta is not None
+        [question] = still.meta[META_KEY]
+        assert question["facts"][:3] == ["Run this call?", f"E{BY_MODEL[1:]}: to", "Tool: send"]
+
+
+@requirement("approval:edit-labelled")
+async def test_each_argument_names_its_last_editor_and_a_persons_edit_stays_a_persons(tmp_path: Path, era: Era) -> None:
+    """ours: two edits of one question, one by the model and one by a person"""
+    ledger = Ledger()
+    edit: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "bob", "copies": 3}}
+    async with (
+        served(tmp_path, tools=[sender(ledger)]) as found,
+        Client(found.server, mode=era, elicitation_callback=approving(arg_to="cy")) as client,
+    ):
+        asked = await ok(client, "execute_plan", plan=SEND)
+        await ok(client, "resume_execution", **ids_of(asked), decision=edit)
+        execution = await found.warden.service.engine.find(asked["executionId"])
+        [suspension] = execution.suspensions.values()
+    assert ledger.lines == ["send cy 3 False"]
+    edits = [(edit.revision, edit.assurance, edit.arguments) for edit in suspension.question.edits]
+    assert edits == [(2, "claimed", ("copies",)), (3, "client", ("to",))]
+
+
+@requirement("approval:vote-stands")
+async def test_a_claimed_edit_never_voids_a_persons_vote(tmp_path: Path, era: Era) -> None:
+    """spec: approvals, learned from attacks"""
+    ledger = Ledger()
+    settings = Settings(home=tmp_path, policy=OperatorPolicy(quorum=2))
+    edit: dict[str, Any] = {"approved": True, "modifiedArgs": {"what": "nothing"}}
+    async with (
+        served(tmp_path, tools=[_wipe(ledger)], settings=settings) as found,
+        Client(found.server, mode=era, elicitation_callback=nobody) as client,
+        _logged_in(found.warden, "ann", "bob") as [ann, bob],
+    ):
+        asked = await ok(client, "execute_plan", plan=plan(tool_step("s", "wipe")))
+        suspension_id = question_of(asked)["suspensionId"]
+        assert (await ann.decide(suspension_id, "approve")).status == 303
+        error = await refused(client, "resume_execution", **ids_of(asked), decision=edit)
+        assert error["code"] == "edit_refused"
+        assert error["message"] == (
+            f"suspension {suspension_id!r} keeps its arguments: 'ann' approved them, and an edit of assurance "
+            "'claimed' cannot void that; a person can edit them in the inbox or at a terminal, or reject the question"
+        )
+        [still] = (await found.warden.get_execution(asked["threadId"])).suspensions
+        assert still.revision == 1 and [vote.principal for vote in still.endorsements] == ["ann"]
+        assert (await bob.decide(suspension_id, "approve")).status == 303
+    assert ledger.lines == ["wipe all"]
+
+
+@requirement("approval:vote-stands")
+async def test_a_form_of_the_client_and_a_trusted_caller_void_no_vote_either(tmp_path: Path, era: Era) -> None:
+    """ours: what is less than a person, whatever the operator lets it approve"""
+    ledger = Ledger()
+    settings = Settings(home=tmp_path, policy=OperatorPolicy(quorum=2, trust_caller=True))
+    edit = planwarden.Decision(approved=True, modified_args={"what": "nothing"})
+    async with (
+        served(tmp_path, tools=[_wipe(ledger)], settings=settings) as found,
+        Client(found.server, mode=era) as client,
+        _logged_in(found.warden, "ann") as [ann],
+    ):
+        asked = await ok(client, "execute_plan", plan=plan(tool_step("s", "wipe")))
+        place = (asked["threadId"], question_of(asked)["suspensionId"])
+        assert (await ann.decide(place[1], "approve")).status == 303
+        for assurance in ("claimed", "client"):
+            authority = Authority(assurance=assurance, channel="test", principal="local")
+            with pytest.raises(planwarden.PlanwardenError, match="cannot void that") as raised:
+                await found.warden.service.answer(*place, edit, authority, principal="local")
+            assert raised.value.code == "edit_refused"
+        [still] = (await found.warden.get_execution(asked["threadId"])).suspensions
+        assert [vote.principal for vote in still.endorsements] == ["ann"]
+    assert ledger.lines == []
