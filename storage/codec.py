@@ -16,21 +16,13 @@ import msgspec
 
 from planwarden.agent.common.canonical import parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core import events as ev
 
 Transaction = tuple[ev.Event, ...]
 
 
-def _plain(value: object) -> object:
-    """What JSON has for a subclass of text or number that a tool returned."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_ENCODER = msgspec.json.Encoder(enc_hook=plain_value)
 _DECODER = msgspec.json.Decoder(Transaction)
 
 
@@ -47,7 +39,7 @@ def encode_events(events: Iterable[ev.Event]) -> str:
             return text.decode()
     except (UnicodeEncodeError, msgspec.ValidationError):
         pass
-    return json.dumps(msgspec.to_builtins(listed, enc_hook=_plain), separators=(",", ":"), allow_nan=False)
+    return json.dumps(msgspec.to_builtins(listed, enc_hook=plain_value), separators=(",", ":"), allow_nan=False)
 
 
 def decode_events(text: str) -> Transaction:

@@ -78,6 +78,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:tasks": Requirement(
         "ports.Store", "Notes about a task are found without reading the audit, at no cost for other executions."
     ),
+    "audit:proves-the-log": Requirement(
+        "issue: audit",
+        "What the stored logs and rows say about questions, decisions and grants fits the audit, or is named.",
+    ),
     "audit:names-the-row": Requirement(
         "issue: audit", "An edited, removed or reordered row of the audit is named by verification."
     ),

@@ -145,7 +145,7 @@ def bind_question(context: ApprovalContext, execution: ExecutionState, question:
     """The question with its approval digest and the policy that it is asked under."""
     return replace(
         question,
-        digest=compute_approval_digest(context.policy, execution, question),
+        digest=compute_approval_digest(context.policy.policy_digest, execution, question),
         policy=context.policy.policy_digest[:POLICY_DIGITS],
     )
 
@@ -155,8 +155,8 @@ def is_of_policy(question: ev.Question, policy: Policy) -> bool:
     return question.policy == policy.policy_digest[:POLICY_DIGITS]
 
 
-def compute_approval_digest(policy: Policy, execution: ExecutionState, question: ev.Question) -> str:
-    """The digest over everything that a decision is bound to, with the policy as it is now."""
+def compute_approval_digest(policy: str, execution: ExecutionState, question: ev.Question) -> str:
+    """The digest over everything that a decision is bound to, under the policy with the digest `policy`."""
     facts: dict[str, JsonValue] = {
         "owner": execution.principal,
         "execution": execution.execution_id,
@@ -173,7 +173,7 @@ def compute_approval_digest(policy: Policy, execution: ExecutionState, question:
             [covered.step_id, covered.tool_name, covered.definition_digest, digest(covered.arguments)]
             for covered in question.covers
         ],
-        "policy": policy.policy_digest,
+        "policy": policy,
         "expires": question.expires_at,
     }
     if question.edits:
@@ -207,7 +207,7 @@ def _open(context: ApprovalContext, execution: ExecutionState, question: ev.Ques
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
         alarms = build_alarms(schedule, context.clock.now(), question.expires_at)
-    approval_digest = compute_approval_digest(context.policy, execution, question)
+    approval_digest = compute_approval_digest(context.policy.policy_digest, execution, question)
     policy = context.policy.policy_digest[:POLICY_DIGITS]
     return ev.Suspended(question=replace(question, alarms=alarms, digest=approval_digest, policy=policy))
 

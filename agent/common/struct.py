@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, dataclass_transform
 
 import msgspec
 
-__all__ = ["FrozenStruct", "JsonValue", "StoredStruct"]
+__all__ = ["FrozenStruct", "JsonValue", "StoredStruct", "plain_value"]
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -25,3 +25,12 @@ class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class StoredStruct(FrozenStruct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """Stored as a list of its fields in order. A new field goes to the end and has a default."""
+
+
+def plain_value(value: object) -> object:
+    """For msgspec's `enc_hook`: what JSON has for a subclass of text or number that a tool returned."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

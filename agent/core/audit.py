@@ -1,8 +1,8 @@
-"""The audit of a log: every question to a person, every decision, every call that a grant approved.
+"""The audit of a log: every question to a person, every decision, every call that a grant or confirmation let through.
 
 The rows hold ids, digests, names of tools, and who decided through which channel. They hold no arguments and no
 results, so that an operator can keep them and pass them on after the executions are deleted. Each row's hash covers the
-row before it.
+row before it, and each row about an event has a digest of all of that event.
 """
 
 import hashlib
@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
 
@@ -26,6 +28,8 @@ Kind = Literal[
     "reminded",
     "escalated",
     "granted",
+    "covered",
+    "pruned",
     "refused",
     "form_closed",
     "link_answered",
@@ -86,12 +90,18 @@ def build_audit_entries(
         found = _build_entry(item.event, execution)
         if found is not None:
             kind, suspension_id, facts = found
+            event = digest(msgspec.to_builtins(item.event, enc_hook=plain_value))[:DIGEST_CHARS]
             yield AuditEntry(
                 kind=kind,
                 execution_id=execution.execution_id,
                 suspension_id=suspension_id,
-                facts={**facts, "policy": policy[:POLICY_CHARS]},
+                facts={**facts, "event": event, "policy": policy[:POLICY_CHARS]},
             )
+
+
+def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
+    """Returns the row that says which executions were deleted."""
+    return AuditEntry(kind="pruned", facts={"executions": list[JsonValue](execution_ids)})
 
 
 _AUDITED: frozenset[type[ev.Event]] = frozenset(
@@ -130,20 +140,28 @@ def _build_entry(event: ev.Event, execution: ExecutionState) -> tuple[Kind, str 
             return "reminded" if event.kind == "remind" else "escalated", event.suspension_id, reminded
         case ev.SuspensionTimedOut() | ev.SuspensionWithdrawn() if _is_for_person(execution, event.suspension_id):
             return _describe_closing(event)
-        case ev.ToolCallIntended(grant_id=str() as grant_id):
-            call = execution.call(event.call_id)
-            return (
-                "granted",
-                None,
-                {
-                    "grant": grant_id,
-                    "call": event.call_id,
-                    "tool": call.tool_name,
-                    "arguments": digest(call.arguments)[:DIGEST_CHARS],
-                },
-            )
+        case ev.ToolCallIntended():
+            return _describe_release(event, execution)
         case _:
             return None
+
+
+def _describe_release(
+    event: ev.ToolCallIntended, execution: ExecutionState
+) -> tuple[Kind, str | None, dict[str, JsonValue]] | None:
+    """The row of a call that a grant, or a decision about another call, let through; None for every other call."""
+    asked = execution.suspensions.get(event.suspension_id or "")
+    is_covered = asked is not None and asked.question.call_id != event.call_id
+    if event.grant_id is None and not is_covered:
+        return None
+    call: dict[str, JsonValue] = {
+        "call": event.call_id,
+        "tool": execution.call(event.call_id).tool_name,
+        "arguments": digest(event.arguments)[:DIGEST_CHARS],
+    }
+    if event.grant_id is not None:
+        return "granted", None, {"grant": event.grant_id, **call}
+    return "covered", event.suspension_id, call
 
 
 def _describe_closing(

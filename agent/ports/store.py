@@ -164,6 +164,10 @@ class Store(Protocol):
         """Newest first."""
         ...
 
+    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
+        """Executions by id, those with an id above `after`; to look at every one without holding all of them."""
+        ...
+
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
 
     async def suspensions(
@@ -214,7 +218,7 @@ class Store(Protocol):
     async def prune(self, before: float) -> int:
         """Delete finished executions last changed before `before`, and everything of theirs except the audit.
 
-        Returns their number.
+        The audit says which, in the same transaction. Returns their number.
         """
         ...
 

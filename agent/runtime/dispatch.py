@@ -215,7 +215,7 @@ def _is_intact(context: ApprovalContext, execution: ExecutionState, suspension: 
     question = suspension.question
     if suspension.status != "timed_out" and suspension.decided_digest != question.digest:
         return False
-    return question.digest == compute_approval_digest(context.policy, execution, question)
+    return question.digest == compute_approval_digest(context.policy.policy_digest, execution, question)
 
 
 def _find_same_confirmation(

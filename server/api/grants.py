@@ -99,18 +99,7 @@ class GrantService:
             channel=authority.channel,
             created_at=now,
         )
-        facts: dict[str, JsonValue] = {
-            "grant": grant.grant_id,
-            "tool": grant.tool_name,
-            "definition": grant.definition_digest,
-            "arguments": digest(grant.arguments),
-            "uses": grant.uses,
-            "expires": grant.expires_at,
-            "assurance": grant.assurance,
-            "channel": grant.channel,
-            "principal": grant.created_by,
-        }
-        await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=facts))
+        await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=describe_grant(grant)))
         await self._engine.refresh_grants()
         return self._view(grant)
 
@@ -172,6 +161,22 @@ class GrantService:
             is_open=is_open(grant, self._engine.store.clock.now()),
             is_stale=definition is None or definition.digest != grant.definition_digest,
         )
+
+
+def describe_grant(grant: Grant) -> dict[str, JsonValue]:
+    """The facts of the row that says that the grant was made."""
+    return {
+        "grant": grant.grant_id,
+        "tool": grant.tool_name,
+        "definition": grant.definition_digest,
+        "arguments": digest(grant.arguments),
+        "uses": grant.uses,
+        "expires": grant.expires_at,
+        "owner": grant.owner,
+        "assurance": grant.assurance,
+        "channel": grant.channel,
+        "principal": grant.created_by,
+    }
 
 
 def _to_utc(seconds: float) -> datetime:

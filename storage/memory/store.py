@@ -15,7 +15,15 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import GENESIS, TASK_KINDS, AuditEntry, AuditRow, build_audit_entries, hash_row
+from planwarden.agent.core.audit import (
+    GENESIS,
+    TASK_KINDS,
+    AuditEntry,
+    AuditRow,
+    build_audit_entries,
+    build_pruned_entry,
+    hash_row,
+)
 from planwarden.agent.core.state import FINISHED
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, SuspensionRow, SuspensionRowPage
@@ -213,6 +221,9 @@ class MemoryStore:
         found = [r.header for r in self._rows.values() if principal is None or r.header.principal == principal]
         return tuple(found[::-1][:limit])
 
+    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
+        return tuple(self._rows[name].header for name in sorted(n for n in self._rows if n > after)[:limit])
+
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return self._suspensions.get(suspension_id)
 
@@ -316,6 +327,8 @@ class MemoryStore:
         self._suspensions = {
             suspension_id: row for suspension_id, row in self._suspensions.items() if row.execution_id in self._rows
         }
+        if old:
+            await self.audit((build_pruned_entry(old),))
         return len(old)
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:

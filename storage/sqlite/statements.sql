@@ -75,6 +75,11 @@ FROM executions WHERE thread_id = ? ORDER BY number;
 SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
 FROM executions WHERE (?1 IS NULL OR principal = ?1) ORDER BY number DESC LIMIT ?2;
 
+-- name: walk
+-- Executions by id, a page after another.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE execution_id > ? ORDER BY execution_id LIMIT ?;
+
 -- name: read_events
 -- The log of an execution, starting with the transaction that contains the wanted sequence.
 SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number
@@ -158,7 +163,7 @@ UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND 
 
 -- name: prunable
 -- Finished executions that have not changed since the given time.
-SELECT number FROM executions WHERE updated_at < ?
+SELECT number, execution_id FROM executions WHERE updated_at < ?
   AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') LIMIT 500;
 
 -- name: prune_events

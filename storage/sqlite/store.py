@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import (
     InvalidArguments,
 )
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries
+from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Grant, Header, Lease, SuspensionRow, SuspensionRowPage
 from planwarden.storage.clock import LEASE_S, SystemClock
@@ -137,6 +137,9 @@ class SqliteStore:
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
         return tuple(map(read_header, await self._fetch("executions", (principal, limit))))
 
+    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
+        return tuple(map(read_header, await self._fetch("walk", (after, limit))))
+
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._fetch("find_suspension", (suspension_id,))
         return read_suspension(rows[0]) if rows else None
@@ -227,7 +230,7 @@ class SqliteStore:
     async def prune(self, before: float) -> int:
         total = 0
         while True:
-            pruned = await self._writer.run(lambda connection: _prune(connection, before))
+            pruned = await self._writer.run(lambda connection: _prune(connection, before, self._clock.now()))
             total += pruned
             if pruned == 0:
                 return total
@@ -310,8 +313,10 @@ def _connect_and_migrate(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _prune(connection: sqlite3.Connection, before: float) -> int:
-    numbers = connection.execute(SQL["prunable"], (before,)).fetchall()
+def _prune(connection: sqlite3.Connection, before: float, now: float) -> int:
+    found = connection.execute(SQL["prunable"], (before,)).fetchall()
     for name in ("prune_events", "prune_suspensions", "prune_artifacts", "prune_execution"):
-        connection.executemany(SQL[name], numbers)
-    return len(numbers)
+        connection.executemany(SQL[name], [(number,) for number, _ in found])
+    if found:
+        sqlite_audit.add_entries(connection, (build_pruned_entry([name for _, name in found]),), now)
+    return len(found)

@@ -181,6 +181,9 @@ class WatchedStore:
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
         return await self._call("executions", lambda: self.inner.executions(principal, limit))
 
+    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
+        return await self._call("walk", lambda: self.inner.walk(after, limit))
+
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return await self._call("find_suspension", lambda: self.inner.find_suspension(suspension_id))
 

@@ -11,7 +11,8 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, AuditVerdict, build_audit_line
+from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, build_audit_line
+from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.exit_codes import DONE, FAILED
 from planwarden.server.cli.output import write_result

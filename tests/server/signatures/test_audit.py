@@ -9,7 +9,8 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.server.api.audit import AuditReader, AuditVerdict
+from planwarden.server.api.audit import AuditReader
+from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement

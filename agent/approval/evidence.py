@@ -1,0 +1,95 @@
+"""What the log of one execution proves about its questions, its decisions and the calls that they released.
+
+The digests that the log holds are not believed but computed again from what it says was asked. A call that was released
+by a decision has to be the call that was asked about, or one that the question named. The rows of the audit are derived
+once more from the same events, so that both can be compared.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from planwarden.agent.approval.questions import compute_approval_digest
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry, build_audit_entries
+from planwarden.agent.core.fold import apply
+from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What one log says."""
+
+    execution: ExecutionState
+    """The state after the last event."""
+    entries: tuple[AuditEntry, ...]
+    """The rows that the audit must hold about it, without the policy under which each was written."""
+    faults: tuple[str, ...]
+    """Where the log contradicts itself."""
+
+
+def gather_evidence(
+    execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
+) -> Evidence:
+    """Folds a whole log over a new `execution`. `policies` has the digests of policies by their first digits.
+
+    Raises:
+        IllegalTransition: an event cannot follow the one before it.
+    """
+    entries: list[AuditEntry] = []
+    faults: list[str] = []
+    for item in recorded:
+        faults.extend(_find_faults(execution, item.event, policies))
+        execution = apply(execution, item.event, item.at)
+        entries.extend(build_audit_entries((item,), execution, ""))
+    return Evidence(execution=execution, entries=tuple(entries), faults=tuple(faults))
+
+
+def _find_faults(execution: ExecutionState, event: ev.Event, policies: Mapping[str, Collection[str]]) -> Iterator[str]:
+    match event:
+        case ev.Suspended(question=question) | ev.SuspensionRevised(question=question):
+            known = policies.get(question.policy, ())
+            if question.addressee == "human" and not any(
+                compute_approval_digest(policy, execution, question) == question.digest for policy in known
+            ):
+                yield f"revision {question.revision} of suspension {question.suspension_id!r} does not fit its digest"
+        case ev.SuspensionDecided() | ev.SuspensionEndorsed():
+            asked = execution.suspensions.get(event.suspension_id)
+            if asked is not None and asked.question.digest != event.digest:
+                yield f"suspension {event.suspension_id!r} was decided in a revision that it did not have then"
+        case ev.ToolCallIntended():
+            yield from _find_faults_of_intent(execution, event)
+        case _:
+            pass
+
+
+def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended) -> Iterator[str]:
+    call = execution.call(event.call_id)
+    if event.suspension_id is None:
+        if call.status in ("decided", "outcome_unknown"):
+            yield f"call {call.call_id!r} ran without the decision that it waited for"
+        return
+    asked = execution.suspensions.get(event.suspension_id)
+    if asked is None or not _has_released(asked):
+        yield f"call {call.call_id!r} ran on suspension {event.suspension_id!r}, which did not release it"
+    elif not _was_named(asked.question, call, event):
+        yield f"call {call.call_id!r} ran with other arguments than suspension {event.suspension_id!r} was about"
+
+
+def _has_released(asked: SuspensionState) -> bool:
+    """True when the answer let the call run; who asked for somebody else gets every answer."""
+    return asked.decision is not None and (asked.decision.approved or bool(asked.question.asker))
+
+
+def _was_named(question: ev.Question, call: Call, event: ev.ToolCallIntended) -> bool:
+    """True when the question was about this call with these arguments, or covers it."""
+    if event.arguments is None:
+        return question.call_id == call.call_id
+    wanted = canonical_json(event.arguments)
+    if question.call_id == call.call_id:
+        return canonical_json(question.arguments) == wanted
+    return any(
+        (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
+        and canonical_json(covered.arguments) == wanted
+        for covered in question.covers
+    )

@@ -1,0 +1,271 @@
+"""One verification of the audit: its chain, its signatures, and what it says compared with everything that is stored.
+
+The rows are read once, in order; of each execution only a digest of its rows is kept. Then every stored execution is
+read, one at a time: its log has to fit its own digests, its rows, and its rows in the audit. An execution that the
+audit knows and the store does not must have been deleted by `planwarden prune`, which leaves a row.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from planwarden.agent.approval.evidence import Evidence, gather_evidence
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.core.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
+from planwarden.agent.core.state import new_execution
+from planwarden.agent.ports.store import Grant, Header, Store
+from planwarden.server.api.grants import describe_grant
+from planwarden.server.signatures.audit import SignatureCheck
+from planwarden.storage.ports.keys import HasKeys, SigningKey
+
+PAGE = 500
+MAX_PROBLEMS = 100
+MAX_GRANTS = 1_000_000
+ATTEMPTS = 10
+"""How often an execution is read that others continue meanwhile."""
+
+_FROM_LOGS = frozenset(
+    {"asked", "revised", "endorsed", "decided", "timed_out", "withdrawn", "reminded", "escalated", "granted", "covered"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerdict:
+    """The result of a verification."""
+
+    rows: int
+    head: str
+    """`SEQUENCE:HASH` of the last row; keep it elsewhere."""
+    problems: tuple[str, ...]
+    """What is wrong, by row; at most 100 messages."""
+    signatures: int = 0
+    """Signatures by people's keys that were verified."""
+    unverified: int = 0
+    """Signatures that could not be verified, because the extra is not installed."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problems
+
+
+class Verification:
+    """Use once: `run` returns the verdict."""
+
+    def __init__(self, store: Store, head: tuple[int, str] | None) -> None:
+        self._store = store
+        self._head = head
+        self._problems: list[str] = []
+        self._last, self._hash, self._count = 0, GENESIS, 0
+        self._said: dict[str, bytes] = {}
+        """A digest of the rows about each execution that was not pruned."""
+        self._newest = 0
+        """The last row that was looked at; rows are added while executions are compared."""
+        self._pruned = set[str]()
+        self._policies: dict[str, set[str]] = {}
+        self._signatures = SignatureCheck()
+        self._grants = GrantCheck()
+
+    async def run(self) -> AuditVerdict:
+        store, head = self._store, self._head
+        keys, grants = await self._stored_keys(), await self._stored_grants()
+        await self._read_audit()
+        end = max(await store.audit_end(), head[0] if head is not None else 0)
+        if end > self._last:
+            self._problems.append(f"rows {self._last + 1} to {end} are missing at the end")
+        # Keys and grants may change while the rows are read; a difference that both looks find is a manipulation.
+        both = frozenset(self._signatures.compare_keys(await self._stored_keys()))
+        self._problems.extend(found for found in self._signatures.compare_keys(keys) if found in both)
+        both = frozenset(self._grants.compare(await self._stored_grants()))
+        self._problems.extend(found for found in self._grants.compare(grants) if found in both)
+        await self._compare_stored()
+        await self._compare_absent()
+        return AuditVerdict(
+            rows=self._count,
+            head=f"{self._last}:{self._hash.hex()}",
+            problems=tuple(self._problems[:MAX_PROBLEMS]),
+            signatures=self._signatures.verified,
+            unverified=self._signatures.unverified,
+        )
+
+    async def _read_audit(self) -> None:
+        after = 0
+        while page := await self._store.audit_rows(after=after, limit=PAGE):
+            for row in page:
+                self._read_row(row)
+            after = self._newest = page[-1].sequence
+
+    def _read_row(self, row: AuditRow) -> None:
+        entry, head = row.entry, self._head
+        self._problems.extend(_find_faults(row, self._last + 1, self._hash))
+        self._problems.extend(self._signatures.check_row(row))
+        self._problems.extend(self._grants.check_row(row))
+        if head is not None and row.sequence == head[0] and row.hash.hex() != head[1]:
+            self._problems.append(f"row {row.sequence} is not the one of the head that was kept")
+        self._last, self._hash, self._count = row.sequence, row.hash, self._count + 1
+        self._note(entry)
+        if self._pruned:
+            for name in self._pruned:
+                self._said.pop(name, None)
+            self._pruned.clear()
+        if entry.kind in _FROM_LOGS and entry.execution_id is not None:
+            self._said[entry.execution_id] = _add_to(self._said.get(entry.execution_id, b""), entry)
+
+    async def _compare_stored(self) -> None:
+        """Every execution that is stored, with what the audit said of it."""
+        after = ""
+        while len(self._problems) < MAX_PROBLEMS and (page := await self._store.walk(after, PAGE)):
+            for header in page:
+                said = self._said.pop(header.execution_id, b"")
+                self._problems.extend(await self._compare(header, said))
+            after = page[-1].execution_id
+
+    async def _compare_absent(self) -> None:
+        """Executions that the audit knows and the walk did not meet."""
+        for execution_id, said in self._said.items():
+            if len(self._problems) >= MAX_PROBLEMS:
+                return
+            header = await self._store.header(execution_id)
+            if header is not None:
+                self._problems.extend(await self._compare(header, said))
+            elif not await self._was_pruned(execution_id):
+                self._problems.append(f"execution {execution_id!r} is gone, and no row says that it was pruned")
+
+    async def _was_pruned(self, execution_id: str) -> bool:
+        """True when it was pruned since the rows were read."""
+        await self._read_newer()
+        return execution_id in self._pruned
+
+    async def _read_newer(self) -> bool:
+        """Take note of what was pruned, and of policies, since the rows were read; False when there is nothing new."""
+        before = self._newest
+        while page := await self._store.audit_rows(after=self._newest, limit=PAGE):
+            for row in page:
+                self._note(row.entry)
+            self._newest = page[-1].sequence
+        return self._newest != before
+
+    def _note(self, entry: AuditEntry) -> None:
+        if entry.kind == "policy":
+            policy = str(entry.facts.get("digest"))
+            self._policies.setdefault(policy[:POLICY_CHARS], set()).add(policy)
+        elif entry.kind == "pruned":
+            self._pruned.update(_read_pruned(entry))
+
+    async def _compare(self, header: Header, said: bytes) -> list[str]:
+        """Where the execution's log, its rows and the audit differ. Others may continue it meanwhile."""
+        execution_id = header.execution_id
+        for _ in range(ATTEMPTS):
+            try:
+                found = await self._find_differences(header, said)
+            except PlanwardenError as error:
+                found = [f"cannot be compared: {error.message}"]
+            if not found:
+                return []
+            is_newer = await self._read_newer()
+            now, said_now = await self._store.header(execution_id), await self._read_said(execution_id)
+            if now is None:
+                return [] if await self._was_pruned(execution_id) else [f"execution {execution_id!r} is gone"]
+            if (now.version, said_now) == (header.version, said) and not is_newer:
+                return [f"execution {execution_id!r}: {text}" for text in found]
+            header, said = now, said_now
+        return [f"execution {execution_id!r} goes on faster than it can be compared; verify again later"]
+
+    async def _find_differences(self, header: Header, said: bytes) -> list[str]:
+        start = new_execution(header.execution_id, header.thread_id, header.principal)
+        evidence = gather_evidence(start, await self._store.read(header.execution_id), self._policies)
+        execution, found = evidence.execution, list(evidence.faults)
+        if (execution.status, execution.version) != (header.status, header.version):
+            found.append(f"its row says {header.status}, its log {execution.status}")
+        found.extend(await self._compare_rows(evidence))
+        logged = b""
+        for entry in evidence.entries:
+            logged = _add_to(logged, entry)
+        if logged != said:
+            found.append("its log and the audit do not hold the same questions and decisions")
+        return found
+
+    async def _compare_rows(self, evidence: Evidence) -> list[str]:
+        found: list[str] = []
+        for suspension_id, suspension in evidence.execution.suspensions.items():
+            question, row = suspension.question, await self._store.find_suspension(suspension_id)
+            if row is None or (row.status, row.addressee, row.digest, row.expires_at) != (
+                suspension.status,
+                question.addressee,
+                question.digest,
+                question.expires_at,
+            ):
+                found.append(f"the row of suspension {suspension_id!r} does not say what its log says")
+        return found
+
+    async def _read_said(self, execution_id: str) -> bytes:
+        """As in `_said`, from the audit as it is now."""
+        said, after = b"", 0
+        while page := await self._store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
+            for row in page:
+                if row.entry.kind in _FROM_LOGS:
+                    said = _add_to(said, row.entry)
+            after = page[-1].sequence
+        return said
+
+    async def _stored_keys(self) -> tuple[SigningKey, ...]:
+        return await self._store.signing_keys.keys() if isinstance(self._store, HasKeys) else ()
+
+    async def _stored_grants(self) -> tuple[Grant, ...]:
+        return await self._store.grants(only_open=False, limit=MAX_GRANTS)
+
+
+class GrantCheck:
+    """Standing grants: what the audit says of each, and how often it was used."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, dict[str, JsonValue]] = {}
+        self._used: dict[str, int] = {}
+        self._revoked = set[str]()
+
+    def check_row(self, row: AuditRow) -> Iterator[str]:
+        """The faults of the row that concern grants."""
+        name, facts = str(row.entry.facts.get("grant")), row.entry.facts
+        if row.entry.kind == "grant_made":
+            self._made[name] = facts
+        elif row.entry.kind == "grant_revoked":
+            self._revoked.add(name)
+        elif row.entry.kind == "granted":
+            self._used[name] = self._used.get(name, 0) + 1
+            if name not in self._made:
+                yield f"row {row.sequence} names grant {name!r}, and no earlier row says that it was made"
+
+    def compare(self, stored: Iterable[Grant]) -> Iterator[str]:
+        """The differences between the stored grants and those of the audit."""
+        remaining = {grant.grant_id: grant for grant in stored}
+        for name, facts in self._made.items():
+            grant = remaining.pop(name, None)
+            if grant is None:
+                yield f"grant {name!r} is in the audit and no longer stored"
+            elif describe_grant(grant) != facts:
+                yield f"grant {name!r}: what is stored is not what the audit says was made"
+            elif grant.used != self._used.get(name, 0) or (grant.revoked_at is not None) != (name in self._revoked):
+                yield f"grant {name!r}: what is stored and the audit disagree about its uses or its end"
+        yield from (f"grant {name!r} is stored and not in the audit" for name in remaining)
+
+
+def _add_to(said: bytes, entry: AuditEntry) -> bytes:
+    """The digest of what was said before and of this row, without the policy, which logs do not name."""
+    facts = {name: value for name, value in entry.facts.items() if name != "policy"}
+    return hashlib.sha256(said + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
+
+
+def _read_pruned(entry: AuditEntry) -> list[str]:
+    found = entry.facts.get("executions")
+    return [str(name) for name in found] if isinstance(found, list) else []
+
+
+def _find_faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:
+    if row.sequence != expected:
+        missing = f"row {expected} is" if row.sequence == expected + 1 else f"rows {expected} to {row.sequence - 1} are"
+        yield f"{missing} missing"
+        return
+    if hash_row(before, row.sequence, row.at, row.entry) != row.hash:
+        yield f"row {row.sequence} is not what was written, or not where it was written"
