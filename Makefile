@@ -18,7 +18,7 @@ QUICK := tests/agent/core tests/agent/approval tests/storage tests/project tests
 OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bundle clean format check lint types imports quick test browser downstream clients conformance campaign \
+.PHONY: help demo bundle clean format check lint types imports quick test browser downstream clients conformance campaign fuzz \
 	docs screenshots pictures walk bench bench-tokens bench-downstream eval providers
 
 help: ## Show this list
@@ -98,6 +98,9 @@ conformance: $(NODE_READY) ## Run the protocol's own suite, with its own Node; w
 
 campaign: $(READY) ## Kill 1,000 processes and race 10,000 decisions; takes long
 	@$(RUN) pytest --long -m long -s
+
+fuzz: $(READY) ## Send INPUTS=10000 broken inputs to every entrance, with SEED=; ends within 10 minutes, parts add up
+	@$(RUN) tests.fuzz --inputs $(or $(INPUTS),10000) $(if $(SEED),--seed $(SEED)) $(if $(ENTRANCE),--entrance $(ENTRANCE))
 
 ##@ Document
 docs: $(DOCS_READY) ## Write the generated reference, build the site in dist/docs, check its links

@@ -529,6 +529,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "registry:entry": Requirement(
         "issue, registry", "server.json fits the registry's schema, and names and versions agree with the package."
     ),
+    "fuzz:entrances": Requirement(
+        "docs/durability",
+        "Random and broken input at any entrance ends in a known code and a sentence, and stops nothing else.",
+    ),
     "names:one-class": Requirement("issue, words", "A public class name is unique in the package."),
     "names:rooms": Requirement(
         "issue, rooms", "Every package says what lives there; its `__init__.py` holds nothing else."

@@ -10,6 +10,9 @@ from typing import ClassVar
 
 from pydantic import JsonValue
 
+MAX_MESSAGE_CHARS = 2_000
+"""A message may quote what somebody sent; a longer one ends with an ellipsis."""
+
 
 class PlanwardenError(Exception):
     """Something planwarden refuses or could not do."""
@@ -17,7 +20,8 @@ class PlanwardenError(Exception):
     code: ClassVar[str] = "internal_error"
 
     def __init__(self, message: str | None = None, *, details: Mapping[str, JsonValue] | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").splitlines()[0])
+        text = message or (self.__doc__ or "").splitlines()[0]
+        super().__init__(text if len(text) <= MAX_MESSAGE_CHARS else f"{text[: MAX_MESSAGE_CHARS - 2]} …")
         self.details: dict[str, JsonValue] = dict(details or {})
 
     @property

@@ -30,9 +30,13 @@ class Schema:
         """Returns a sentence per fault, at most `MAX_FAULTS`; empty if the value fits."""
         if not self._cost.is_affordable(value):
             return ("the value is nested too deeply for a schema as recursive as this one",)
-        if self._validator.is_valid(value):
-            return ()
-        return tuple(_describe_fault(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))
+        try:
+            if self._validator.is_valid(value):
+                return ()
+            return tuple(_describe_fault(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))
+        except UnicodeEncodeError:
+            # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
+            return ("the value contains text that is not Unicode: half of a surrogate pair",)
 
 
 def _describe_fault(error: jsonschema_rs.ValidationError) -> str:

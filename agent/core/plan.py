@@ -6,9 +6,10 @@ A plan is a list of steps that form a directed acyclic graph. `parse_plan` turns
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Literal
 
 from pydantic import JsonValue, ValidationError
@@ -34,6 +35,7 @@ from planwarden.agent.core.plan_input import (
 Author = Literal["caller", "model"]
 
 MAX_LISTED = 50
+MAX_QUOTED = 10
 MAX_NAMED = 100_000
 
 REFERENCE_KEYS = frozenset({"$from", "pointer"})
@@ -185,7 +187,12 @@ def _find_unknown_keys(document: JsonValue, entries: list[JsonValue]) -> Iterato
             nodes.append((f"todoList[{index}].toolCalls[{number}]", call, CALL_KEYS))
     for where, node, known in nodes:
         if isinstance(node, dict) and (unknown := node.keys() - known):
-            yield where, ", ".join(sorted(repr(key[:64]) for key in unknown))
+            yield where, _quote_some(sorted(unknown))
+
+
+def _quote_some(names: Iterable[str]) -> str:
+    """The first names, quoted and cut: what was sent may have many long ones."""
+    return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
 
 
 def _describe_faults(error: ValidationError) -> Iterator[str]:
@@ -236,7 +243,7 @@ def _check_graph(steps: tuple[PlanStep, ...]) -> None:
     for step in steps:
         dangling = [name for name in (*step.dependencies, *step.confirms) if name not in known]
         if dangling:
-            names = ", ".join(repr(name[:MAX_ID_CHARS]) for name in dict.fromkeys(dangling))
+            names = _quote_some(dict.fromkeys(dangling))
             problems.append(f"step {step.step_id!r} refers to unknown step(s) {names}")
         for call in step.tool_calls:
             problems.extend(_find_reference_faults(step.step_id, dict(call.arguments)))
@@ -271,12 +278,13 @@ def _find_reference_faults(step_id: str, value: JsonValue) -> Iterator[str]:
     elif isinstance(value, dict):
         pointer = value.get("pointer", "")
         if value.keys() - REFERENCE_KEYS:
-            stray = sorted(value.keys() - REFERENCE_KEYS)
-            yield f"step {step_id!r}: a '$from' object has unknown key(s) {', '.join(map(repr, stray))}"
+            stray = _quote_some(sorted(value.keys() - REFERENCE_KEYS))
+            yield f"step {step_id!r}: a '$from' object has unknown key(s) {stray}"
         if not isinstance(value["$from"], str):
             yield f"step {step_id!r}: '$from' must be a step id"
         if not isinstance(pointer, str) or not _POINTER.match(pointer):
-            yield f"step {step_id!r}: pointer {pointer!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+            given = str(pointer)[:MAX_NAME_CHARS]
+            yield f"step {step_id!r}: pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
 
 
 def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) -> None:

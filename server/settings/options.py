@@ -10,6 +10,8 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 
 MAX_PROMPT_CHARS = 20_000
+MAX_PATH_CHARS = 200
+"""Of a key, in a message."""
 
 
 class Budgets(BaseModel):
@@ -52,7 +54,7 @@ class OptionsIn(BaseModel):
     """Replaces instructions for the model."""
 
 
-def parse_options(document: Mapping[str, JsonValue] | None) -> dict[str, object]:
+def parse_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, object]:
     """Returns the given options by the names of `Options`.
 
     Raises:
@@ -60,6 +62,8 @@ def parse_options(document: Mapping[str, JsonValue] | None) -> dict[str, object]
     """
     if document is None:
         return {}
+    if not isinstance(document, Mapping):
+        raise InvalidArguments(f"options is not an object; it takes {', '.join(OptionsIn.model_fields)}")
     try:
         parsed = OptionsIn.model_validate(dict(document))
     except ValidationError as error:
@@ -97,7 +101,7 @@ def to_invalid_arguments(error: ValidationError, where: str) -> InvalidArguments
     for fault in error.errors(include_url=False, include_input=False)[:10]:
         path = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
-            problems.append(f"unknown key {where}{path}")
+            problems.append(f"unknown key {where}{path[:MAX_PATH_CHARS]}")
         else:
-            problems.append(f"{where}{path}: {fault['msg'].removeprefix('Value error, ')}")
+            problems.append(f"{where}{path[:MAX_PATH_CHARS]}: {fault['msg'].removeprefix('Value error, ')}")
     return InvalidArguments("; ".join(map(str, problems)), details={"problems": problems})

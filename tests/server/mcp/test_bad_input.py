@@ -8,10 +8,11 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client, MCPError
+from mcp.types import CallToolResult
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import MAX_MESSAGE_CHARS, StoreError
 from planwarden.agent.ports.store import Append, Header, Lease
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.lazy_service import build_service_opener
@@ -261,6 +262,55 @@ async def test_half_a_surrogate_pair_does_not_end_the_connection(tmp_path: Path,
     async with _client(tmp_path, era, half) as (client, _):
         done = await ok(client, "execute_plan", plan=plan(tool_step("a", "half")))
         assert done["steps"][0]["result"] == {"text": "a?b"}
+
+
+HALF = "a\udfffb"
+LONG = "x" * 20_000
+
+
+async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_server(tmp_path: Path, era: Era) -> None:
+    """ours: JSON may escape half of a surrogate pair, at any depth and in any argument."""
+    async with _client(tmp_path, era, *Ledger().tools()) as (_, found):
+        for tool, arguments in (
+            ("get_execution", {"threadId": {"a": HALF}}),
+            ("search_tools", {"query": [{HALF: 1}]}),
+            ("get_tool_schemas", {"names": [HALF, 7]}),
+        ):
+            # The SDK's client cannot send it.
+            result = await found.server.call_tool(tool, arguments)
+            assert isinstance(result, CallToolResult) and result.structured_content is not None
+            assert result.structured_content["error"]["code"] == "invalid_arguments"
+        steps = plan(tool_step("a", "find", {"topic": HALF, "limit": HALF}))
+        view = await found.warden.execute_plan(steps, wait_seconds=5)
+        assert view.steps[0].error is not None and view.steps[0].error.code == "invalid_arguments"
+
+
+@pytest.mark.parametrize("options", ["20", 5, [], True, 0.5], ids=str)
+async def test_options_that_are_no_object_are_refused(tmp_path: Path, era: Era, options: JsonValue) -> None:
+    """ours: found by random input."""
+    async with _client(tmp_path, era) as (client, _):
+        for tool, arguments in (("execute_plan", {"plan": plan()}), ("run_goal", {"goal": "x"})):
+            error = await refused(client, tool, **arguments, options=options)
+            assert error["code"] == "invalid_arguments" and "waitSeconds" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"plan": plan(tool_step("a", "calculator", {"expression": {"$from": "a", "pointer": LONG}}))},
+        {"plan": {"todoList": _steps("a", dependencies=[f"z{number}" for number in range(5_000)])}},
+        {"plan": {"todoList": _steps("a")}, "options": {LONG: 1, "budgets": {LONG: 2}}},
+        {"plan": {"todoList": _steps("a")}, "threadId": LONG},
+    ],
+    ids=["pointer", "dependencies", "options", "thread"],
+)
+async def test_a_refusal_quotes_little_of_what_was_sent(
+    tmp_path: Path, era: Era, arguments: dict[str, JsonValue]
+) -> None:
+    """ours: the message goes into a model's context."""
+    async with _client(tmp_path, era) as (client, _):
+        error = await refused(client, "execute_plan", **arguments)
+        assert len(error["message"]) <= MAX_MESSAGE_CHARS and len(json.dumps(error)) < 20_000
 
 
 async def test_a_tool_that_ends_the_process_by_mistake_fails_its_step(tmp_path: Path, era: Era) -> None:

@@ -1,0 +1,1 @@
+"""One module for each way in; `ENTRANCES` in `tests/fuzz/part.py` lists them."""

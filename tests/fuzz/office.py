@@ -1,0 +1,115 @@
+"""A served warden with open questions of every kind, and an HTTP client that sends bytes to it without a socket."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp.types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
+from mcp.types.version import LATEST_MODERN_VERSION
+
+from planwarden.server.auth.network import AllowedNames
+from planwarden.server.auth.settings import HttpSettings
+from planwarden.server.transports.http import build_http_app
+from planwarden.storage.clock import SystemClock
+from tests.fuzz.corpus import PLANS, Document
+from tests.fuzz.entrance import Wrong, check_result
+from tests.server.mcp.support import Served, sender, served
+from tests.support.wardens import Ledger, plan, tool_step
+
+HOST = "127.0.0.1:80"
+FEW, MANY = 8, 30
+"""Open questions: when there are fewer, more are asked, and never more than the second."""
+
+
+@dataclass
+class Office:
+    """The server, and the questions that are open in it."""
+
+    found: Served
+    http: httpx2.AsyncClient
+    ledger: Ledger
+    threads: list[str] = field(default_factory=lambda: ["none"])
+    questions: list[Document] = field(default_factory=list[Document])
+    """Open questions as their view shows them."""
+
+    async def post(self, body: bytes, headers: Mapping[bytes, bytes]) -> httpx2.Response:
+        return await self.http.post("/mcp", content=body, headers=headers)
+
+    async def call(self, tool: str, arguments: Document, **params: Any) -> Document:
+        """The JSON-RPC answer to a correct call."""
+        meta = build_meta({"elicitation": {"form": {}}})
+        request = {"name": tool, "arguments": arguments, **params, "_meta": meta}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": request}
+        answer = await self.post(json.dumps(body).encode(), build_headers("tools/call", tool))
+        found = read_answer(answer)
+        assert found is not None
+        return found
+
+    async def fill(self) -> None:
+        """Asks questions until there are enough; forgets those that are decided."""
+        page = (await self.call("list_suspensions", {"limit": 100}))["result"]["structuredContent"]
+        self.questions = page["suspensions"]
+        for number in range(FEW if len(self.questions) < FEW else 0):
+            view = (await self.call("execute_plan", {"plan": PLANS[number % len(PLANS)]}))["result"]
+            if check_result(view) != "ok":
+                raise Wrong(f"plan {number} of the corpus: {str(view)[:500]}")
+            self.threads.append(view["structuredContent"]["threadId"])
+            self.questions.extend(view["structuredContent"]["suspensions"])
+        for question in self.questions[MANY:]:
+            await self.call("cancel_execution", {"threadId": question["threadId"]})
+        self.questions = self.questions[:MANY]
+        self.threads = self.threads[-MANY:]
+
+    async def check_alive(self) -> None:
+        """Runs an ordinary plan, and looks whether anything dangerous happened, which nobody approved."""
+        answer = await self.call("execute_plan", {"plan": PLANS[0], "options": {"waitSeconds": 20}})
+        view = answer["result"]["structuredContent"]
+        if view.get("status") != "completed":
+            raise Wrong(f"an ordinary plan came to {str(view)[:500]}")
+        if any(line.startswith("erase") for line in self.ledger.lines):
+            raise Wrong(f"a dangerous call ran: {self.ledger.lines}")
+        await self.fill()
+
+
+def build_meta(capabilities: Document, version: str = LATEST_MODERN_VERSION) -> Document:
+    return {PROTOCOL_VERSION_META_KEY: version, CLIENT_CAPABILITIES_META_KEY: capabilities}
+
+
+def build_headers(method: str, name: str | None, version: str = LATEST_MODERN_VERSION) -> dict[bytes, bytes]:
+    named = {} if name is None else {b"Mcp-Name": name.encode("utf-8", "surrogatepass")}
+    return {
+        b"Host": HOST.encode(),
+        b"Accept": b"application/json, text/event-stream",
+        b"Content-Type": b"application/json",
+        b"MCP-Protocol-Version": version.encode(),
+        b"Mcp-Method": method.encode(),
+        **named,
+    }
+
+
+def read_answer(answer: httpx2.Response) -> Document | None:
+    """The JSON-RPC message of a response; None if there is none."""
+    events = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
+    text = events[-1] if events else answer.text
+    return json.loads(text) if text.strip() else None
+
+
+@asynccontextmanager
+async def office(home: Path) -> AsyncGenerator[Office]:
+    ledger = Ledger()
+    async with served(home, tools=[*ledger.tools(), sender(ledger)]) as found:
+        names = AllowedNames.from_settings(HttpSettings(), "127.0.0.1", 80)
+        app = build_http_app(found.server, names, clock=SystemClock())
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=True)
+        async with (
+            found.server.session_manager.run(),
+            httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http,
+        ):
+            opened = Office(found, http, ledger)
+            await opened.call("execute_plan", {"plan": plan(tool_step("a", "erase", {"ids": [1]}))})
+            await opened.check_alive()
+            yield opened

@@ -1,0 +1,129 @@
+"""One part of the fuzzing: so many inputs to one entrance, each watched and judged."""
+
+import logging
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+import anyio
+
+from tests.fuzz.entrance import Entrance, Opener, Wrong
+from tests.fuzz.entrances import calls, frames
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.watch import STALL_S, LogWatch, LoopWatch, watching_log
+
+logger = logging.getLogger(__name__)
+
+ANSWER_S = 60.0
+INPUTS_A_HOME = 400
+"""Inputs that one home takes, so that none of them gets slow because thousands came before."""
+INPUTS_A_CHECK = 50
+"""Inputs between two ordinary requests."""
+REPEATS = 2
+"""How often an input has to stall again: a collection of garbage happens once."""
+SENT_CHARS = 3_000
+MAX_FINDINGS = 500
+"""After so many a part ends: something is broken, and the rest would say the same."""
+
+ENTRANCES: Mapping[str, Opener] = {
+    "plans": calls.opening(calls.make_plan),
+    "arguments": calls.opening(calls.make_arguments),
+    "answers": calls.opening(calls.make_answer),
+    "http": frames.open_http,
+    "stdio": frames.open_stdio,
+}
+
+
+@dataclass
+class Part:
+    """What a part came to."""
+
+    entrance: str
+    seed: int
+    inputs: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    longest_stall_s: float = 0.0
+    stalls: int = 0
+    slowest: str = ""
+    """The input of the longest stall."""
+    findings: Counter[str] = field(default_factory=Counter[str])
+    """How often each defect was seen, by its kind."""
+    examples: list[str] = field(default_factory=list[str])
+    """The first input that showed each."""
+    seconds: float = 0.0
+
+    def add(self, where: str, what: str, sent: object = None) -> None:
+        kind = re.sub(r"[0-9a-f]{16,}|\d+", "N", f"{what[:60]} … {what[-100:]}")
+        self.findings[kind] += 1
+        if self.findings[kind] == 1:
+            self.examples.append(f"{where}: {what}\n    sent {str(sent)[:SENT_CHARS]}")
+
+
+async def run_part(name: str, *, inputs: int, seed: int, until: float) -> Part:
+    """Sends `inputs` inputs, fewer if the monotonic clock reaches `until`."""
+    part, began = Part(name, seed), monotonic()
+    with watching_log() as log:
+        while part.inputs < inputs and monotonic() < until and part.findings.total() < MAX_FINDINGS:
+            with tempfile.TemporaryDirectory() as folder:
+                await _run_home(
+                    part, ENTRANCES[name](Path(folder)), log, min(INPUTS_A_HOME, inputs - part.inputs), until
+                )
+    part.seconds = monotonic() - began
+    return part
+
+
+async def _run_home(
+    part: Part, opening: AbstractAsyncContextManager[Entrance], log: LogWatch, inputs: int, until: float
+) -> None:
+    first = part.inputs
+    try:
+        async with opening as entrance:
+            while part.inputs < first + inputs and monotonic() < until:
+                await _run_input(part, entrance, log)
+                if part.inputs % INPUTS_A_CHECK == 0:
+                    with anyio.fail_after(ANSWER_S):
+                        await entrance.check_alive()
+            with anyio.fail_after(ANSWER_S):
+                await entrance.check_alive()
+    # Whatever ends the server is a finding, and the next home starts a new one.
+    except Exception:
+        part.inputs = max(part.inputs, first + 1)
+        logger.exception("the server ended")
+    for line in log.take():
+        part.add(f"{part.entrance} up to input {part.inputs}", f"log: {line}")
+
+
+async def _run_input(part: Part, entrance: Entrance, log: LogWatch) -> None:
+    part.inputs += 1
+    name = f"{part.seed}:{part.entrance}:{part.inputs}"
+    mutator = Mutator(name)
+    found: list[str] = []
+    try:
+        stall_s = await _send(part, entrance, mutator)
+        if stall_s > STALL_S:
+            stall_s = min([stall_s, *[await _send(part, entrance, Mutator(name)) for _ in range(REPEATS)]])
+        if stall_s > part.longest_stall_s:
+            part.longest_stall_s, part.slowest = stall_s, str(mutator.sent)[:SENT_CHARS]
+        part.stalls += stall_s > STALL_S
+    except Wrong as error:
+        found.append(f"wrong: {error}")
+    found.extend(f"log: {line}" for line in log.take())
+    for what in found:
+        part.add(name, what, mutator.sent)
+
+
+async def _send(part: Part, entrance: Entrance, mutator: Mutator) -> float:
+    """The longest stall in seconds."""
+    watch = LoopWatch()
+    watch.start()
+    try:
+        with anyio.fail_after(ANSWER_S):
+            part.outcomes[await entrance.send(mutator)] += 1
+    finally:
+        stall_s = watch.stop()
+    return stall_s

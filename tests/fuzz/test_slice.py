@@ -1,0 +1,19 @@
+"""A small part of the fuzzing, the same inputs each time; `make fuzz` sends more."""
+
+import math
+
+import pytest
+
+from tests.fuzz.part import ENTRANCES, run_part
+from tests.requirements import requirement
+
+INPUTS = 25
+
+
+@requirement("fuzz:entrances")
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ENTRANCES)
+async def test_broken_input_breaks_no_entrance(name: str) -> None:
+    """spec: a known code and a sentence for each refusal, no traceback in the log, and still at work afterwards."""
+    part = await run_part(name, inputs=INPUTS, seed=1, until=math.inf)
+    assert part.examples == [] and part.inputs == INPUTS
