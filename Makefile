@@ -18,8 +18,8 @@ QUICK := tests/agent/core tests/agent/approval tests/storage tests/project tests
 OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bundle clean format check lint types imports quick test browser downstream clients conformance campaign fuzz \
-	docs screenshots pictures walk bench bench-tokens bench-downstream eval providers
+.PHONY: help demo bundle clean format check lint types imports quick test browser downstream clients conformance campaign \
+	campaign-teeth campaign-sum fuzz docs screenshots pictures walk bench bench-tokens bench-downstream eval providers
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -96,8 +96,14 @@ clients: $(NODE_READY) ## Test with real clients and hosts from PyPI and npm; wr
 conformance: $(NODE_READY) ## Run the protocol's own suite, with its own Node; writes docs/conformance.md
 	@$(RUN) tests.conformance
 
-campaign: $(READY) ## Kill 1,000 processes and race 10,000 decisions; takes long
-	@$(RUN) pytest --long -m long -s
+campaign: $(READY) ## Run 9 minutes of mishaps: PART=1 (2, 3...), kills, decisions or pairs; SEED=, ROUNDS=
+	@$(RUN) tests.campaign $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+campaign-teeth: $(READY) ## See that the campaign finds each planted bug
+	@$(RUN) tests.campaign --teeth
+
+campaign-sum: $(READY) ## Add up all parts of the campaign that have run here
+	@$(RUN) tests.campaign --summary
 
 fuzz: $(READY) ## Send INPUTS=10000 broken inputs to every entrance, with SEED=; ends within 10 minutes, parts add up
 	@$(RUN) tests.fuzz --inputs $(or $(INPUTS),10000) $(if $(SEED),--seed $(SEED)) $(if $(ENTRANCE),--entrance $(ENTRANCE))

@@ -1,0 +1,61 @@
+"""What really happened, written down outside planwarden: an append-only file of JSON lines.
+
+It needs the standard library only, because the downstream server that writes it must start in a moment. One line is one
+write and is on disk before anybody is told of it, so a killed writer leaves whole lines.
+"""
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE = "ledger"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: what happened, when by the clock that never jumps, in which process, and its facts."""
+
+    what: str
+    at: float
+    pid: int
+    facts: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """`execution:step:number` of a call; empty for lines about processes."""
+        return self.facts.get("key", "")
+
+
+class Ledger:
+    """The ledger of one stage. `write` may be called by many processes at once."""
+
+    def __init__(self, stage: Path) -> None:
+        self.path = stage / FILE
+
+    def write(self, what: str, **facts: Any) -> None:
+        line = json.dumps([what, time.monotonic(), os.getpid(), facts], separators=(",", ":"))
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, f"{line}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lines(self, *kinds: str) -> list[Line]:
+        """All lines of these kinds, or all lines, oldest first."""
+        if not self.path.exists():
+            return []
+        found = (Line(*json.loads(text)) for text in self.path.read_text(encoding="utf-8").splitlines())
+        return [line for line in found if not kinds or line.what in kinds]
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is not a zombie; a stopped one is running."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in ("Z", "X")

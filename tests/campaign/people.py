@@ -1,0 +1,230 @@
+"""The people of a campaign: they decide through every channel, often several at once, and never lie.
+
+Whether a call without a result happened is looked up in the ledger, as a careful operator looks into the booking
+system; while somebody may still carry it out, the person waits.
+"""
+
+import json
+import os
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import httpx2
+
+from planwarden.agent.core import events as ev
+from tests.campaign.clients import Refused
+from tests.campaign.processes import Lost, Process
+from tests.campaign.records import Pending, Records
+from tests.campaign.stage import Stage
+from tests.campaign.testimony import Testimony, has_happened
+from tests.server.inbox.support import read
+
+Document = dict[str, Any]
+Channel = Callable[["Question", bool], Awaitable[None]]
+
+LOOK_S = 0.05
+COMMAND_S = 20.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """An open question as one person saw it."""
+
+    row: Pending
+    asked: ev.Question
+    happened: bool | None = None
+    """Of a `reconcile`: the truth."""
+
+    @property
+    def call_key(self) -> str:
+        return f"{self.row.execution_id}:{self.asked.call_id}"
+
+
+@dataclass
+class People:
+    """Look at the open questions again and again, and answer them in their own time."""
+
+    stage: Stage
+    testimony: Testimony
+    chance: random.Random
+    is_hasty: bool = False
+    """Nobody waits, nobody errs: the round is being settled."""
+    _busy: set[str] = field(default_factory=set[str])
+    _form: anyio.Lock = field(default_factory=anyio.Lock)
+    _forms: list[Question] = field(default_factory=list["Question"])
+    """Questions whose form may be on a screen."""
+    _form_verdict: bool = True
+    _form_was_shown: bool = False
+
+    async def answer_all(self) -> None:
+        """Runs until cancelled."""
+        records = Records(self.stage.home)
+        while True:
+            for row in records.pending():
+                if row.suspension_id not in self._busy:
+                    self._busy.add(row.suspension_id)
+                    self.stage.tasks.start_soon(self._attend, records, row)
+            await anyio.sleep(LOOK_S)
+
+    async def _attend(self, records: Records, row: Pending) -> None:
+        """One question, once; when it stays open, it is attended to again."""
+        try:
+            await anyio.sleep(0 if self.is_hasty else self.chance.random() * 0.6)
+            found = records.state(row).suspensions.get(row.suspension_id)
+            if found is None or not found.is_open:
+                return
+            question = Question(row, found.question)
+            if found.question.kind == "reconcile":
+                happened = has_happened(self.stage.folder, question.call_key)
+                if happened is None:
+                    return
+                question = Question(row, found.question, happened)
+            await self._decide(question)
+            await anyio.sleep(LOOK_S)
+        # Whatever a dying process or a full disk does to one person's attempt, the question is looked at again.
+        except (Lost, Refused, OSError, httpx2.HTTPError):
+            self.testimony.lost += 1
+        finally:
+            self._busy.discard(row.suspension_id)
+
+    async def _decide(self, question: Question) -> None:
+        """One or more channels at the same time, which may contradict each other."""
+        channels: list[Channel] = [self.in_inbox]
+        if not self.is_hasty:
+            known: list[Channel] = [self.in_inbox, self.in_inbox, self.at_terminal, self.by_claim, self.in_form]
+            channels = self.chance.sample(known, self.chance.choice((1, 1, 2, 3)))
+        async with anyio.create_task_group() as tasks:
+            for channel in channels:
+                verdict = self.is_hasty or self.chance.random() < 0.8
+                tasks.start_soon(self._try, channel, question, verdict)
+
+    async def _try(self, channel: Channel, question: Question, verdict: bool) -> None:
+        self.testimony.asked += 1
+        try:
+            await channel(question, verdict)
+        except Refused:
+            self.testimony.refused += 1
+        except (Lost, OSError, httpx2.HTTPError):
+            self.testimony.lost += 1
+
+    async def in_inbox(self, question: Question, verdict: bool) -> None:
+        """On the page of any HTTP server."""
+        servers = self.stage.living("http")
+        if not servers:
+            raise Lost("no inbox runs")
+        server = self.chance.choice(servers)
+        path = f"{server.url}/inbox/suspensions/{question.row.suspension_id}"
+        page = read(await self.stage.browser.get(path))
+        forms = [form for form in page.forms if form.action.endswith("/decision")]
+        if not forms or forms[0].fields["digest"] != [question.asked.digest]:
+            return
+        fields = {name: values[0] for name, values in forms[0].fields.items()}
+        fields["decision"] = "approve" if verdict else "reject"
+        if question.happened is not None:
+            result = json.dumps({"receipt": question.call_key}) if question.happened else ""
+            fields |= {"happened": "yes" if question.happened else "no", "result": result}
+        elif question.asked.form is not None:
+            fields |= {name: "Ada" for name in fields if name.startswith("arg.")}
+        self._agree(question, verdict)
+        answer = await self.stage.browser.post(f"{path}/decision", data=fields)
+        if answer.status_code == 303:
+            self._acknowledge(question, verdict, "inbox")
+        else:
+            self.testimony.refused += 1
+
+    async def at_terminal(self, question: Question, verdict: bool) -> None:
+        """With `approve` or `reject`, typed at a terminal."""
+        suspension_id = question.row.suspension_id
+        if question.asked.form is not None and question.happened is None:
+            return
+        if not verdict and question.happened is None:
+            process = self.stage.launcher.without_input("reject", suspension_id)
+            if await process.wait(COMMAND_S) == 0:
+                self._acknowledge(question, False, "terminal")
+            return
+        self._agree(question, True)
+        process = self.stage.launcher.with_terminal("approve", suspension_id)
+        said = await self._type_answers(process, question)
+        if await process.wait(COMMAND_S) in (0, 3) and "before" not in said and "typed" in said:
+            self._acknowledge(question, True, "terminal")
+
+    async def _type_answers(self, process: Process, question: Question) -> str:
+        """Everything the terminal showed, and `typed` when the question was answered there."""
+        prompts = {"Approve? [": "y", "Did it happen? [": "y" if question.happened else "n", "Its result": ""}
+        said, seen = "", 0
+        with anyio.move_on_after(COMMAND_S):
+            while not process.has_ended:
+                await anyio.sleep(LOOK_S)
+                try:
+                    said += os.read(process.outlet, 1 << 16).decode(errors="replace")
+                except OSError:
+                    continue
+                for prompt, answer in prompts.items():
+                    if prompt in said[seen:]:
+                        seen = len(said)
+                        os.write(process.inlet, f"{answer}\n".encode())
+        return f"{said} typed" if seen else said
+
+    async def by_claim(self, question: Question, verdict: bool) -> None:
+        """As a model would: it says that somebody approved. Over HTTP, where no form can be shown."""
+        servers = [server.http for server in self.stage.living("http") if server.http is not None]
+        if not servers:
+            raise Lost("no server runs")
+        await self.chance.choice(servers).call(
+            "resume_execution",
+            {
+                "threadId": question.row.thread_id,
+                "suspensionId": question.row.suspension_id,
+                "decision": {"approved": True},
+                "waitSeconds": 0,
+            },
+        )
+
+    async def in_form(self, question: Question, verdict: bool) -> None:
+        """In the form that a host shows when its model asks; for questions that a form may decide."""
+        hosts = [server.stdio for server in self.stage.living("stdio") if server.stdio is not None]
+        if not hosts or question.asked.kind == "reconcile":
+            return
+        async with self._form:
+            self._form_verdict, self._form_was_shown = verdict, False
+            self._forms.append(question)
+            decided = await self.chance.choice(hosts).call(
+                "resume_execution",
+                {
+                    "threadId": question.row.thread_id,
+                    "suspensionId": question.row.suspension_id,
+                    "decision": {"approved": True},
+                    "waitSeconds": 0,
+                },
+            )
+            # Without an answer the form may still come, and then counts for this question.
+            self._forms.remove(question)
+            is_open = any(found["suspensionId"] == question.row.suspension_id for found in decided["suspensions"])
+            if self._form_was_shown and not is_open:
+                self._acknowledge(question, verdict, "form")
+
+    async def answer_form(self, params: Document) -> Document:
+        """What the person enters into the form that is open now."""
+        verdict = self._form_verdict
+        await anyio.sleep(0 if self.is_hasty else self.chance.random() * 0.5)
+        wanted = params.get("requestedSchema", {}).get("properties", {})
+        if not wanted or verdict != self._form_verdict:
+            return {"action": "decline"}
+        for question in self._forms:
+            self._agree(question, verdict)
+        self._form_was_shown = True
+        content = {"decision": "approve" if verdict else "reject"}
+        return {"action": "accept", "content": content | ({"name": "Ada"} if "name" in wanted else {})}
+
+    def _agree(self, question: Question, verdict: bool) -> None:
+        if verdict:
+            self.testimony.agree(question.row.execution_id, question.asked)
+
+    def _acknowledge(self, question: Question, verdict: bool, channel: str) -> None:
+        self.testimony.acknowledge(question.row.suspension_id, verdict, channel)
+        self.testimony.reconciled += question.happened is not None
+        if question.happened is False and not verdict:
+            self.testimony.surrender(question.call_key)

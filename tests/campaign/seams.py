@@ -1,0 +1,70 @@
+"""What is different in a process of the campaign: its clock can jump, it waits less, and the ledger hears of it.
+
+Nothing of this is in the product. A forked process calls `install` before it runs planwarden's own `main`.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from planwarden.agent.ports.store import Append, Lease
+from planwarden.agent.runtime import scheduler
+from planwarden.storage.locks import LivenessFile
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.campaign import plants
+from tests.campaign.clock import JumpingClock
+from tests.campaign.ledger import Ledger
+
+LEASE_S = 1.0
+RENEW_S = 0.25
+TICK_S = 0.1
+
+
+def install(stage: Path, plant: str | None) -> None:
+    """Raises `KeyError` when there is no such planted bug."""
+    time.time = JumpingClock(stage).now
+    scheduler.TICK_S, scheduler.RENEW_S = TICK_S, RENEW_S
+    _shorten_leases()
+    _report_owners(Ledger(stage))
+    if plant is not None:
+        plants.PLANTS[plant]()
+
+
+def _shorten_leases() -> None:
+    opened = SqliteStore.open.__func__  # pyright: ignore[reportFunctionMemberAccess]
+
+    def open_store(cls: type[SqliteStore], path: Path, **given: Any) -> SqliteStore:
+        return opened(cls, path, **{"lease_s": LEASE_S, **given})
+
+    setattr(SqliteStore, "open", classmethod(open_store))  # noqa: B010  # no type checker follows this
+
+
+def _report_owners(ledger: Ledger) -> None:
+    """The ledger learns which process is which owner, and who took an execution from whom."""
+    announce, claim, append = LivenessFile.announce, SqliteStore.claim, SqliteStore.append
+    known: set[str] = set()
+
+    def announcing(self: LivenessFile, owner: str) -> None:
+        announce(self, owner)
+        if owner not in known:
+            known.add(owner)
+            ledger.write("owner", owner=owner)
+
+    async def claiming(self: SqliteStore, execution_id: str, owner: str, **given: Any) -> Lease | None:
+        before = await self.header(execution_id)
+        lease = await claim(self, execution_id, owner, **given)
+        if lease is not None and before is not None and before.owner not in (None, owner):
+            ledger.write("took", execution=execution_id, owner=owner, previous=before.owner, how="claim")
+        return lease
+
+    async def appending(self: SqliteStore, given: Append) -> Lease | None:
+        takes = given.acquire and given.expected_version > 0
+        before = await self.header(given.execution.execution_id) if takes else None
+        lease = await append(self, given)
+        if before is not None and before.owner not in (None, given.owner):
+            execution_id = given.execution.execution_id
+            ledger.write("took", execution=execution_id, owner=given.owner, previous=before.owner, how="answer")
+        return lease
+
+    LivenessFile.announce, SqliteStore.claim = announcing, claiming
+    SqliteStore.append = appending  # pyright: ignore[reportAttributeAccessIssue]  # the parameter has another name
