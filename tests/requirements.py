@@ -353,6 +353,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "downstream:schema-cost": Requirement(
         "mcp, the SDK", "A server's schema or pattern cannot stall the process or make it fetch anything."
     ),
+    "references:bounded": Requirement(
+        "ours", "References cannot multiply what a call gets beyond its limit; nothing is copied to find that out."
+    ),
+    "downstream:schema-work": Requirement(
+        "ours", "The work of checking a value against a schema is bounded before it is done, whoever sent either."
+    ),
     "downstream:private": Requirement(
         "approvals, law 9", "A child process gets a few safe variables and the configured ones, no keys of ours."
     ),

@@ -22,12 +22,18 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
         step = execution.steps[call.step_id].step
         faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
     resolved = resolve(call.proposed, execution.steps, context.parts or {})
+    _check_size(resolved)
     completed, invalid = context.tools.complete(call.tool_name, resolved)
     faults.extend(invalid)
     if faults:
         definition = context.tools.get(call.tool_name)
         schema = definition.input_schema if definition else {}
         raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": schema})
-    if is_larger(completed, MAX_ARGUMENT_BYTES):
-        raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+    if completed is not resolved:
+        _check_size(completed)
     return completed
+
+
+def _check_size(arguments: dict[str, JsonValue]) -> None:
+    if is_larger(arguments, MAX_ARGUMENT_BYTES):
+        raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")

@@ -64,6 +64,24 @@ def is_larger(value: JsonValue, limit_bytes: int) -> bool:
     return len(canonical_json(value)) > limit_bytes
 
 
+def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
+    """Returns a lower bound of the bytes of the canonical JSON; stops above the limit, and copies nothing."""
+    stack, size = [value], 0
+    while stack and size + len(stack) <= limit_bytes:
+        node = stack.pop()
+        if isinstance(node, str):
+            size += len(node) + 2
+        elif isinstance(node, dict):
+            size += 2 + sum(map(len, node)) + 3 * len(node)
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            size += 1 + len(node)
+            stack.extend(node)
+        else:
+            size += 1
+    return size + len(stack)
+
+
 def has_json_form(value: JsonValue) -> bool:
     """False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
     text = _represent(value)

@@ -1,19 +1,42 @@
-"""JSON Schema validation of hostile input: linear-time patterns, no fetching, bounded references, few faults.
+"""JSON Schema validation of hostile input: bounded work, linear-time patterns, no fetching, few faults.
 
 The library is `jsonschema-rs`. With `RegexOptions` it uses an engine that cannot backtrack
-(https://docs.rs/regex/latest/regex/#untrusted-input). `Schema` refuses remote references, and estimates the cost of the
-others before it compiles them, see `planwarden.agent.common.schema_cost`.
+(https://docs.rs/regex/latest/regex/#untrusted-input), but that can still take as many steps for each byte of text as
+the compiled pattern has states. A check runs in native code, during which the whole process waits. So `Schema` refuses
+what would take long to compile, and `find_faults` refuses a value if checking it could take more than `MAX_WORK`:
+see `planwarden.agent.common.schema_cost` and `schema_work`.
 """
 
+import re
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.schema_cost import estimate_cost
+from planwarden.agent.common.schema_cost import EXTREME, MAX_INTEGER_BITS, estimate_cost
 
 MAX_FAULTS = 20
+MAX_WORK = 300_000
+"""Units of one check: about 30 ms, see `schema_work`."""
+MAX_PATTERN_BYTES = 1024 * 1024
+"""Of one compiled pattern; `.{1,1000}` takes as much."""
+MAX_PATTERNS_BYTES = 2 * 1024 * 1024
+"""Of all compiled patterns of a schema."""
+_PATTERN_SIZES = tuple(1024 * 4**step for step in range(6))
+TEXT_PER_UNIT = 10_240
+"""Bytes of text times bytes of the compiled pattern: at most 10 ns for each byte and KiB."""
+MAX_EXPLAINED_WORK = 2_000
+"""Of a check whose every fault is described: describing one takes a hundred times as long as finding it."""
+MAX_EXPLAINED_BYTES = 2_000_000
+"""Of the values and constants that descriptions repeat."""
+
+_ENCODER = msgspec.json.Encoder()
+_LONG_INTEGER = re.compile(rb"(?<!\d)\d{301}")
+_EXTREME_NUMBER = re.compile(rb"\d[eE][-+]?\d|\d{15}|0\.00")
+_TOO_MUCH = "checking it would take too much work: the value is too large or nested too deeply for its schema"
 
 
 class Schema:
@@ -21,22 +44,101 @@ class Schema:
 
     def __init__(self, schema: dict[str, JsonValue]) -> None:
         """Raises `ValueError` if it is no JSON Schema, refers to anything outside itself, or costs too much."""
+        self._schema = schema
+        self._size = len(repr(schema))
         self._cost = estimate_cost(schema)
-        self._validator = jsonschema_rs.validator_for(
-            schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_to_fetch, validate_formats=False
-        )
+        self._sizes = {pattern: _measure_pattern(pattern) for pattern in self._cost.patterns}
+        if sum(self._sizes.values()) > MAX_PATTERNS_BYTES:
+            raise ValueError(f"its patterns take more than {MAX_PATTERNS_BYTES} bytes when they are compiled")
+        self._pattern_bytes = sum(self._sizes[pattern] * times for pattern, times in self._cost.patterns.items())
+        self._validator = _compile(schema)
 
     def find_faults(self, value: JsonValue) -> tuple[str, ...]:
-        """Returns a sentence per fault, at most `MAX_FAULTS`; empty if the value fits."""
-        if not self._cost.is_affordable(value):
-            return ("the value is nested too deeply for a schema as recursive as this one",)
+        """Returns a sentence per fault, at most `MAX_FAULTS`; empty if the value fits.
+
+        A value that would take too much work to check has a fault.
+        """
         try:
-            if self._validator.is_valid(value):
-                return ()
-            return tuple(_describe_fault(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))
+            encoded = _ENCODER.encode(value)
         except UnicodeEncodeError:
             # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
             return ("the value contains text that is not Unicode: half of a surrogate pair",)
+        except (TypeError, RecursionError):
+            return ("it is not JSON, or is nested too deeply",)
+        if len(encoded) > 300 and _LONG_INTEGER.search(encoded) and not has_short_integers(value):
+            return (f"it has an integer of more than {MAX_INTEGER_BITS} bits",)
+        if not self._is_small(encoded) and self.count_work(value, MAX_WORK) is None:
+            return (_TOO_MUCH,)
+        return () if self._validator.is_valid(value) else self._describe_faults(value, len(encoded))
+
+    def _is_small(self, encoded: bytes) -> bool:
+        """Whether the value is so small that it does not matter where in the schema its parts are looked at."""
+        cost, size = self._cost, len(encoded)
+        if cost.returns > 1 or cost.work * (size // 2 + 1) + self._pattern_bytes * size // TEXT_PER_UNIT > MAX_WORK:
+            return False
+        # At least six characters are needed for a number that is slow to compare.
+        return cost.numeric * size * EXTREME // 6 <= MAX_WORK or _EXTREME_NUMBER.search(encoded) is None
+
+    def count_work(self, value: JsonValue, limit: int) -> int | None:
+        """Returns the units of work that checking the value takes at most; None for more than `limit`."""
+        # Most processes never need it.
+        from planwarden.agent.common.schema_work import count_work
+
+        costs = {pattern: size / TEXT_PER_UNIT for pattern, size in self._sizes.items()}
+        return count_work(self._schema, value, costs, limit)
+
+    def _describe_faults(self, value: JsonValue, size: int) -> tuple[str, ...]:
+        work = self.count_work(value, MAX_EXPLAINED_WORK)
+        repeated = size + self._size
+        if work is None or work * repeated > MAX_EXPLAINED_BYTES:
+            return self._describe_briefly(value)
+        return tuple(_describe_fault(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))
+
+    def _describe_briefly(self, value: JsonValue) -> tuple[str, ...]:
+        """Returns what is wrong with the value's own keys, or that something in it is wrong."""
+        faults: list[str] = []
+        if isinstance(value, dict):
+            required, named = self._schema.get("required"), self._schema.get("properties")
+            missing = [name for name in required if name not in value] if isinstance(required, list) else []
+            faults += [f"{str(name)[:100]!r} is a required property" for name in missing]
+            if self._schema.get("additionalProperties") is False and isinstance(named, dict):
+                faults += [f"{name[:100]!r} was unexpected" for name in value if name not in named]
+        return tuple(faults[:MAX_FAULTS]) or ("it does not fit its schema, and is too large to say where",)
+
+
+@lru_cache(maxsize=1024)
+def _measure_pattern(pattern: str) -> int:
+    """Returns the bytes that the compiled pattern takes at most. Raises `ValueError` if it is not usable."""
+    for size in _PATTERN_SIZES:
+        try:
+            _compile({"pattern": pattern}, size)
+        except ValueError:
+            continue
+        return size
+    raise ValueError(f"its pattern {pattern[:100]!r} is not supported, or takes more than {MAX_PATTERN_BYTES} bytes")
+
+
+def _compile(schema: dict[str, JsonValue], pattern_bytes: int = MAX_PATTERN_BYTES) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(
+        schema,
+        pattern_options=jsonschema_rs.RegexOptions(size_limit=pattern_bytes),
+        retriever=_refuse_to_fetch,
+        validate_formats=False,
+    )
+
+
+def has_short_integers(value: JsonValue) -> bool:
+    """Whether every integer has at most `MAX_INTEGER_BITS`."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, int) and node.bit_length() > MAX_INTEGER_BITS:
+            return False
+        if isinstance(node, dict):
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+    return True
 
 
 def _describe_fault(error: jsonschema_rs.ValidationError) -> str:

@@ -127,13 +127,18 @@ def find_references(value: JsonValue) -> Iterator[tuple[str, str]]:
     """Yields each `(step id, JSON pointer)` that the value takes from another step."""
     if isinstance(value, dict):
         if "$from" in value:
-            yield str(value["$from"]), str(value.get("pointer", ""))
+            yield read_reference(value)
             return
         for child in value.values():
             yield from find_references(child)
     elif isinstance(value, list):
         for child in value:
             yield from find_references(child)
+
+
+def read_reference(value: dict[str, JsonValue]) -> tuple[str, str]:
+    """Returns the step id and the JSON pointer of a `$from` object."""
+    return str(value["$from"]), str(value.get("pointer", ""))
 
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:

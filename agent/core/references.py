@@ -3,23 +3,29 @@
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
 If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
 can read the store calls it again with those parts.
+
+A few bytes can name a large value many times, so the bytes are counted before anything is put together.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import cast
 
 from jsonpointer import EndOfList, JsonPointer, JsonPointerException
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
-from planwarden.agent.common.canonical import is_larger
+from planwarden.agent.common.canonical import is_larger, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.plan import find_references
+from planwarden.agent.core.plan import find_references, read_reference
 from planwarden.agent.core.state import Call, StepState
 
 MAX_ARGUMENT_BYTES = 256 * 1024
+MAX_REFERENCES = 1_000
+"""Of the arguments of one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +62,21 @@ def resolve(
     """Returns the arguments with every reference replaced; the same object if there is none.
 
     Raises:
-        InvalidArguments: a step is unknown or unfinished, or its result has nothing usable at the pointer.
+        InvalidArguments: a step is unknown or unfinished, its result has nothing usable at the pointer, or the
+            arguments would have more than `MAX_ARGUMENT_BYTES`.
         PartsNeeded: a reference leads into an artifact, and `parts` does not have its value.
     """
-    found = tuple(find_references(arguments))
+    found = tuple(islice(find_references(arguments), MAX_REFERENCES + 1))
     if not found:
         return arguments
+    if len(found) > MAX_REFERENCES:
+        raise InvalidArguments(f"the arguments have more than {MAX_REFERENCES} '$from' references")
     wanted = (_find_address(steps[step_id], pointer) for step_id, pointer in found if step_id in steps)
     if missing := frozenset(part for part in wanted if part is not None and part not in parts):
         raise PartsNeeded(missing)
-    return {key: _replace_references(value, steps, parts) for key, value in arguments.items()}
+    values = {reference: _find_value(*reference, steps, parts) for reference in dict.fromkeys(found)}
+    _check_size(found, values)
+    return {key: _replace_references(value, values) for key, value in arguments.items()}
 
 
 def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[PartAddress, ArtifactPart]:
@@ -95,16 +106,37 @@ def _read_pointer(document: JsonValue, pointer: str) -> JsonValue:
     return cast("JsonValue", found)
 
 
-def _replace_references(
-    value: JsonValue, steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart]
-) -> JsonValue:
+Reference = tuple[str, str]
+"""A step's id and a pointer into its result."""
+
+
+def _check_size(found: Iterable[Reference], values: Mapping[Reference, JsonValue]) -> None:
+    """Raises `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
+    total = 0
+    for (step_id, pointer), times in Counter(found).items():
+        size = measure_at_least(values[step_id, pointer], MAX_ARGUMENT_BYTES)
+        total += size * times
+        if total > MAX_ARGUMENT_BYTES:
+            often = f"{times} times " if times > 1 else ""
+            raise InvalidArguments(
+                f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {pointer[:200]!r} of step "
+                f"{step_id!r}, at least {size} bytes, {often}through '$from'; point to the parts that are needed"
+            )
+
+
+def _replace_references(value: JsonValue, values: Mapping[Reference, JsonValue]) -> JsonValue:
     if isinstance(value, list):
-        return [_replace_references(child, steps, parts) for child in value]
+        return [_replace_references(child, values) for child in value]
     if not isinstance(value, dict):
         return value
-    if "$from" not in value:
-        return {key: _replace_references(child, steps, parts) for key, child in value.items()}
-    step_id, pointer = str(value["$from"]), str(value.get("pointer", ""))
+    if "$from" in value:
+        return values[read_reference(value)]
+    return {key: _replace_references(child, values) for key, child in value.items()}
+
+
+def _find_value(
+    step_id: str, pointer: str, steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart]
+) -> JsonValue:
     state = steps.get(step_id)
     if state is None:
         raise InvalidArguments(f"'$from' names step {step_id!r}, which is not in the plan")

@@ -76,6 +76,8 @@ MANNERS: dict[str, list[Message]] = {
             "bomb_in", {"type": "object", "$defs": {**BOMB, "a40": {}}, "properties": {"x": {"$ref": "#/$defs/a0"}}}
         ),
         build_tool("remote", outputSchema={"type": "object", "$ref": "http://127.0.0.1:9/schema.json"}),
+        build_tool("states", outputSchema={"type": "object", "properties": {"a": {"pattern": "(?:x.{0,900}y){1,3}$"}}}),
+        build_tool("parts", {"type": "object", "allOf": [{}] * 20_000}),
     ],
     "names": [
         build_tool("displayConfirmation"),

@@ -133,14 +133,19 @@ async def test_questions_of_a_server_are_refused_and_never_reach_a_model(place: 
 
 
 @requirement("downstream:schema-cost")
-async def test_catastrophic_patterns_and_references_stall_nothing(place: Place) -> None:
+@requirement("downstream:schema-work")
+async def test_catastrophic_patterns_and_references_stall_nothing(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     """spec: issue, catastrophic pattern"""
     place.serve(bad="pattern", good="good")
     async with place.warden() as warden:
         with anyio.fail_after(20):
             assert "does not fit its output schema" in read_error(await run_call(warden, "bad_match"))
         assert [found.name for found in warden.tools.definitions() if found.source == "bad"] == ["bad_match"]
-        assert "following its references" in read_health(warden)
+        assert "following its references" in read_health(warden) and "(and 4 more)" in read_health(warden)
+        for why in ("takes more than 1048576 bytes", "more than 10000 parts"):
+            assert why in caplog.text
         await check_other_tools(warden)
 
 
