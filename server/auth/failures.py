@@ -1,11 +1,10 @@
 """Slows down guessing of tokens: after `FAILURES` refused tokens within `WINDOW_S` seconds an address must wait.
 
-The 256 random bits of a token prevent guessing; this limit saves work and keeps logs short. Tokens that were accepted
-before still work from a slowed address, because behind a proxy all clients share one address. Memory is bounded: the
-oldest entry is dropped first.
+The 256 random bits of a token prevent guessing; this limit keeps logs short and says nothing about a guess. Every token
+is looked up first, so a right one passes from a slowed address too: behind a proxy all clients share one. Memory is
+bounded: the oldest entry is dropped first.
 """
 
-import hashlib
 from collections import OrderedDict, deque
 
 from starlette.datastructures import Headers
@@ -16,7 +15,6 @@ from planwarden.agent.ports.environment import Clock
 
 FAILURES, WINDOW_S = 20, 60.0
 MAX_ADDRESSES = 4_096
-MAX_KNOWN = 4_096
 
 
 class FailedTokenLimiter:
@@ -27,35 +25,33 @@ class FailedTokenLimiter:
         self._clock = clock
         self._path = path
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
-        self._accepted: OrderedDict[bytes, None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_ours = scope["type"] == "http" and scope["path"] == self._path
-        given = Headers(scope=scope).get("authorization") if is_ours else None
-        if given is None:
+        if not is_ours or "authorization" not in Headers(scope=scope):
             await self._app(scope, receive, send)
             return
         address = str((scope.get("client") or ("", 0))[0])
-        token = hashlib.sha256(given.encode("latin-1")).digest()
-        wait_s = 0.0 if token in self._accepted else self._wait(address)
-        if wait_s > 0:
-            text = "too many refused tokens from this address"
-            headers = {"retry-after": str(round(wait_s + 0.5))}
-            response = JSONResponse({"error": "rate_limited", "error_description": text}, 429, headers)
-            await response(scope, receive, send)
-            return
+        is_slowed = False
 
-        async def send_and_record(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._learn(address, token, int(message["status"]))
-            await send(message)
+        async def send_or_slow_down(message: Message) -> None:
+            nonlocal is_slowed
+            if message["type"] == "http.response.start" and message["status"] == 401:
+                wait_s = self._wait(address)
+                is_slowed = wait_s > 0
+                if is_slowed:
+                    await _refuse(wait_s)(scope, receive, send)
+                else:
+                    self._learn(address)
+            if not is_slowed:
+                await send(message)
 
-        await self._app(scope, receive, send_and_record)
+        await self._app(scope, receive, send_or_slow_down)
 
     @property
     def size(self) -> int:
-        """Entries in memory; at most `MAX_ADDRESSES + MAX_KNOWN`."""
-        return len(self._failures) + len(self._accepted)
+        """Entries in memory; at most `MAX_ADDRESSES`."""
+        return len(self._failures)
 
     def _wait(self, address: str) -> float:
         """Returns the seconds until the address may try again."""
@@ -64,15 +60,14 @@ class FailedTokenLimiter:
             return 0.0
         return times[0] + WINDOW_S - self._clock.now()
 
-    def _learn(self, address: str, token: bytes, status: int) -> None:
-        if status != 401:
-            self._accepted[token] = None
-            self._accepted.move_to_end(token)
-            if len(self._accepted) > MAX_KNOWN:
-                self._accepted.popitem(last=False)
-            return
-        self._accepted.pop(token, None)
+    def _learn(self, address: str) -> None:
         self._failures.setdefault(address, deque(maxlen=FAILURES)).append(self._clock.now())
         self._failures.move_to_end(address)
         if len(self._failures) > MAX_ADDRESSES:
             self._failures.popitem(last=False)
+
+
+def _refuse(wait_s: float) -> JSONResponse:
+    text = "too many refused tokens from this address"
+    headers = {"retry-after": str(round(wait_s + 0.5))}
+    return JSONResponse({"error": "rate_limited", "error_description": text}, 429, headers)

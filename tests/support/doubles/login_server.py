@@ -172,6 +172,7 @@ async def login_server() -> AsyncGenerator[LoginServer]:
     routes = [
         Route("/.well-known/oauth-protected-resource/mcp", double.resource),
         Route("/.well-known/oauth-authorization-server", double.metadata),
+        Route("/.well-known/openid-configuration", double.metadata),
         Route("/register", double.register, methods=["POST"]),
         Route("/authorize", double.authorize),
         Route("/token", double.token, methods=["POST"]),

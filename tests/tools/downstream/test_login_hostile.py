@@ -37,6 +37,7 @@ from tests.tools.downstream.test_login import expire, load_home, log_in, login_f
 
 pytestmark = [pytest.mark.anyio, requirement("downstream:login")]
 METADATA = "/.well-known/oauth-authorization-server"
+OPENID = "/.well-known/openid-configuration"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 CLIENT = '[servers.d.login]\nclient_id = "ours"\nclient_secret_env = "KEY"\n'
 
@@ -70,6 +71,36 @@ async def test_a_server_that_names_another_resource_than_itself_gets_no_login(
     server.overrides[RESOURCE] = {"resource": "https://bank.example/mcp"}
     assert "does not match" in await fail_login(place, server)
     assert server.request_counts["/authorize"] == 0
+
+
+@pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]], ids=str)
+@pytest.mark.parametrize("is_openid", [False, True], ids=["oauth", "openid"])
+async def test_an_authorization_server_without_pkce_by_s256_gets_no_login(
+    place: Place, server: LoginServer, methods: list[str] | None, is_openid: bool
+) -> None:
+    """spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization#authorization-code-protection"""
+    if is_openid:
+        server.broken[METADATA] = Response(status_code=404)
+    server.overrides[OPENID if is_openid else METADATA] = {"code_challenge_methods_supported": methods}
+    assert "S256" in await fail_login(place, server)
+    assert server.request_counts["/authorize"] == 0 and server.request_counts["/register"] == 0
+
+
+async def test_an_openid_provider_with_pkce_by_s256_gets_a_login(place: Place, server: LoginServer) -> None:
+    """ours"""
+    server.broken[METADATA] = Response(status_code=404)
+    server.overrides[OPENID] = {"code_challenge_methods_supported": ["plain", "S256"]}
+    await log_in(place, server.visit)
+    assert server.request_counts["/authorize"] == 1
+
+
+async def test_an_authorization_server_that_publishes_no_metadata_gets_no_login(
+    place: Place, server: LoginServer
+) -> None:
+    """spec: it cannot say that it has PKCE"""
+    server.broken |= {METADATA: Response(status_code=404), OPENID: Response(status_code=404)}
+    assert "S256" in await fail_login(place, server)
+    assert server.request_counts["/authorize"] == 0 and server.request_counts["/register"] == 0
 
 
 async def test_text_of_the_authorization_server_cannot_control_the_terminal(place: Place, server: LoginServer) -> None:

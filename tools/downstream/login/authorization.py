@@ -103,6 +103,7 @@ class _LimitedBrowser:
             url = f"{before}&{after}"
         check_address(url, self.server_url)
         self.storage.check_issuer()
+        self.storage.check_pkce()
         names = Counter(name for name, _ in parse_qsl(urlsplit(url).query))
         if len(url) > MAX_ADDRESS_CHARS or any(names[name] != 1 for name in ("state", "redirect_uri", "client_id")):
             raise ToolError("the address at which it wants a person to log in is not valid OAuth")
@@ -123,11 +124,13 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
         inner: httpx2.AsyncBaseTransport,
         issuer: httpx2.AsyncClient,
         provider: OAuthClientProvider,
+        storage: LoginTokenStorage,
         challenge: str | None,
     ) -> None:
         self._inner = inner
         self._issuer = issuer
         self._provider = provider
+        self._storage = storage
         self._challenge = challenge
         self.error: Exception | None = None
         self.refusal: str | None = None
@@ -164,6 +167,9 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
 
     async def _send(self, request: httpx2.Request, *, to_issuer: bool) -> httpx2.Response:
         if to_issuer:
+            if request.headers.get("content-type") == "application/json":
+                # Only a registration is JSON.
+                self._storage.check_pkce()
             answer = await self._issuer.send(request)
             self.refusal = describe_refusal(answer) if answer.status_code >= 400 else None
             return answer
@@ -193,7 +199,8 @@ async def log_in(config: ServerConfig, file: LoginFile, browser: LoginBrowser) -
     limited = _LimitedBrowser(browser, config.url, storage)
     inner = httpx2.AsyncHTTPTransport()
     async with inner, IssuerRequests(inner, config.url).client() as issuer:
-        flow = _LoginFlowTransport(inner, issuer, build_provider(config, storage, limited), stored.challenge)
+        provider = build_provider(config, storage, limited)
+        flow = _LoginFlowTransport(inner, issuer, provider, storage, stored.challenge)
         try:
             await _list_tools(config, flow)
         # The SDK and a stranger's servers can raise anything, in groups; the first error of the login itself counts.

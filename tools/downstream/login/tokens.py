@@ -183,6 +183,18 @@ class LoginTokenStorage:
                 f"or run `{self._file.command} --forget`"
             )
 
+    def check_pkce(self) -> None:
+        """Raises `ToolError` unless the authorization server says that it has PKCE with S256.
+
+        https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: clients refuse to go on without.
+        """
+        metadata = self._provider.context.oauth_metadata if self._provider is not None else None
+        if metadata is None or "S256" not in (metadata.code_challenge_methods_supported or ()):
+            raise ToolError(
+                "its authorization server does not say that it supports PKCE with S256, so a stolen code would count; "
+                "its operator has to turn it on and list it in code_challenge_methods_supported"
+            )
+
     async def get_tokens(self) -> OAuthToken | None:
         return None if self._ignore_tokens else self.login.tokens
 
