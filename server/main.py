@@ -21,8 +21,10 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from planwarden.server.cli.parser import build_parser
+from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 
 _COMMANDS = "planwarden.server.cli.commands"
+_SERVE = "serve:handle_serve"
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
 """Usage errors of a correct command that came at the wrong time; they exit as failures."""
 
@@ -36,19 +38,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.ERROR, format="planwarden: %(message)s")
     arguments = build_parser().parse_args(argv)
     try:
-        return load_handler(arguments.handler)(arguments)
-    except PlanwardenError as error:
-        if arguments.json:
-            document = {"error": {"code": error.code, "message": error.message, "details": error.details}}
-            print(json.dumps(document, indent=2, ensure_ascii=False))
-        print(f"planwarden: {error.message}", file=sys.stderr)
-        return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
+        return _run_command(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader closed the pipe. Without this the interpreter would fail again when it flushes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT.document.fileno())
         return FAILED
+
+
+def _run_command(arguments: Namespace) -> int:
+    if arguments.json or (arguments.handler == _SERVE and not arguments.http):
+        STANDARD_OUTPUT.keep()
+    try:
+        return load_handler(arguments.handler)(arguments)
+    except PlanwardenError as error:
+        if arguments.json:
+            document = {"error": {"code": error.code, "message": error.message, "details": error.details}}
+            print(json.dumps(document, indent=2, ensure_ascii=False), file=STANDARD_OUTPUT.document)
+        print(f"planwarden: {error.message}", file=sys.stderr)
+        return USAGE if isinstance(error, UsageError) and not isinstance(error, _TOO_LATE) else FAILED
+    finally:
+        STANDARD_OUTPUT.finish()
 
 
 def load_handler(name: str) -> Callable[[Namespace], int]:

@@ -78,6 +78,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:tasks": Requirement(
         "ports.Store", "Notes about a task are found without reading the audit, at no cost for other executions."
     ),
+    "stdio:only-protocol": Requirement(
+        "mcp, console", "Only the protocol, or the document of --json, is on standard output, whatever tools print."
+    ),
     "audit:proves-the-log": Requirement(
         "issue: audit",
         "What the stored logs and rows say about questions, decisions and grants fits the audit, or is named.",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from pydantic import JsonValue
 
+from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.server.cli.terminal.terminal import Terminal
 
 
@@ -26,4 +27,4 @@ def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: 
 
 
 def print_json(document: Mapping[str, JsonValue]) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    print(json.dumps(document, indent=2, ensure_ascii=False), file=STANDARD_OUTPUT.document)

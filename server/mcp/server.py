@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 from mcp.server.apps import client_supports_apps
@@ -23,6 +24,7 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.server.request_state import RequestStateSecurity
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
@@ -101,6 +103,17 @@ class PlanwardenServer(MCPServer[LazyService]):
     """Ends open `subscriptions/listen` streams properly; for transports that are about to stop."""
     closed: anyio.Event
     """Set when the server has stopped and has closed what it opened."""
+
+    async def run_on_wire(self, wire: TextIO) -> None:
+        """Serves until standard input ends, and writes to `wire` instead of standard output."""
+        text = TextIOWrapper(wire.buffer, encoding="utf-8", newline="\n")
+        try:
+            async with stdio_server(stdout=anyio.wrap_file(text)) as (received, sent):
+                options = self._lowlevel_server.create_initialization_options()
+                await self._lowlevel_server.run(received, sent, options)
+        finally:
+            # Otherwise the collector would close the buffer, which is not ours.
+            text.detach()
 
     async def list_tools(self) -> list[Tool]:
         """The ten tools; for hosts that draw apps, with their view and with the tool that only the view calls."""

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import TextIO
 
 import anyio
 
@@ -23,8 +24,10 @@ from planwarden.server.telemetry.logs import log_to_stderr
 CLOSING_S = 5.0
 
 
-async def serve_stdio(settings: Settings) -> None:
+async def serve_stdio(settings: Settings, wire: TextIO) -> None:
     """Serves until the client closes standard input; on SIGINT or SIGTERM closes the store and ends the process.
+
+    Only the protocol goes to `wire`; the caller sees to it that nothing else does.
 
     Raises:
         UsageError: a setting, a tool or the model is not usable; nothing was served.
@@ -49,7 +52,7 @@ async def serve_stdio(settings: Settings) -> None:
         server = build_server(opening, settings.home, observer=warden.observer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
-        await server.run_stdio_async()
+        await server.run_on_wire(wire)
         tasks.cancel_scope.cancel()
 
 

@@ -6,6 +6,7 @@ from argparse import Namespace
 import anyio
 
 from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.server.settings.configuration import Settings, load_settings
 
 TRUST_BANNER = """\
@@ -28,7 +29,7 @@ def handle_serve(arguments: Namespace) -> int:
     # Each transport is imported only when it serves: clients wait for the first answer.
     from planwarden.server.transports.stdio import serve_stdio
 
-    anyio.run(serve_stdio, settings)
+    anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document)
     return DONE
 
 

@@ -14,6 +14,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.types import ElicitResult, InputRequiredResult
 
+from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
 from tests.support.wardens import confirm, model_step, plan, tool_step
 
@@ -151,6 +152,54 @@ def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Pa
         assert (process.returncode, out) == (expected, b"")
         assert b"Traceback" not in err and b"nor must this" in err
     assert list((home / "owners").glob("*")) == []
+
+
+NOISE = """
+import atexit
+import ctypes
+import os
+import subprocess
+import sys
+
+print("printed", flush=True)
+sys.stdout.write("written")
+sys.__stdout__.write("written to the first stream")
+os.write(1, b"by descriptor")
+ctypes.CDLL(None).puts(b"by a library in C")
+subprocess.run([sys.executable, "-c", "print('by a program')"])
+atexit.register(print, "at the end")
+"""
+
+
+@pytest.mark.slow
+@requirement("stdio:only-protocol")
+def test_a_tools_file_that_prints_while_it_is_loaded_does_not_reach_the_client(home: Path) -> None:
+    """spec: issue; the first bytes on standard output are the answer to the first request"""
+    (home / "tools.py").write_text(TOOLS + NOISE)
+    with subprocess.Popen(
+        [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        _initialize(process)
+        assert _read(process)["id"] == 1
+        call = {"name": "execute_plan", "arguments": {"plan": plan(tool_step("a", "note", {"text": "x"}))}}
+        _send(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+        assert _read(process)["result"]["structuredContent"]["status"] == "completed"
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, b"")
+    for noise in (b"printed", b"written to", b"by descriptor", b"library in C", b"by a program", b"at the end"):
+        assert noise in err
+
+
+@pytest.mark.slow
+@requirement("stdio:only-protocol")
+def test_a_tools_file_that_prints_does_not_get_into_a_document(home: Path) -> None:
+    """spec: console.md; under --json neither, even when the command fails"""
+    (home / "tools.py").write_text(TOOLS + NOISE)
+    for words, code in ((["tools", "--json"], 0), (["call", "nosuch", "--json"], 2)):
+        command = [*COMMAND, *words, "--home", str(home)]
+        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        assert done.returncode == code and b"by descriptor" in done.stderr
+        assert json.loads(done.stdout)
 
 
 @pytest.mark.slow
