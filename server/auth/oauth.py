@@ -151,7 +151,12 @@ class IssuerCheck(TokenVerifier):
         try:
             header = get_unverified_header(token)
             algorithm, kind = header.get("alg"), header.get("typ", "")
-            if algorithm not in ALGORITHMS or not isinstance(kind, str) or kind.lower() not in TYPES:
+            if (
+                not isinstance(algorithm, str)
+                or algorithm not in ALGORITHMS
+                or not isinstance(kind, str)
+                or kind.lower() not in TYPES
+            ):
                 return None
             key = await self._keys.find(header.get("kid"), algorithm)
             if key is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from urllib.parse import parse_qsl, quote
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -182,6 +182,8 @@ async def read_form(http: Request) -> dict[str, tuple[str, ...]]:
         )
     except ValueError:
         raise BadForm from None
+    except ClientDisconnect:
+        raise BadForm("the connection ended before the whole form had arrived; send it again") from None
     fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         fields[name] = (*fields.get(name, ()), value)

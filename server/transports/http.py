@@ -9,7 +9,7 @@ and, if a browser sends it, in `Origin`, so that no web page can reach it by reb
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 
 import httpx2
 import uvicorn
@@ -18,6 +18,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from planwarden.agent.common.errors import StoreError, UsageError
@@ -185,7 +186,9 @@ def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
         is_inbox = scope["type"] == "http" and (path == INBOX_PATH or path.startswith(f"{INBOX_PATH}/"))
-        await (inbox if is_inbox else app)(scope, receive, send)
+        # Nobody waits for an answer any more, and a connection that ends is no fault of ours.
+        with suppress(ClientDisconnect):
+            await (inbox if is_inbox else app)(scope, receive, send)
 
     return dispatch
 

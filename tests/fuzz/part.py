@@ -13,7 +13,7 @@ from time import monotonic
 import anyio
 
 from tests.fuzz.entrance import Entrance, Opener, Wrong
-from tests.fuzz.entrances import calls, frames
+from tests.fuzz.entrances import calls, downstream, frames, inbox, rows, settings, sockets, tokens
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.watch import STALL_S, LogWatch, LoopWatch, watching_log
 
@@ -36,6 +36,14 @@ ENTRANCES: Mapping[str, Opener] = {
     "answers": calls.opening(calls.make_answer),
     "http": frames.open_http,
     "stdio": frames.open_stdio,
+    "sockets": sockets.open_sockets,
+    "process": sockets.open_process,
+    "rows": rows.open_rows,
+    "downstream": downstream.open_downstream,
+    "inbox": inbox.open_inbox,
+    "settings": settings.open_files,
+    "commands": settings.open_commands,
+    "tokens": tokens.open_tokens,
 }
 
 
@@ -112,6 +120,9 @@ async def _run_input(part: Part, entrance: Entrance, log: LogWatch) -> None:
         part.stalls += stall_s > STALL_S
     except Wrong as error:
         found.append(f"wrong: {error}")
+    # The entrance itself failed, and so would whoever calls it.
+    except Exception:
+        logger.exception("not handled")
     found.extend(f"log: {line}" for line in log.take())
     for what in found:
         part.add(name, what, mutator.sent)

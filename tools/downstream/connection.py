@@ -24,7 +24,7 @@ from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import InFlightCall, InFlightCalls
 from planwarden.tools.downstream.listing import read_listing
 from planwarden.tools.downstream.tools import one_line
-from planwarden.tools.downstream.transports.log import ServerLog
+from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
 
 if TYPE_CHECKING:
     # Importing the SDK takes up to a second, which a process that calls no downstream tool need not spend.
@@ -81,6 +81,7 @@ class ServerConnection:
         login: LoginLocation | None = None,
     ) -> None:
         """`login` is where a person's login to the server is kept."""
+        shorten_sdk_log()
         self.config = config
         self._login = login
         self.state: ConnectionState = "idle"

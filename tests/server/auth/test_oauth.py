@@ -113,6 +113,17 @@ async def test_a_token_that_chooses_its_own_algorithm_or_key_is_refused() -> Non
     assert "/evil" not in str(issuer.request_counts)
 
 
+@requirement("oauth:verified")
+@pytest.mark.parametrize("odd", [{}, [], {"a": 1}, None, 7, "", "a\udfffb"], ids=ascii)
+@pytest.mark.parametrize("name", ["alg", "typ", "kid", "crit", "iss", "aud", "exp", "sub", "scope"])
+async def test_a_token_with_parts_of_any_type_is_refused_and_raises_nothing(name: str, odd: object) -> None:
+    """ours: anybody can send it, before anything about the caller is known."""
+    issuer = Issuer()
+    header, claims, signature = split_token(issuer.token())
+    token = join_token({**header, name: odd}, {**claims, name: odd}, signature)
+    assert await _check(issuer).verify_token(token) is None
+
+
 async def test_scopes_and_client_are_read_as_issuers_write_them() -> None:
     issuer = Issuer()
     check = _check(issuer)

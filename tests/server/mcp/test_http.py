@@ -46,6 +46,30 @@ async def test_clients_of_both_eras_are_served_at_the_same_time(tmp_path: Path) 
         assert question_of(await ok(new, "get_execution", threadId=asked["threadId"]))["kind"] == "plan"
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/inbox/pair"])
+async def test_a_connection_that_ends_in_the_middle_of_a_request_logs_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    """ours: anybody who reaches the port could fill the log."""
+    async with serving(Settings(home=tmp_path)) as url:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        kind = "application/json" if path == "/mcp" else "application/x-www-form-urlencoded"
+        lines = [
+            f"POST {path} HTTP/1.1",
+            f"Host: 127.0.0.1:{port}",
+            f"Content-Type: {kind}",
+            "Accept: application/json, text/event-stream",
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/list",
+            "Content-Length: 500",
+        ]
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send("\r\n".join([*lines, "", "half"]).encode())
+        async with Client(url) as client:
+            assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
 GATE = """
 import anyio
 import planwarden

@@ -235,6 +235,11 @@ def build_tool_list(params: Message) -> Message:
 def call_tool(params: Message, request_id: object) -> Message | None:
     if MANNER == "restless":
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    if MANNER == "malformed":
+        malformed: list[Message] = [{}, {"progress": "x"}, {"progressToken": [1], "progress": {}}, {"requestId": {}}]
+        for broken in malformed:
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": broken})
+            send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": broken})
     if MANNER == "huge":
         before = f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"content":[{{"type":"text","text":"'
         flood(before.encode(), b'"}]}}')

@@ -65,6 +65,19 @@ async def test_garbage_between_messages_is_dropped(place: Place) -> None:
         await check_other_tools(warden)
 
 
+@requirement("downstream:words")
+async def test_malformed_notifications_of_a_server_put_no_traceback_into_our_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ours: a traceback says that we are broken, and quotes what the server sent"""
+    place.serve(bad="malformed", good="good")
+    async with place.warden() as warden:
+        assert (await run_call(warden, "bad_echo", {"text": "x"})).status == "completed"
+        await check_other_tools(warden)
+    assert [record for record in caplog.records if record.exc_info or record.exc_text] == []
+    assert any("Failed to validate notification" in record.message for record in caplog.records)
+
+
 @requirement("downstream:bounded")
 async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_fills_no_memory(place: Place) -> None:
     """spec: issue, 200 MB line"""

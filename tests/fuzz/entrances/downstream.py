@@ -1,0 +1,80 @@
+"""A downstream server that answers calls and listings with broken messages; a child process."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import planwarden
+from planwarden.agent.common.errors import InvalidPlan
+from planwarden.server.settings.configuration import load_settings
+from planwarden.storage.memory.store import MemoryStore
+from tests.fuzz.corpus import PLANS
+from tests.fuzz.entrance import Wrong, check_error
+from tests.fuzz.mutation import Mutator
+from tests.support.paths import DOUBLES
+from tests.support.wardens import plan, tool_step
+
+SETTINGS = """
+[servers.d]
+trusted = true
+[tools."d_echo"]
+timeout_s = 0.5
+"""
+WAIT_S = 20.0
+STEP_CODES = frozenset({"timeout", "cancelled", "tools_not_called"})
+"""Codes that only calls and steps can have."""
+
+
+class Downstream:
+    """Each input is a call; the seed that it passes decides what the server sends."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> None:
+        """Starts anew, with a server that has not misbehaved yet."""
+        await self._stack.aclose()
+        settings = load_settings(home=self._home, environment={})
+        self._warden = await self._stack.enter_async_context(planwarden.Warden(settings=settings, store=MemoryStore()))
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    async def send(self, mutator: Mutator) -> str:
+        seed = str(mutator.random.random())
+        mutator.sent = f"random_server, seed {seed}"
+        steps = plan(tool_step("a", "d_echo", {"seed": seed}))
+        try:
+            view = await self._warden.execute_plan(steps, wait_seconds=WAIT_S)
+        except InvalidPlan as error:
+            # A broken listing takes the server's tools away.
+            await self.open()
+            return check_error(error.code, error.message)
+        if view.status in ("running", "planned"):
+            raise Wrong(f"the execution is still {view.status}: {view}")
+        if view.status == "suspended":
+            await self._warden.cancel_execution(view.thread_id)
+        error = view.steps[0].error or view.error
+        if error is None or error.code in STEP_CODES:
+            return view.status if error is None else error.code
+        return check_error(error.code, error.message)
+
+    async def check_alive(self) -> None:
+        view = await self._warden.execute_plan(PLANS[0], wait_seconds=WAIT_S)
+        if view.status != "completed":
+            raise Wrong(f"an ordinary plan came to {view}")
+
+
+@asynccontextmanager
+async def open_downstream(home: Path) -> AsyncGenerator[Downstream]:
+    root = Path(__file__).parents[3]
+    entry = {"command": sys.executable, "args": [str(DOUBLES / "random_server.py"), str(root)]}
+    (home / "planwarden.json").write_text(json.dumps({"mcpServers": {"d": entry}}), encoding="utf-8")
+    (home / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
+    downstream = Downstream(home)
+    await downstream.open()
+    yield downstream
+    await downstream.close()
