@@ -121,6 +121,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "approval:vote-stands": Requirement(
         "approvals, learned from attacks", "An edit by less than a person never voids a person's vote."
     ),
+    "approval:silence": Requirement(
+        "approvals, learned from attacks",
+        "Silence approves only when and as the operator said, never by a number or a revision that came later.",
+    ),
     "approval:grants": Requirement(
         "approvals, standing grants",
         "A grant lets through exactly the pinned tool, the named values, so often, until then.",

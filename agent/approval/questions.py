@@ -37,11 +37,8 @@ def ask_what_tool_asks(
     asked = policy.requirement(definition, arguments).risk
     risk = highest_risk("confirm", asked, *list_risks(covers), suspend.risk or "read")
     required = policy.for_risk(risk)
-    wait_s = suspend.timeout_s if suspend.timeout_s is not None else definition.answer_within_s
-    if wait_s is None and definition.is_blocking:
-        wait_s = definition.timeout_s
     is_clock = suspend.addressee == "clock"
-    on_timeout = "approve" if is_clock else _limit_on_timeout(risk, suspend.on_timeout or definition.on_timeout)
+    wait_s, on_timeout = (suspend.timeout_s, "approve") if is_clock else _limit_wait(definition, suspend, risk)
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind=_kind_of(suspend),
@@ -174,7 +171,7 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
             for covered in question.covers
         ],
         "policy": policy,
-        "expires": question.expires_at,
+        "expires": [question.expires_at, question.on_timeout],
     }
     if question.edits:
         facts["edits"] = [
@@ -222,6 +219,20 @@ def _kind_of(suspend: Suspend) -> ev.SuspensionKind:
     if suspend.is_delegated:
         return "delegated"
     return "input" if suspend.form is not None else "confirmation"
+
+
+def _limit_wait(definition: ToolDefinition, suspend: Suspend, risk: Risk) -> tuple[float | None, OnTimeout]:
+    """The seconds for the answer, and what passes then.
+
+    The limit of the definition is the operator's or the author's. A number in the question may come from a model: it
+    can only lengthen that limit, and then silence rejects.
+    """
+    limit_s = definition.answer_within_s
+    if limit_s is None and definition.is_blocking:
+        limit_s = definition.timeout_s
+    if suspend.timeout_s is not None and (limit_s is None or suspend.timeout_s > limit_s):
+        return suspend.timeout_s, "reject"
+    return limit_s, _limit_on_timeout(risk, "reject" if suspend.on_timeout == "reject" else definition.on_timeout)
 
 
 def _limit_on_timeout(risk: Risk, wanted: OnTimeout) -> OnTimeout:

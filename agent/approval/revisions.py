@@ -1,4 +1,7 @@
-"""The next revision of a question: with the tool and the policy as they are now, or with edited arguments."""
+"""The next revision of a question: with the tool and the policy as they are now, or with edited arguments.
+
+Silence approves only what was asked at first: a revision that nobody answers is rejected.
+"""
 
 from collections.abc import Mapping
 
@@ -64,6 +67,7 @@ def revise_stale_question(
         needs=required.needs or question.needs,
         quorum=required.quorum,
         revision=question.revision + 1,
+        on_timeout="reject",
         message=message,
     )
     return bind_question(context, execution, changed), reason
@@ -105,6 +109,7 @@ def revise_arguments(
         needs=required.needs or question.needs,
         quorum=required.quorum,
         revision=question.revision + 1,
+        on_timeout="reject",
         edits=_add_edit(question, edited, editor),
     )
     return bind_question(context, execution, changed)

@@ -9,6 +9,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.errors import ToolError, UsageError
+
+MAX_WAIT_S = 366 * 24 * 3600.0
+"""The longest limit of time; None is no limit."""
+
 Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
 
@@ -53,6 +58,15 @@ class ToolDefinition:
     origin: str = ""
     """Digest of the definition's source: a downstream server's address and that server's own definition."""
 
+    def __post_init__(self) -> None:
+        """Raises `UsageError` for a limit that is no number of seconds, such as infinity."""
+        for name, limit_s in (("timeout_s", self.timeout_s), ("answer_within_s", self.answer_within_s)):
+            if limit_s is not None and not 0 < limit_s <= MAX_WAIT_S:
+                raise UsageError(
+                    f"tool {self.name!r}: {name} is {limit_s:g}; use seconds, more than 0, at most {MAX_WAIT_S:.0f}, "
+                    "or None for no limit"
+                )
+
     @property
     def is_blocking(self) -> bool:
         return self.execution_mode == "blocking"
@@ -81,9 +95,10 @@ class Suspend:
     resume_payload: JsonValue = None
     """Stored with the suspension and handed to the tool's `on_resume` together with the decision."""
     timeout_s: float | None = None
-    """Seconds for the answer; default the tool's."""
+    """Seconds for the answer; default the tool's. It can only be longer than the tool's, and then silence rejects,
+    because the number may come from a model."""
     on_timeout: OnTimeout | None = None
-    """What happens when nobody answers in time; default the tool's."""
+    """What happens when nobody answers in time; default the tool's. It approves only if the tool's does."""
     addressee: Literal["human", "clock"] = "human"
     """`clock` asks nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
@@ -92,6 +107,13 @@ class Suspend:
     """The question comes from an execution that another agent runs."""
     risk: Risk | None = None
     """The least risk of the question, whatever the tool's own risk."""
+
+    def __post_init__(self) -> None:
+        """Raises `ToolError` for a limit that is no number of seconds, such as infinity."""
+        if self.timeout_s is not None and not 0 < self.timeout_s <= MAX_WAIT_S:
+            raise ToolError(
+                f"its question waits {self.timeout_s:g} s; a limit is more than 0 and at most {MAX_WAIT_S:.0f} s"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

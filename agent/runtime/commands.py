@@ -4,9 +4,11 @@ A run calls the function inside its transaction, and again on a newer state when
 that returns no events asks for nothing; one that raises `PlanwardenError` refuses.
 """
 
+from planwarden.agent.approval.questions import is_of_policy
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import find_due_alarm
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard
 from planwarden.agent.runtime.transaction import BuildEvents, EventBatch
 
@@ -41,8 +43,11 @@ def withdraw(suspension_id: str, reason: str) -> BuildEvents:
     return build
 
 
-def wake(suspension_id: str) -> BuildEvents:
-    """Let an open question time out, or let its next alarm fire, whichever is due."""
+def wake(suspension_id: str, policy: Policy) -> BuildEvents:
+    """Let an open question time out, or let its next alarm fire, whichever is due.
+
+    Silence approves only under the policy that the question was asked under.
+    """
 
     def build(execution: ExecutionState, now: float) -> EventBatch:
         suspension = execution.suspensions.get(suspension_id)
@@ -53,7 +58,9 @@ def wake(suspension_id: str) -> BuildEvents:
             reminded = find_due_alarm(suspension, now)
             guard = Guard(suspension_id=suspension_id, digest=question.digest)
             return EventBatch() if reminded is None else EventBatch((reminded,), guard)
-        timed_out = ev.SuspensionTimedOut(suspension_id=suspension_id, outcome=question.on_timeout)
+        is_clock = question.addressee == "clock"
+        outcome = question.on_timeout if is_clock or is_of_policy(question, policy) else "reject"
+        timed_out = ev.SuspensionTimedOut(suspension_id=suspension_id, outcome=outcome)
         guard = Guard(suspension_id=suspension_id, digest=question.digest, deadline="passed")
         return EventBatch((timed_out,), guard)
 

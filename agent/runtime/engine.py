@@ -318,7 +318,7 @@ class Engine:
         await self._scheduler.tick()
 
     async def _wake(self, row: SuspensionRow) -> None:
-        await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id))
+        await self._command(await self.find(row.execution_id), commands.wake(row.suspension_id, self.grants.policy))
 
     async def _take_over(self, execution_id: str) -> None:
         run = self._known.runs.get(execution_id)

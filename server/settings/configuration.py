@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import MAX_STEPS
-from planwarden.agent.core.tool import Effect, OnTimeout, Risk, ToolDefinition
+from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk, ToolDefinition
 from planwarden.server.auth.settings import LOCAL, HttpSettings
 from planwarden.server.notifications.channels import NotificationChannel, NotifySettings, build_channels
 from planwarden.server.settings.options import to_invalid_arguments
@@ -55,10 +55,11 @@ class ToolSettings(ReminderSettings):
     """What a crash may repeat: `read` and `idempotent` calls, never an `effect`. Default: what the tool says."""
     capabilities: list[str] | None = None
     """Words for the catalogue and its search."""
-    timeout_s: Annotated[float, Field(gt=0)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
     """Seconds for the call; for a blocking tool, for the answer."""
-    answer_within_s: Annotated[float, Field(gt=0)] | None = None
-    """Seconds for the answer to any question about the tool; without it such a question has no deadline."""
+    answer_within_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
+    """Seconds for the answer to any question about the tool; without it such a question has no deadline. A plan can
+    only lengthen it, and silence then rejects."""
     on_timeout: OnTimeout | None = None
     """What passes when nobody answers in time; risks above `confirm` are always rejected."""
 

@@ -20,7 +20,7 @@ class Budgets(BaseModel):
     """Tokens that models may use, prompts and answers together."""
     toolCalls: Annotated[int, Field(ge=1)] | None = None
     """Calls of tools."""
-    seconds: Annotated[float, Field(gt=0)] | None = None
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Seconds during which the execution runs; waiting for answers does not count."""
 
 

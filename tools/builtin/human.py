@@ -9,10 +9,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.schema import Schema
-from planwarden.agent.core.tool import CallContext, Risk, Suspend, ToolDefinition
+from planwarden.agent.core.tool import MAX_WAIT_S, CallContext, Risk, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
-
-MAX_WAIT_S = 366 * 24 * 3600.0
 
 
 async def _never_called(arguments: dict[str, JsonValue], context: CallContext) -> object:

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from planwarden.agent.core.tool import MAX_WAIT_S
+
 START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 60.0
 
@@ -48,7 +50,7 @@ class ServerSettings(BaseModel):
     """`lazy` starts the server with the first call of one of its tools, `eager` at once."""
     start_timeout_s: float = Field(default=START_TIMEOUT_S, gt=0, le=600)
     """Seconds that its start may take."""
-    timeout_s: float = Field(default=CALL_TIMEOUT_S, gt=0)
+    timeout_s: float = Field(default=CALL_TIMEOUT_S, gt=0, le=MAX_WAIT_S)
     """Seconds that a call of one of its tools may take."""
     login: LoginSettings = Field(default_factory=LoginSettings, repr=False)
     """The OAuth client that a person logs in with."""
