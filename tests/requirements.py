@@ -125,6 +125,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "approvals, learned from attacks",
         "Silence approves only when and as the operator said, never by a number or a revision that came later.",
     ),
+    "approval:reconcile": Requirement(
+        "approvals, learned from attacks",
+        '"It did not happen" releases a call, and needs what that call needs at the time of the answer.',
+    ),
     "approval:grants": Requirement(
         "approvals, standing grants",
         "A grant lets through exactly the pinned tool, the named values, so often, until then.",

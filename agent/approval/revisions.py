@@ -20,8 +20,8 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Risk, highest_risk
 from planwarden.agent.core.verify import find_placeholders
 
-RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input")
-"""Questions whose approval lets a call run."""
+RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input", "reconcile")
+"""Questions whose answer may let a call run."""
 
 
 def revise_stale_question(
@@ -55,7 +55,7 @@ def revise_stale_question(
     risk = highest_risk(*least, asked, *list_risks(covers))
     required = policy.for_risk(risk)
     message = question.message
-    if question.kind == "approval":
+    if question.kind in ("approval", "reconcile"):
         # A sentence begins with a capital letter, except when it begins with the name of a tool.
         start = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
         message = f"{start}. {question.message}"[:MESSAGE_CHARS]

@@ -8,6 +8,8 @@ conditions again in the transaction that records it.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pydantic import JsonValue
+
 from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
@@ -127,12 +129,12 @@ def _rule_on_person(
     worth = policy.worth(authority.assurance, authority.principal, execution.principal, final.needs)
     if worth is None:
         return Ruling(events=revised, guard=guard if revised else None, is_accepted=False)
-    voters = set[str]() if revised else {policy.person(vote.principal) for vote in suspension.endorsements}
+    voters = set[str]() if revised else _find_voters(context, suspension, answer.content)
     if final.quorum > 1 and worth != "embedder":
         if policy.person(authority.principal) in voters:
             return Ruling(is_accepted=False)
         if len(voters) + 1 < final.quorum:
-            endorsed = _build_endorsed(final, authority, worth)
+            endorsed = _build_endorsed(final, answer, authority, worth)
             return Ruling(events=(*revised, endorsed), guard=guard, is_accepted=False)
     decision = ev.RecordedDecision(
         approved=True,
@@ -181,7 +183,16 @@ def _refuse_stale(question: ev.Question, revised: ev.Question, reason: str, guar
     )
 
 
-def _build_endorsed(question: ev.Question, authority: Authority, worth: ev.Assurance) -> ev.SuspensionEndorsed:
+def _find_voters(context: ApprovalContext, suspension: SuspensionState, content: JsonValue) -> set[str]:
+    """The people who have given exactly this answer."""
+    answer = canonical_json(content)
+    votes = (vote for vote in suspension.endorsements if canonical_json(vote.content) == answer)
+    return {context.policy.person(vote.principal) for vote in votes}
+
+
+def _build_endorsed(
+    question: ev.Question, answer: Decision, authority: Authority, worth: ev.Assurance
+) -> ev.SuspensionEndorsed:
     return ev.SuspensionEndorsed(
         suspension_id=question.suspension_id,
         assurance=worth,
@@ -189,6 +200,7 @@ def _build_endorsed(question: ev.Question, authority: Authority, worth: ev.Assur
         principal=authority.principal,
         digest=question.digest,
         rendered=authority.rendered,
+        content=answer.content,
     )
 
 

@@ -311,6 +311,8 @@ class SuspensionEndorsed(StoredStruct, tag="QE"):
     principal: str
     digest: str = ""
     rendered: str = ""
+    content: JsonValue = None
+    """The answer that they gave; only approvals with the same answer count together."""
 
 
 class SuspensionReminded(StoredStruct, tag="QN"):

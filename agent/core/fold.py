@@ -271,10 +271,14 @@ def _apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: f
 
 def _apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: float) -> Changes:
     current = _find_open(execution, event.suspension_id)
-    if any(earlier.principal == event.principal for earlier in current.endorsements):
+    endorsement = EndorsementState(
+        principal=event.principal, assurance=event.assurance, channel=event.channel, at=at, content=event.content
+    )
+    if any(replace(earlier, at=at) == endorsement for earlier in current.endorsements):
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
-    endorsement = EndorsementState(principal=event.principal, assurance=event.assurance, channel=event.channel, at=at)
-    endorsed = replace(current, endorsements=(*current.endorsements, endorsement))
+    # Somebody who answers differently now takes the earlier answer back.
+    others = (earlier for earlier in current.endorsements if earlier.principal != event.principal)
+    endorsed = replace(current, endorsements=(*others, endorsement))
     return {
         **_move_step_and_call(execution, event, current.question),
         "suspensions": {**execution.suspensions, event.suspension_id: endorsed},

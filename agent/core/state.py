@@ -245,6 +245,8 @@ class EndorsementState(FrozenStruct):
     assurance: ev.Assurance
     channel: str
     at: float
+    content: JsonValue = None
+    """The answer that it gives, where the question asks for one."""
 
 
 class SuspensionState(FrozenStruct):

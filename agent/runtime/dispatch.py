@@ -198,9 +198,9 @@ def _prepare_unknown(
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=content.get("result")),))
     if definition.unavailable:
         return PreparedCall((ask_what_happened(context, execution, call, definition),))
-    if has_changed_since_question(definition, suspension.question):
-        change = describe_change(context, execution, definition, suspension.question)
-        return PreparedCall((put_before(change, ask_what_happened(context, execution, call, definition)),))
+    doubt = _find_doubt(context, execution, definition, suspension)
+    if doubt is not None:
+        return PreparedCall((put_before(doubt, ask_what_happened(context, execution, call, definition)),))
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=call.arguments,
@@ -208,6 +208,19 @@ def _prepare_unknown(
         suspension_id=suspension.question.suspension_id,
     )
     return PreparedCall((intent,), CallJob("call", replace(call, effect=definition.effect), definition))
+
+
+def _find_doubt(
+    context: ApprovalContext, execution: ExecutionState, definition: ToolDefinition, suspension: SuspensionState
+) -> str | None:
+    """Why "it did not happen" does not let the call run again, in a sentence; None when it does."""
+    if has_changed_since_question(definition, suspension.question):
+        return describe_change(context, execution, definition, suspension.question)
+    if not is_of_policy(suspension.question, context.policy):
+        return "The operator's policy changed after it was answered."
+    if not _is_intact(context, execution, suspension):
+        return "The stored question is not the one that was answered."
+    return None
 
 
 def _is_intact(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> bool:

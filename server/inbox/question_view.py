@@ -117,6 +117,8 @@ class VoteView:
     assurance: str
     channel: str
     at: datetime
+    answer: ValueView | None
+    """What they answered, where the question asks for more than yes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,7 @@ def _build_vote_view(found: Endorsement) -> VoteView:
         assurance=found.assurance,
         channel=escape_text(found.channel),
         at=found.at,
+        answer=None if found.content is None else build_value_view(found.content),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from planwarden.server.views.suspension import EditView, Suspension, format_instant
+from planwarden.server.views.suspension import EditView, Endorsement, Suspension, format_instant
 
 VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""
@@ -59,7 +59,7 @@ def _format_conditions(suspension: Suspension) -> list[str]:
     if suspension.risk is not None:
         lines.append(f"Risk: {suspension.risk}")
     if suspension.quorum > 1:
-        given = ", ".join(escape_text(vote.principal) for vote in suspension.endorsements) or "nobody yet"
+        given = ", ".join(map(_format_vote, suspension.endorsements)) or "nobody yet"
         lines.append(f"Needs {suspension.quorum} different people; approved by: {given}")
     if suspension.revision > 1:
         lines.append(f"Revision {suspension.revision}: it, or what it is about, changed since it was first asked")
@@ -69,6 +69,11 @@ def _format_conditions(suspension: Suspension) -> list[str]:
     if hidden:
         lines.append(f"Escaped here: {hidden} control or invisible character(s)")
     return lines
+
+
+def _format_vote(vote: Endorsement) -> str:
+    answer = "" if vote.content is None else f" (who answered {format_value(vote.content)})"
+    return f"{escape_text(vote.principal)}{answer}"
 
 
 def describe_editor(edit: EditView) -> str:

@@ -48,6 +48,8 @@ class Endorsement:
     """Through which channel."""
     at: datetime
     """When."""
+    content: JsonValue = None
+    """The answer that it gives, where the question asks for one; only the same answers count together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,13 @@ def build_suspension_view(
         ),
         quorum=question.quorum,
         endorsements=tuple(
-            Endorsement(principal=vote.principal, assurance=vote.assurance, channel=vote.channel, at=to_utc(vote.at))
+            Endorsement(
+                principal=vote.principal,
+                assurance=vote.assurance,
+                channel=vote.channel,
+                at=to_utc(vote.at),
+                content=vote.content,
+            )
             for vote in found.endorsements
         ),
         asker=question.asker or None,

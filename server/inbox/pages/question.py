@@ -241,7 +241,9 @@ def _can_approve(request: InboxRequest, record: QuestionRecord) -> bool:
     """Whether this person's approval counts; if not, the page disables the button."""
     policy, question = request.service.engine.grants.policy, record.suspension.question
     name, owner = request.session.principal, record.row.principal
-    has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in record.suspension.endorsements)
+    votes = record.suspension.endorsements if question.form is None else ()
+    # Whoever answered a form may answer it differently; whoever said yes has nothing to add.
+    has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in votes)
     return not has_voted and policy.worth("human", name, owner, question.needs) is not None
 
 

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.anyio
 CONFIRM = "displayConfirmation"
 
 
-def settings(name: str = CONFIRM, **given: object) -> Settings:
+def settings(name: str = CONFIRM, /, **given: object) -> Settings:
     tools = {name: ToolSettings.model_validate({"on_timeout": "approve", **given})}
     return Settings(home=Path("/nonexistent"), tools=tools)
 
 
-def steps(name: str = CONFIRM, **arguments: JsonValue) -> dict[str, JsonValue]:
+def steps(name: str = CONFIRM, /, **arguments: JsonValue) -> dict[str, JsonValue]:
     given: dict[str, JsonValue] = {"action": "Pay everybody?", **arguments} if name == CONFIRM else {**arguments}
     return plan(tool_step("ask", name, given, confirms=["pay"]), tool_step("pay", "note", {"text": "paid"}))
 

@@ -1,0 +1,156 @@
+"""The answer "it did not happen" runs a call again, so it needs what the operator asks of that call now."""
+
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from mcp import Client
+
+import planwarden
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition
+from planwarden.agent.core import events as ev
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.server.api.service import Service
+from planwarden.server.settings.configuration import Settings, ToolSettings
+from planwarden.server.settings.policy import OperatorPolicy
+from planwarden.storage.memory.store import MemoryStore
+from tests.requirements import requirement
+from tests.server.inbox.support import open_inbox
+from tests.server.mcp.support import served
+from tests.support.wardens import Ledger, plan, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+HOME = Path("/nonexistent")
+PLAN = plan(tool_step("a", "pay", {"amount": 7}))
+NO = planwarden.Decision(content={"happened": False})
+YES = planwarden.Decision(content={"happened": True, "result": "paid"})
+
+
+def pay(ledger: Ledger) -> object:
+    """A tool whose first call gets lost."""
+
+    @planwarden.tool(risk="read")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        ledger.lines.append(f"pay {amount}")
+        if len(ledger.lines) == 1:
+            raise OutcomeUnknown("the connection was lost")
+        return "paid"
+
+    return pay
+
+
+def strict(**policy: object) -> Settings:
+    """The tool is critical now, and the policy says so."""
+    tools = {"pay": ToolSettings(risk="critical")}
+    facts: dict[str, object] = {"facts": {"tools": "critical"}, **policy}
+    return Settings(home=HOME, tools=tools, policy=OperatorPolicy(**facts))  # pyright: ignore[reportArgumentType]
+
+
+def by(principal: str, assurance: ev.Assurance = "human") -> Authority:
+    return Authority(assurance=assurance, channel="test", principal=principal)
+
+
+@requirement("approval:reconcile")
+async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() -> None:
+    """spec: a form of the client ran a call again that is critical by now"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(tools=[pay(ledger)], store=store) as w:
+        asked = await w.execute_plan(PLAN)
+        [question] = asked.suspensions
+        assert (question.kind, question.needs, ledger.lines) == ("reconcile", "client", ["pay 7"])
+    place = (asked.thread_id, question.suspension_id)
+    async with warden(tools=[pay(ledger)], store=store, settings=strict(critical="second", quorum=2)) as w:
+        with pytest.raises(StaleDefinition, match=r"pay changed|policy changed"):
+            await w.service.answer(*place, NO, by("local", "client"), principal="local")
+        [now] = (await w.get_execution(asked.thread_id)).suspensions
+        assert (now.needs, now.quorum, now.revision, now.risk) == ("second", 2, 2, "critical")
+        for who in ("local", "bob"):
+            still = await w.service.answer(*place, NO, by(who), principal="local")
+            assert still.status == "suspended" and ledger.lines == ["pay 7"]
+        done = await w.service.answer(*place, NO, by("carol"), principal="local")
+    assert done.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
+
+
+@requirement("approval:reconcile")
+async def test_on_the_page_a_lost_call_that_became_critical_needs_two_people(tmp_path: Path) -> None:
+    """spec: through the inbox, and a model over MCP has no say in it"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(tools=[pay(ledger)], store=store) as w:
+        asked = await w.execute_plan(PLAN)
+    suspension_id = asked.suspensions[0].suspension_id
+    async with (
+        served(tmp_path, tools=[pay(ledger)], store=store, settings=strict(quorum=2)) as found,
+        Client(found.server) as client,
+    ):
+        site = open_inbox(found.warden)
+        ann, bob = site.browser(), site.browser()
+        await ann.log_in("ann")
+        await bob.log_in("bob")
+        first = await ann.decide(suspension_id, "approve", happened="no")
+        assert first.status == 409 and "look again" in first.words and ledger.lines == ["pay 7"]
+        for happened in ("yes", "no"):
+            assert (await ann.decide(suspension_id, "approve", happened=happened)).status == 303
+        page = await bob.open(f"/inbox/suspensions/{suspension_id}")
+        assert "1 of 2" in page.words and '"happened": false' in page.words and ledger.lines == ["pay 7"]
+        claim = {"approved": True, "content": {"happened": False}}
+        ids = {"threadId": asked.thread_id, "suspensionId": suspension_id}
+        await client.call_tool("resume_execution", {**ids, "decision": claim})
+        assert ledger.lines == ["pay 7"]
+        assert (await bob.decide(suspension_id, "approve", happened="no")).status == 303
+    assert ledger.lines == ["pay 7", "pay 7"]
+
+
+@requirement("approval:reconcile", "approval:quorum")
+async def test_people_who_answer_differently_do_not_count_together() -> None:
+    """ours: "it happened" of one and "it did not" of another ran the call again"""
+    ledger = Ledger()
+    settings = Settings(home=HOME, policy=OperatorPolicy(critical="second", quorum=2))
+
+    @planwarden.tool(name="pay", risk="critical")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        ledger.lines.append(f"pay {amount}")
+        if len(ledger.lines) == 1:
+            raise OutcomeUnknown("the connection was lost")
+        return "paid"
+
+    async with warden(tools=[pay], settings=settings) as w:
+        asked = await w.execute_plan(PLAN)
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
+        for who in ("bob", "carol"):
+            asked = await w.service.answer(*place, planwarden.Decision(approved=True), by(who), principal="local")
+        [question] = asked.suspensions
+        place = (asked.thread_id, question.suspension_id)
+        assert question.kind == "reconcile" and ledger.lines == ["pay 7"]
+        await w.service.answer(*place, YES, by("bob"), principal="local")
+        still = await w.service.answer(*place, NO, by("carol"), principal="local")
+        votes = [(vote.principal, vote.content) for vote in still.suspensions[0].endorsements]
+        assert votes == [("bob", YES.content), ("carol", NO.content)] and ledger.lines == ["pay 7"]
+        changed = await w.service.answer(*place, NO, by("bob"), principal="local")
+    assert changed.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
+
+
+@requirement("approval:reconcile")
+async def test_an_answer_under_an_older_policy_releases_nothing_when_the_next_process_starts_strict() -> None:
+    """ours: answered by a process that records only; the process that has the tool reads the stricter policy"""
+    ledger, store = Ledger(), MemoryStore()
+    async with warden(tools=[pay(ledger)], store=store) as w:
+        asked = await w.execute_plan(PLAN)
+        place = (asked.thread_id, asked.suspensions[0].suspension_id)
+        engine, policy = w.service.engine, w.service.engine.grants.policy
+        async with Engine(store, engine.tools, CallerModel(), policy, adopts=False, follows=False) as recorder:
+            recording = Service(recorder, ev.Options(), max_steps=0)
+            await recording.answer(*place, NO, by("local"), principal="local", wait_seconds=0)
+    assert ledger.lines == ["pay 7"]
+    async with warden(tools=[pay(ledger)], store=store, settings=strict()) as w:
+        await w.service.engine.tick()
+        with anyio.fail_after(5):
+            while (now := await w.get_execution(asked.thread_id)).status == "running":
+                await anyio.lowlevel.checkpoint()
+    assert ledger.lines == ["pay 7"]
+    assert [(found.kind, found.needs) for found in now.suspensions] == [("reconcile", "signed")]
