@@ -324,6 +324,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "app:view": Requirement(
         "issue, MCP App", "The view shows facts first, as text, loads nothing, and never focuses approve."
     ),
+    "forms:whole": Requirement(
+        "approvals, learned from attacks",
+        "Nothing is decidable where a value was shortened and cannot be opened, in no channel.",
+    ),
     "forms:brief": Requirement(
         "approvals, what the person sees",
         "A form shows the risk and all facts whole on its first three lines, at eighty columns, or there is no form.",

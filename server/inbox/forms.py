@@ -80,7 +80,7 @@ def build_form_fields(form: Mapping[str, JsonValue]) -> tuple[InputField, ...]:
     """The fields of a question's form with its defaults; one JSON field if the form is not a flat object."""
     properties = _read_properties(form)
     if not properties or len(properties) > MAX_FIELDS or form.get("type", "object") != "object":
-        label = escape_text(str(form.get("title") or "Answer"))[:HINT_CHARS]
+        label = escape_text(str(form.get("title") or "Answer"))
         return (
             InputField(
                 key=WHOLE_FORM_KEY, name="", label=label, kind="json", text="", is_required=True, hint=_read_hint(form)
@@ -154,7 +154,7 @@ def _build_field(name: str, schema: JsonValue, values: Mapping[str, JsonValue], 
     return InputField(
         key=f"arg.{derive_key(name)}",
         name=name,
-        label=escape_text(name)[:HINT_CHARS] or '""',
+        label=escape_text(name) or '""',
         kind=kind,
         text=_format_text(kind, value) if is_present else "",
         options=options,

@@ -18,7 +18,6 @@ from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_value_view, find_changes, format_name
 from planwarden.server.views.facts import (
-    AGENT_CHARS,
     count_hidden,
     describe_editor,
     escape_text,
@@ -45,7 +44,7 @@ class ArgumentView:
     origins: tuple[str, ...]
     """Where the value came from, as far as the log proves it."""
     shown_below_as: str = ""
-    """Names the part of the page that shows this value: the agent's own words, or the form to fill in."""
+    """Names the part of the page that shows this value: the form to fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +79,10 @@ class QuestionView:
     owner: str
     goal: str
     agent_message: str
+    agent_whole: ValueView | None
+    """The agent's words, if `agent_message` is cut."""
+    form: ValueView | None
+    """The form as it was asked for, whole, with what its fields do not show."""
     hidden_count: int
     """The number of escaped characters in the agent's message."""
     changes: tuple[ArgumentChange, ...]
@@ -152,6 +155,7 @@ def build_question_view(
     view = build_suspension_view(execution, found, tools)
     question = found.question
     first = None if history is None else history.first.arguments or {}
+    is_cut = format_agent_words(view) != format_agent_words(view, is_cut=False)
     return QuestionView(
         suspension_id=view.suspension_id,
         execution_id=view.execution_id,
@@ -175,6 +179,8 @@ def build_question_view(
         owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         agent_message=format_agent_words(view)[0].partition(": ")[2],
+        agent_whole=build_value_view(view.message) if is_cut else None,
+        form=None if question.form is None else build_value_view(question.form),
         hidden_count=count_hidden(view.message),
         changes=() if first is None else find_changes(first, question.arguments or {}),
         edits=tuple(f"{format_edited_arguments(edit)}: edited by {describe_editor(edit)}" for edit in view.edits),
@@ -242,7 +248,7 @@ def _build_own_call_view(
     step, proposed = escape_text(question.step_id or ""), _find_call(execution, view.tool_call.call_id)
     name, arguments = view.tool_call.tool_name, view.tool_call.arguments
     editors = {edited: describe_editor(edit) for edit in view.edits for edited in edit.arguments}
-    below = _find_arguments_shown_below(view, question)
+    below = _find_arguments_shown_below(question)
     return _build_call_view(name, arguments, step, tools, proposed, editors, below)
 
 
@@ -284,15 +290,10 @@ def _find_origins(name: str, call: Call | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
 
 
-def _find_arguments_shown_below(view: Suspension, question: ev.Question) -> dict[str, str]:
-    """The arguments that another part of the page shows: the agent's message, which is not a fact, or the form."""
-    found: dict[str, str] = {}
-    for name, value in (question.arguments or {}).items():
-        if question.form is not None and value == question.form:
-            found[name] = "the form"
-        elif value == view.message and len(escape_text(view.message)) <= AGENT_CHARS:
-            found[name] = "what the agent says"
-    return found
+def _find_arguments_shown_below(question: ev.Question) -> dict[str, str]:
+    """The arguments that another part of the page shows: the form to fill in."""
+    arguments = (question.arguments or {}).items()
+    return {name: "the form" for name, value in arguments if question.form is not None and value == question.form}
 
 
 def _find_call(execution: ExecutionState, call_id: str) -> Call | None:

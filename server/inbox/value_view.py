@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.server.views.facts import VALUE_CHARS, count_hidden, escape_text, format_value
+from planwarden.server.views.facts import count_hidden, escape_text, format_value
 
 OPEN_CHARS = 1_500
 """The page of a question folds longer values and shows their size and hash."""
@@ -69,5 +69,5 @@ def build_value_view(value: JsonValue) -> ValueView:
 
 
 def format_name(name: str) -> str:
-    escaped = escape_text(name)
-    return (escaped if len(escaped) <= VALUE_CHARS else format_value(name)) or '""'
+    """The name, whole and escaped, because the page has no other place to show it."""
+    return escape_text(name) or '""'

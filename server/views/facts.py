@@ -20,6 +20,7 @@ VALUE_CHARS = 400
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
 """Replaces `AGENT_CHARS` when a server or another agent asks, because an address must be seen whole."""
+AGENT_LABEL = "The agent says (unverified): "
 _MARKS_IN_A_ROW = 3
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters that are invisible although Unicode calls them letters, marks or symbols."""
@@ -34,32 +35,53 @@ _HEADINGS = {
 }
 
 
-def format_facts(suspension: Suspension) -> list[str]:
-    """Returns the heading and one fact a line. Indentation shows what belongs together; no value spans lines."""
+def format_facts(suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False) -> list[str]:
+    """Returns the heading and one fact a line. Indentation shows what belongs together; no value spans lines.
+
+    Values are cut to `limit`, or not at all. Where the fields of a form are shown, they are not repeated as a value.
+    """
     lines = [_HEADINGS.get(suspension.kind, "Decision needed")]
     for edit in suspension.edits:
-        lines.append(f"Edited by {describe_editor(edit)}: {format_edited_arguments(edit)}")
+        lines.append(f"Edited by {describe_editor(edit)}: {format_edited_arguments(edit, limit)}")
     if suspension.asker is not None:
         lines.append(f"Asked by: {escape_text(suspension.asker)}")
     call = suspension.tool_call
     if call is not None:
         lines.append(f"Tool: {escape_text(call.tool_name)}")
-        lines.extend(_format_arguments(call.arguments, "  ", spoken=find_repeated_argument(suspension)))
+        form = suspension.answer_schema if is_form_shown else None
+        lines.extend(_format_arguments(call.arguments, "  ", limit, form))
     if suspension.confirms:
         lines.append(f"The same decision also covers {len(suspension.confirms)} call(s):")
         for covered in suspension.confirms:
             lines.append(f"  {escape_text(covered.tool_name)} (step {escape_text(covered.step_id)})")
-            lines.extend(_format_arguments(covered.arguments, "    "))
-    return [*lines, *_format_conditions(suspension)]
+            lines.extend(_format_arguments(covered.arguments, "    ", limit))
+    if is_form_shown and (titles := find_form_titles(suspension)):
+        lines.append(f"The form says of itself: {format_value(titles, limit)}")
+    return [*lines, *_format_conditions(suspension, limit)]
 
 
-def _format_conditions(suspension: Suspension) -> list[str]:
+def is_whole(suspension: Suspension, *, is_form_shown: bool = False) -> bool:
+    """Returns True if no fact is cut, nor the words where the decision is about them."""
+    facts = (format_facts(suspension, limit=limit, is_form_shown=is_form_shown) for limit in (VALUE_CHARS, None))
+    if next(facts) != next(facts):
+        return False
+    is_about_words = suspension.kind != "approval" and find_repeated_argument(suspension) is None
+    return not is_about_words or format_agent_words(suspension) == format_agent_words(suspension, is_cut=False)
+
+
+def find_form_titles(suspension: Suspension) -> dict[str, JsonValue]:
+    """Returns what the form says of itself, which no field shows."""
+    form = suspension.answer_schema or {}
+    return {key: form[key] for key in ("title", "description") if key in form}
+
+
+def _format_conditions(suspension: Suspension, limit: int | None) -> list[str]:
     """Returns what else decides about the question: its risk, who approved, its revision, and its end."""
     lines: list[str] = []
     if suspension.risk is not None:
         lines.append(f"Risk: {suspension.risk}")
     if suspension.quorum > 1:
-        given = ", ".join(map(_format_vote, suspension.endorsements)) or "nobody yet"
+        given = ", ".join(_format_vote(vote, limit) for vote in suspension.endorsements) or "nobody yet"
         lines.append(f"Needs {suspension.quorum} different people; approved by: {given}")
     if suspension.revision > 1:
         lines.append(f"Revision {suspension.revision}: it, or what it is about, changed since it was first asked")
@@ -71,8 +93,8 @@ def _format_conditions(suspension: Suspension) -> list[str]:
     return lines
 
 
-def _format_vote(vote: Endorsement) -> str:
-    answer = "" if vote.content is None else f" (who answered {format_value(vote.content)})"
+def _format_vote(vote: Endorsement, limit: int | None) -> str:
+    answer = "" if vote.content is None else f" (who answered {format_value(vote.content, limit)})"
     return f"{escape_text(vote.principal)}{answer}"
 
 
@@ -85,9 +107,9 @@ def describe_editor(edit: EditView) -> str:
     return f"the client of {name} {worth}" if edit.assurance == "client" else f"{name} {worth}"
 
 
-def format_edited_arguments(edit: EditView) -> str:
+def format_edited_arguments(edit: EditView, limit: int | None = VALUE_CHARS) -> str:
     """Returns the names of the edited arguments, separated by commas."""
-    return ", ".join(map(format_argument_name, edit.arguments))
+    return ", ".join(format_argument_name(name, limit) for name in edit.arguments)
 
 
 def count_escaped(suspension: Suspension) -> int:
@@ -95,14 +117,16 @@ def count_escaped(suspension: Suspension) -> int:
     return sum(map(count_hidden, _iterate_texts(suspension)))
 
 
-def format_agent_words(suspension: Suspension) -> list[str]:
-    """Returns the agent's words, labelled, on one line of at most `AGENT_CHARS` or `ASKER_CHARS` characters."""
+def format_agent_words(suspension: Suspension, *, is_cut: bool = True) -> list[str]:
+    """Returns the agent's words, labelled, on one line, cut to `AGENT_CHARS` or `ASKER_CHARS` characters."""
+    if not is_cut:
+        return [f"{AGENT_LABEL}{escape_text(suspension.message)}"]
     limit = AGENT_CHARS if suspension.asker is None else ASKER_CHARS
     said = escape_text(suspension.message[: limit + 1])
     if len(said) > limit or len(suspension.message) > limit:
         note = f"... [{len(suspension.message)} characters]"
         said = said[: limit - len(note)] + note
-    return [f"The agent says (unverified): {said}"]
+    return [f"{AGENT_LABEL}{said}"]
 
 
 def hash_question(suspension: Suspension) -> str:
@@ -120,14 +144,16 @@ def is_shown_whole(value: JsonValue) -> bool:
     return len(_dump_json(value)) <= VALUE_CHARS and not any(map(count_hidden, _iterate_strings(value)))
 
 
-def format_value(value: JsonValue) -> str:
-    """Returns the value as escaped JSON on one line; a long value is cut, with its size and hash."""
+def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
+    """Returns the value as escaped JSON on one line; one longer than `limit` is cut, with its size and hash."""
     whole = _dump_json(value)
-    shown = escape_text(whole[: VALUE_CHARS + 1])
-    if len(shown) <= VALUE_CHARS:
+    if limit is None:
+        return escape_text(whole)
+    shown = escape_text(whole[: limit + 1])
+    if len(shown) <= limit:
         return shown
     data = whole.encode("utf-8", "surrogatepass")
-    return f"{shown[:VALUE_CHARS]}... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]"
+    return f"{shown[:limit]}... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]"
 
 
 def escape_text(text: str) -> str:
@@ -141,16 +167,16 @@ def count_hidden(text: str) -> int:
 
 
 def find_repeated_argument(suspension: Suspension) -> str | None:
-    """Returns the name of the argument that equals the agent's message, so that the message is shown once."""
-    if suspension.tool_call is None or len(escape_text(suspension.message)) > AGENT_CHARS:
+    """Returns the name of the argument that equals the agent's message; the argument is a fact and always shown."""
+    if suspension.tool_call is None:
         return None
     found = suspension.tool_call.arguments.items()
     return next((name for name, value in found if value == suspension.message), None)
 
 
-def format_argument_name(name: str) -> str:
+def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
     """Returns a plain name unchanged, any other name as JSON."""
-    return name if name.isidentifier() and name.isascii() and len(name) <= 64 else format_value(name)
+    return name if name.isidentifier() and name.isascii() and len(name) <= 64 else format_value(name, limit)
 
 
 def _classify(text: str) -> Iterator[tuple[str, bool]]:
@@ -176,10 +202,12 @@ def _escape(character: str) -> str:
     return _SHORT.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
 
 
-def _format_arguments(arguments: Mapping[str, JsonValue], indent: str, *, spoken: str | None = None) -> Iterator[str]:
+def _format_arguments(
+    arguments: Mapping[str, JsonValue], indent: str, limit: int | None, form: JsonValue = None
+) -> Iterator[str]:
     for name, value in arguments.items():
-        shown = "(what the agent says, below)" if name == spoken else format_value(value)
-        yield f"{indent}{format_argument_name(name)} = {shown}"
+        shown = "(the fields below)" if form is not None and value == form else format_value(value, limit)
+        yield f"{indent}{format_argument_name(name, limit)} = {shown}"
     if not arguments:
         yield f"{indent}(no arguments)"
 

@@ -69,7 +69,7 @@ def close_accounts(customers: list[str]) -> dict:
 '''
 FOUND: JsonValue = {"$from": "find", "pointer": "/customers"}
 FIND = tool_step("find", "find_overdue", {"days": 30}, description="Find what is overdue")
-LETTER = "Your invoice is 30 days overdue. Please pay it this week."
+LETTER = "Your invoice is 30 days overdue. Please pay it."
 SEND = tool_step("remind", "send_reminders", {"customers": FOUND, "text": LETTER}, description="Remind all of them")
 REMIND = plan(FIND, SEND)
 ASK = tool_step("ask", "displayConfirmation", {"action": "Remind these three?"}, confirms=["remind"])

@@ -35,10 +35,10 @@ TOOL_FORM = (
     "The agent says (unverified): Run send_reminders? Remind all of them",
 )
 CONFIRMATION = (
-    "Confirm? displayConfirmation (risk: confirm); action=(said below); covers",
-    f"| 1: send_reminders({CUSTOMERS},",
-    f'| text="{LETTER}")',
-    "The agent says (unverified): Remind these three?",
+    'Confirm? displayConfirmation (risk: confirm); action="Remind these three?"',
+    'covers 1: send_reminders(customers=["Acme Ltd", "Borealis", "Cobalt &',
+    f'| Sons"], text="{LETTER}")',
+    "The agent says (unverified): the same as action",
 )
 NARROW = 80
 """Columns of a terminal that must still show these lines completely."""

@@ -74,7 +74,7 @@ def read_elicitation(params: "ElicitRequestParams") -> ServerElicitation:
     Raises:
         BadQuestion: it is not one that could be shown whole and answered.
     """
-    message = one_line(params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
+    message = _read_text("message", params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
         return ServerElicitation(message, url=_check_url(params.url))
     return ServerElicitation(message, form=read_form(params.requested_schema))
@@ -141,8 +141,15 @@ def _read_field(name: str, entry: JsonValue) -> JsonValue:
         field.pop("enumNames", None)
     for key in ("title", "description"):
         if isinstance(text := entry.get(key), str):
-            field[key] = one_line(text, MAX_LABEL_CHARS)
+            field[key] = _read_text(f"{key} of {name!r}", text, MAX_LABEL_CHARS)
     return {"type": kind, **field}
+
+
+def _read_text(what: str, text: str, limit: int) -> str:
+    """The text on one line, whole; raises `BadElicitation` for one that would be cut."""
+    if len(text) > limit or len(line := one_line(text, limit * 12)) > limit:
+        raise BadElicitation(f"its {what} has more than {limit} characters, so it cannot be shown whole")
+    return line
 
 
 def _read_choices(name: str, field: dict[str, JsonValue]) -> list[JsonValue]:

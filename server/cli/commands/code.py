@@ -21,8 +21,6 @@ from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
 
 CHANNEL = "code"
-MIN_DIGEST_CHARS = 12
-"""`planwarden list` shows this many characters of a digest."""
 
 
 def approve_with_code(session: CliSession, suspension_id: str, code: str, digest: str) -> ExecutionState:
@@ -35,7 +33,7 @@ def approve_with_code(session: CliSession, suspension_id: str, code: str, digest
     suspension, execution, owner = anyio.run(_read_question, session.context, suspension_id)
     _check_question(suspension, digest)
     session.context.check_tools(execution)
-    terminal_question.show(session.terminal, suspension)
+    terminal_question.show(session.terminal, suspension, is_cut=False)
 
     async def start(service: Service) -> ExecutionState:
         # Redeem the code last, so that no other mistake uses it up. The session that it opens is not needed.
@@ -60,8 +58,9 @@ def approve_with_code(session: CliSession, suspension_id: str, code: str, digest
 
 def _check_question(suspension: Suspension, digest: str) -> None:
     digest = digest.strip().lower()
-    if len(digest) < MIN_DIGEST_CHARS:
-        raise InvalidArguments(f"--digest takes at least {MIN_DIGEST_CHARS} digits, as `planwarden list` shows them")
+    least = terminal_question.MIN_DIGEST_CHARS
+    if len(digest) < least:
+        raise InvalidArguments(f"--digest takes at least {least} digits, as `planwarden show THREAD` shows them")
     if not suspension.digest.startswith(digest):
         raise StaleRevision(
             f"suspension {suspension.suspension_id!r} is not what that digest names; it may have been revised: "

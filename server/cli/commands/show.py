@@ -122,7 +122,7 @@ def _draw_questions(terminal: Terminal, context: CliContext, page: SuspensionPag
         asked = f"asked {format_age(suspension.created_at.timestamp(), now)}"
         until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
         answerer = "a person" if suspension.addressee == "human" else "the calling model"
-        risk = f" · {suspension.risk} · digest {suspension.digest[:12]}" if suspension.risk is not None else ""
+        risk = f" · {suspension.risk}" if suspension.risk is not None else ""
         facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
         terminal.say(
             TerminalLine(((suspension.suspension_id, "bold"), (facts, "dim")), "asks"),
@@ -164,7 +164,7 @@ def _draw_execution(
         terminal.panel(execution.status, outcome_lines(execution), style)
     for found in execution.open_suspensions:
         if found.question.addressee == "human":
-            terminal_question.show(terminal, build_suspension_view(execution, found, context.tools))
+            terminal_question.show(terminal, build_suspension_view(execution, found, context.tools), is_cut=False)
             terminal.say(TerminalLine(((context.command("approve", found.question.suspension_id), "bold"),)))
         elif found.question.addressee == "caller":
             text = f"the calling model has to answer: {one_line(found.question.message, 200)}"

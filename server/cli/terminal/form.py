@@ -44,6 +44,9 @@ class TerminalField:
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
     """Returns content that fits the form; None when the person stopped."""
     fields = read_flat_fields(form)
+    labels = [escape_text(str(form[key])) for key in ("title", "description") if key in form]
+    if fields is not None and labels:
+        terminal.say(TerminalLine((("The form says of itself: ", "dim"), " - ".join(labels))))
     while True:
         content = _ask_fields(terminal, fields) if fields is not None else _ask_as_json(terminal, form)
         if content is None:
@@ -114,8 +117,8 @@ def _ask_field(terminal: Terminal, field: TerminalField) -> tuple[bool, JsonValu
 
 
 def _prompt(field: TerminalField) -> str:
-    title = field.schema.get("title") or field.schema.get("description") or ""
-    about = f" - {one_line(str(title), 120)}" if title else ""
+    labels = (escape_text(str(field.schema[key])) for key in ("title", "description") if key in field.schema)
+    about = "".join(f" - {label}" for label in labels if label)
     shape = "y/n" if field.kind == "boolean" else " | ".join(map(escape_text, field.choices)) or field.kind
     need = "" if field.is_required or field.default is not None else ", optional"
     given = "" if field.default is None else f" [{escape_text(json.dumps(field.default, ensure_ascii=False))}]"

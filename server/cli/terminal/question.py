@@ -13,9 +13,18 @@ from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import escape_text, format_agent_words, format_facts, is_shown_whole
+from planwarden.server.views.facts import (
+    VALUE_CHARS,
+    escape_text,
+    format_agent_words,
+    format_facts,
+    format_value,
+    is_whole,
+)
 from planwarden.server.views.suspension import Suspension
 
+MIN_DIGEST_CHARS = 12
+"""How much of a digest names a question; it stands only below what is shown whole."""
 YES, NO = ("y", "yes"), ("n", "no")
 
 _NEEDS = {
@@ -27,19 +36,23 @@ _NEEDS = {
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 
 
-def show(terminal: Terminal, suspension: Suspension) -> None:
-    """Draws the question in a frame."""
-    heading, *facts = format_facts(suspension)
+def show(terminal: Terminal, suspension: Suspension, *, is_cut: bool = True) -> None:
+    """Draws the question in a frame; long values are cut unless nobody can ask here to view all."""
+    heading, *facts = format_facts(suspension, limit=VALUE_CHARS if is_cut else None)
     lines = [TerminalLine((fact,)) for fact in facts]
     if suspension.needs is not None:
         lines.append(TerminalLine((f"Needs: {_NEEDS.get(suspension.needs, suspension.needs)}",)))
     lines.append(TerminalLine(((f"Step: {escape_text(suspension.step_id or '')}", "dim"),)))
-    lines += [TerminalLine(((text, "dim"),)) for text in format_agent_words(suspension)]
+    if not is_cut:
+        lines.append(TerminalLine(((f"Digest: {suspension.digest[:MIN_DIGEST_CHARS]}", "dim"),)))
+    lines += [TerminalLine(((text, "dim"),)) for text in format_agent_words(suspension, is_cut=is_cut)]
     terminal.panel(f"{heading} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn"))
 
 
 def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
     """Returns the decision that the person typed; None when the question stays open."""
+    if suspension.answer_schema is not None and not is_whole(suspension):
+        _show_whole(terminal, suspension)
     if suspension.kind == "reconcile":
         return _ask_what_happened(terminal)
     if suspension.answer_schema is not None:
@@ -49,7 +62,7 @@ def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
 
 def _ask_for_consent(terminal: Terminal, suspension: Suspension) -> Decision | None:
     call = suspension.tool_call
-    is_cut = call is not None and not all(map(is_shown_whole, _argument_values(suspension)))
+    is_cut = not is_whole(suspension)
     may_edit = call is not None and suspension.asker is None
     choices = [
         "y yes",
@@ -133,13 +146,6 @@ def _ask_what_happened(terminal: Terminal) -> Decision | None:
             return None
 
 
-def _argument_values(suspension: Suspension) -> list[JsonValue]:
-    values = list(suspension.tool_call.arguments.values()) if suspension.tool_call is not None else []
-    for covered in suspension.confirms:
-        values += covered.arguments.values()
-    return values
-
-
 def _show_whole(terminal: Terminal, suspension: Suspension) -> None:
     calls: list[tuple[str, dict[str, JsonValue]]] = []
     if suspension.tool_call is not None:
@@ -148,3 +154,7 @@ def _show_whole(terminal: Terminal, suspension: Suspension) -> None:
     for name, arguments in calls:
         terminal.say(TerminalLine(((escape_text(name), "bold"),)))
         terminal.say(*map(escape_text, json.dumps(arguments, ensure_ascii=False, indent=2).splitlines()))
+    for vote in suspension.endorsements:
+        if vote.content is not None:
+            terminal.say(f"{escape_text(vote.principal)} answered {format_value(vote.content, None)}")
+    terminal.say(*format_agent_words(suspension, is_cut=False))

@@ -25,7 +25,7 @@ from pydantic import JsonValue
 
 from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
-from planwarden.server.views.facts import format_agent_words, format_facts
+from planwarden.server.views.facts import format_agent_words, format_facts, is_whole
 from planwarden.server.views.suspension import Suspension
 
 URI = "ui://planwarden/suspension"
@@ -35,7 +35,7 @@ MAX_NONCES = 10_000
 MAX_QUESTIONS = 10
 """In one result."""
 QUESTION_CHARS = 4_000
-"""The view shows a longer question, but takes no decision about it."""
+"""The view shows a longer question, but takes no decision about it; nor about one of which anything is cut."""
 
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
 """True when the client that sent the current message draws apps; `record_app_support` sets it."""
@@ -106,9 +106,11 @@ def build_questions(view: Execution, nonces: Nonces, principal: str, now: float)
 
 
 def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
-    facts, agent = format_facts(suspension), " ".join(format_agent_words(suspension))
-    is_shown = sum(map(len, facts)) + len(agent) <= QUESTION_CHARS
-    schema = build_form_schema(suspension) if is_shown else None
+    schema = build_form_schema(suspension)
+    facts = format_facts(suspension, is_form_shown=schema is not None)
+    agent = " ".join(format_agent_words(suspension))
+    if not is_whole(suspension, is_form_shown=True) or sum(map(len, facts)) + len(agent) > QUESTION_CHARS:
+        schema = None
     return {
         "threadId": suspension.thread_id,
         "suspensionId": suspension.suspension_id,

@@ -11,9 +11,11 @@ import unicodedata
 from itertools import accumulate, takewhile
 
 from planwarden.server.views.facts import (
+    AGENT_LABEL,
     count_escaped,
     describe_editor,
     escape_text,
+    find_form_titles,
     find_repeated_argument,
     format_agent_words,
     format_argument_name,
@@ -41,16 +43,20 @@ _HEADINGS = {
 def build_compact_message(suspension: Suspension) -> str | None:
     """Facts and the agent's words on at most `LINES` lines; None when the facts do not fit.
 
-    The decision is about the words of another asker, so those must fit too. The agent's own words prove nothing: they
-    may run beyond the visible part of the last line, and then their length stands before them.
+    Words that an argument repeats are a fact and stand there. Unless the question is about a call alone, the decision
+    is about the words, so those must fit too. Otherwise they prove nothing: they may run beyond the visible part of
+    the last line, and then their length stands before them.
     """
     layouts = _find_layouts(suspension)
+    repeated = find_repeated_argument(suspension)
     words = format_agent_words(suspension)[0]
+    if repeated is not None:
+        words = f"{AGENT_LABEL}the same as {format_argument_name(repeated)}"
     word_lines = _wrap_lines(words)
     facts = next((lines for lines in layouts if len(lines) + len(word_lines) <= MAX_LINES), None)
     if facts is not None:
         return "\n".join([*facts, *word_lines])
-    if suspension.asker is not None or not layouts:
+    if suspension.kind != "approval" or suspension.asker is not None or not layouts:
         return None
     facts = min(layouts, key=len)
     label, _, rest = words.partition(": ")
@@ -105,20 +111,14 @@ def _format_headline(suspension: Suspension) -> str:
 
 
 def _format_arguments(suspension: Suspension) -> list[str]:
-    """Every argument. One that the form shows elsewhere is named, with where to find it."""
+    """Every argument with its value; for the form itself, its fields stand below."""
     call = suspension.tool_call
     if call is None:
         return []
-    spoken = find_repeated_argument(suspension)
     shown: list[str] = []
     for name, value in call.arguments.items():
-        if name == spoken:
-            text = "(said below)"
-        elif value is not None and value == suspension.answer_schema:
-            text = "(the fields below)"
-        else:
-            text = format_value(value)
-        shown.append(f"{format_argument_name(name)}={text}")
+        is_form = value is not None and value == suspension.answer_schema
+        shown.append(f"{format_argument_name(name)}={'(the fields below)' if is_form else format_value(value)}")
     return shown or ["no arguments"]
 
 
@@ -139,6 +139,8 @@ def _format_notes(suspension: Suspension) -> list[str]:
         notes.append(f"revision {suspension.revision}{'' if notes else ', changed since it was first asked'}")
     if suspension.expires_at is not None:
         notes.append(f"without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
+    if titles := find_form_titles(suspension):
+        notes.append(f"the form says of itself {format_value(titles)}")
     if suspension.quorum > 1:
         given = ", ".join(_format_name(vote.principal) for vote in suspension.endorsements) or "nobody yet"
         notes.append(f"needs {suspension.quorum} different people, approved by {given}")

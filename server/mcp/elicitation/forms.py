@@ -18,13 +18,19 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
-from planwarden.server.mcp.elicitation.compact_message import build_compact_facts, build_compact_message, build_headline
+from planwarden.server.mcp.elicitation.compact_message import (
+    LINE_CELLS,
+    build_compact_facts,
+    build_compact_message,
+    build_headline,
+)
 from planwarden.server.views.facts import count_hidden, escape_text, hash_question, hash_text, is_shown_whole
 from planwarden.server.views.suspension import Suspension
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
-MAX_LABEL_CHARS = 200
+MAX_LABEL_CHARS = LINE_CELLS
+"""Of a label, a choice or a default: one line, which no client cuts. A longer one makes no form."""
 DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
 
 _KEYWORDS: dict[str, frozenset[str]] = {
@@ -37,6 +43,10 @@ _KEYWORDS: dict[str, frozenset[str]] = {
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 _NUMBERS = ("number", "integer")
 _LABELS = frozenset({"title", "description"})
+_UNSEEN = frozenset(
+    {"exclusiveMaximum", "exclusiveMinimum", "format", "maxLength", "minLength", "multipleOf", "pattern"}
+)
+"""Keywords that restrict an answer and say nothing to a person; a form with any other unknown keyword is not shown."""
 
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
 _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optional)"}
@@ -176,14 +186,14 @@ def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, Jso
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """The fields of a flat form with primitive fields, labels escaped and cut; None for any other form."""
+    """The fields of a flat form whose fields are primitive and shown whole, labels escaped; None for any other form."""
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or DECISION in properties:
         return None
     fields: dict[str, JsonValue] = {}
     for name, entry in properties.items():
         field = _build_primitive_field(entry)
-        if field is None or count_hidden(name):
+        if field is None or count_hidden(name) or len(name) > MAX_LABEL_CHARS:
             return None
         fields[name] = field
     names = [name for name in required if isinstance(name, str)]
@@ -194,16 +204,23 @@ def _build_primitive_field(entry: JsonValue) -> dict[str, JsonValue] | None:
     kind = entry.get("type") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in _KEYWORDS or "$ref" in entry:
         return None
+    if entry.keys() - _KEYWORDS[kind] - _UNSEEN:
+        return None
     field = {key: value for key, value in entry.items() if key in _KEYWORDS[kind]}
-    for key in _LABELS & field.keys():
-        field[key] = escape_text(str(field[key])[:MAX_LABEL_CHARS])
+    labels = {key: escape_text(str(field[key])) for key in _LABELS & field.keys()}
+    if any(len(label) > MAX_LABEL_CHARS for label in labels.values()):
+        return None
     if field.get("format") not in _FORMATS:
         field.pop("format", None)
-    choices = field.get("enum", [])
-    if not isinstance(choices, list) or not all(isinstance(c, str) and not count_hidden(c) for c in choices):
+    choices, default = field.get("enum", []), field.get("default", "")
+    if not isinstance(choices, list) or not all(isinstance(choice, str) and _is_plain(choice) for choice in choices):
         return None
-    default = field.get("default")
-    return None if isinstance(default, str) and count_hidden(default) else field
+    return None if isinstance(default, str) and not _is_plain(default) else {**field, **labels}
+
+
+def _is_plain(text: str) -> bool:
+    """True for a text that fits into one line and hides nothing."""
+    return len(text) <= MAX_LABEL_CHARS and not count_hidden(text)
 
 
 def _find_json_type(value: JsonValue) -> str | None:

@@ -18,6 +18,7 @@ from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
 
 CONFIRM = step("ask", "displayConfirmation", {"action": "Erase them?"}, confirms=["erase"])
@@ -80,6 +81,21 @@ def test_long_arguments_can_be_seen_whole_before_deciding(cli: Cli) -> None:
     assert execution.status == "completed"
     before, _, after = terminal.shown.partition("v view all")
     assert "sha256" in before and note not in before and note in after
+
+
+@requirement("forms:whole")
+def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
+    """spec: titles, labels and words of a form were cut at the terminal, with nothing to open them"""
+    label, action = "l" * 300 + "END", "a" * 600 + "END"
+    form: JsonValue = {"type": "object", "title": label, "properties": {"n": {"type": "string", "description": label}}}
+    terminal = TypedTerminal("x", "y", "v", "y")
+    ask = step("ask", "requestInput", {"message": action, "form": form})
+    execution = run(cli, terminal, ask, step("sure", "displayConfirmation", {"action": action}, dependencies=["ask"]))
+    assert execution.status == "completed"
+    before, _, after = terminal.shown.partition("v view all")
+    fields = before.partition("The form says of itself")[2]
+    assert label in fields.splitlines()[0] and f"n - {label}" in fields and before.count(action) >= 2
+    assert action in after
 
 
 def test_unchanged_arguments_make_no_revision(cli: Cli) -> None:

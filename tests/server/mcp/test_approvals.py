@@ -101,8 +101,8 @@ async def test_a_confirmation_is_decided_in_the_form_of_the_clients_person(tmp_p
         [form] = person.shown
         assert form.message.splitlines() == [
             "Confirm? displayConfirmation (risk: confirm)",
-            "action=(said below)",
-            "The agent says (unverified): write it down?",
+            'action="write it down?"',
+            "The agent says (unverified): the same as action",
         ]
         assert form.requested_schema["required"] == ["decision"]
         assert form.requested_schema["properties"] == {

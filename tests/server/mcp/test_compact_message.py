@@ -19,7 +19,7 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
-from planwarden.server.views.facts import AGENT_CHARS, count_escaped
+from planwarden.server.views.facts import AGENT_CHARS, count_escaped, is_whole
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
 from tests.requirements import requirement
@@ -70,17 +70,16 @@ def test_the_first_line_is_what_is_asked_and_the_risk_then_come_the_arguments() 
 
 @requirement("forms:brief")
 def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
-    assert _lines(_confirmation(SPOKEN, "Ann", "Bob", "Cid")) == [
-        "Confirm? displayConfirmation (risk: confirm); action=(said below)",
-        'covers 3: send(to="Ann", copies=1, urgent=false); send(to="Bob", ',
-        '| copies=1, urgent=false); send(to="Cid", copies=1, urgent=false)',
-        f"The agent says (unverified), {len(SPOKEN)} characters: {SPOKEN}",
+    assert _lines(_confirmation(SPOKEN, "Ann", "Bob")) == [
+        'Confirm? displayConfirmation (risk: confirm); action="Remind all ',
+        '| customers whose invoices are overdue?"; covers 2: send(to="Ann", ',
+        '| copies=1, urgent=false); send(to="Bob", copies=1, urgent=false)',
+        "The agent says (unverified): the same as action",
     ]
     assert _lines(_confirmation()) == [
         "Confirm? displayConfirmation (risk: confirm)",
-        "action=(said below)",
-        "The agent says (unverified): Remind all customers whose invoices are ",
-        "| overdue?",
+        f'action="{SPOKEN}"',
+        "The agent says (unverified): the same as action",
     ]
 
 
@@ -98,9 +97,47 @@ def test_the_fields_of_a_form_are_not_repeated_as_an_argument() -> None:
     asked = ToolCall(call_id="a:1", tool_name="requestInput", arguments={"message": "Where to?", "form": fields})
     assert _lines(replace(QUESTION, kind="input", message="Where to?", tool_call=asked, answer_schema=fields)) == [
         "Answer needed: requestInput (risk: confirm)",
-        "message=(said below), form=(the fields below)",
-        "The agent says (unverified): Where to?",
+        'message="Where to?", form=(the fields below)',
+        "The agent says (unverified): the same as message",
     ]
+
+
+@requirement("forms:whole")
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "string", "title": "x" * 75},
+        {"type": "string", "description": "x" * 75},
+        {"type": "string", "enum": ["ok", "x" * 75]},
+        {"type": "string", "default": "x" * 75},
+        {"type": "string", "title": "\u202e" * 20},
+        {"type": "string", "examples": ["and pay everybody"]},
+        {"type": "string", "$comment": "and pay everybody"},
+    ],
+)
+def test_a_form_with_a_label_or_a_choice_that_would_be_cut_is_not_shown(field: JsonValue) -> None:
+    """spec: nothing is decidable where a value was shortened and cannot be opened"""
+    for properties in ({"city": field}, {"x" * 75: {"type": "string"}}):
+        form: dict[str, JsonValue] = {"type": "object", "properties": properties}
+        assert build_form(replace(QUESTION, kind="input", message="?", answer_schema=form)) is None
+
+
+@requirement("forms:whole")
+def test_what_a_form_says_of_itself_is_among_the_facts() -> None:
+    """ours: clients show the fields of a form and nothing else of its schema"""
+    form: dict[str, JsonValue] = {"type": "object", "title": "Pay all", "properties": {"city": {"type": "string"}}}
+    asked = replace(QUESTION, kind="input", message="?", answer_schema=form)
+    assert 'the form says of itself {"title": "Pay all"}' in "".join(_lines(asked)).replace(CONTINUATION, "")
+
+
+@requirement("forms:whole")
+@pytest.mark.parametrize("kind", ["confirmation", "input", "reconcile", "delegated"])
+def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -> None:
+    """spec: 341 characters were approved of which a host showed the beginning"""
+    long = replace(QUESTION, kind=kind, message="Be friendly. " + "x" * 328)
+    assert build_compact_message(long) is None and not is_whole(replace(long, message="x" * 501 + "pay everybody"))
+    repeated = replace(long, tool_call=ToolCall(call_id="a:1", tool_name="ask", arguments={"action": long.message}))
+    assert build_compact_message(repeated) is None and is_whole(repeated)
 
 
 @requirement("forms:brief")

@@ -18,9 +18,11 @@ from planwarden.server.views.facts import (
     format_facts,
     format_value,
     is_shown_whole,
+    is_whole,
 )
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
+from tests.requirements import requirement
 
 QUESTION = Suspension(
     suspension_id="s",
@@ -125,11 +127,28 @@ def test_the_agents_words_are_labelled_and_cut() -> None:
     assert len(said) == AGENT_CHARS and said.endswith("... [5000 characters]")
 
 
-def test_a_message_too_long_to_repeat_is_still_a_fact() -> None:
-    """ours: what is cut below is shown with its hash above."""
-    short, long = "x" * 500, "x" * 501
-    assert "  to = (what the agent says, below)" in format_facts(_with({"to": short}, message=short))
-    assert any("sha256" in line for line in format_facts(_with({"to": long}, message=long)))
+def test_an_argument_that_the_agent_repeats_is_still_a_fact() -> None:
+    """spec: nothing an agent wrote stands in place of a fact"""
+    assert '  to = "Ann"' in format_facts(_with({"to": "Ann"}, message="Ann"))
+
+
+@requirement("forms:whole")
+@pytest.mark.parametrize(
+    "cut",
+    [
+        _with({"to": "x" * 400}),
+        _with({"to": {"x" * 400: 1}}),
+        _with({"x" * 400: 1}),
+        replace(QUESTION, confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"a": "x" * 400}),)),
+        replace(QUESTION, confirms=(CoveredCallView(step_id="b", tool_name="erase", arguments={"x" * 400: 1}),)),
+        replace(QUESTION, kind="confirmation", message="x" * 501),
+    ],
+    ids=["value", "key", "name", "covered value", "covered name", "words"],
+)
+def test_a_question_of_which_anything_is_cut_is_not_whole(cut: Suspension) -> None:
+    """ours: what forms, views and terminals ask before they offer a decision"""
+    assert not is_whole(cut) and is_whole(QUESTION)
+    assert "... [" not in "".join([*format_facts(cut, limit=None), *format_agent_words(cut, is_cut=False)])
 
 
 @given(st.text(max_size=60))
