@@ -393,6 +393,10 @@ REQUIREMENTS: dict[str, Requirement] = {
         "issue: delegate_to_agent",
         "What the agent asks is asked here in its name, answered once wherever; our approval is a caller's word there.",
     ),
+    "delegate:covered": Requirement(
+        "approvals, learned from attacks",
+        "All that a remote question releases is shown here as facts and digested, or it cannot be approved here.",
+    ),
     "delegate:bounded": Requirement(
         "issue: delegate_to_agent", "Three levels, no cycle, and no more than what is left of the budget."
     ),

@@ -58,6 +58,8 @@ def ask_what_tool_asks(
         resume_payload=suspend.resume_payload,
         covers=tuple(covered for covered, _ in covers),
         asker=suspend.asker,
+        releases=suspend.releases,
+        undecidable=suspend.undecidable,
     )
     return _open(context, execution, question)
 
@@ -179,8 +181,9 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
             for edit in question.edits
         ]
     if question.asker:
-        # Somebody else asks: the answer is about the words of their question.
-        facts["asker"] = [question.asker, digest(question.message)]
+        # Somebody else asks: the answer is about the words of their question, and what they say that it releases.
+        facts["asker"] = [question.asker, digest(question.message), question.undecidable]
+        facts["releases"] = [[call.tool_name, digest(call.arguments)] for call in question.releases]
     return digest(facts, context="approval/v1")
 
 

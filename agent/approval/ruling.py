@@ -23,6 +23,7 @@ from planwarden.agent.common.errors import (
     PlanwardenError,
     StaleDefinition,
     StaleRevision,
+    UndecidableHere,
     UnknownSuspension,
 )
 from planwarden.agent.core import events as ev
@@ -59,8 +60,8 @@ def rule_on_answer(
     """The events that the answer causes; `tools` and `max_steps` limit a plan that the caller answers with.
 
     Raises:
-        UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, InvalidArguments, LimitExceeded: nothing
-            changes.
+        UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
+            LimitExceeded: nothing changes.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
@@ -116,10 +117,7 @@ def _rule_on_person(
     if answer.approved is False:
         decision = ev.RecordedDecision(approved=False, reason=answer.reason)
         return Ruling(events=(_build_decided(question, decision, authority),), guard=guard)
-    if question.form is not None:
-        check_form(question.form, answer.content)
-    elif answer.approved is None:
-        raise InvalidArguments("the decision has no 'approved'; send true or false")
+    _check_approval(question, answer)
     stale = revise_stale_question(context, execution, question)
     if stale is not None:
         return _refuse_stale(question, *stale, guard)
@@ -144,6 +142,18 @@ def _rule_on_person(
     )
     decided = _build_decided(final, decision, replace(authority, assurance=worth))
     return Ruling(events=(*revised, decided), guard=guard)
+
+
+def _check_approval(question: ev.Question, answer: Decision) -> None:
+    """Raises `UndecidableHere` or `InvalidArguments` for an approval that cannot count, whoever gives it."""
+    if question.undecidable:
+        raise UndecidableHere(
+            f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
+        )
+    if question.form is not None:
+        check_form(question.form, answer.content)
+    elif answer.approved is None:
+        raise InvalidArguments("the decision has no 'approved'; send true or false")
 
 
 def _edit(

@@ -113,6 +113,12 @@ class EditRefused(UsageError):
     code = "edit_refused"
 
 
+class UndecidableHere(UsageError):
+    """What the question covers cannot be shown here, so it cannot be approved here."""
+
+    code = "undecidable_here"
+
+
 class RateLimited(UsageError):
     """Too many attempts in a short time."""
 

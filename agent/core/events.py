@@ -14,7 +14,7 @@ import msgspec
 
 from planwarden.agent.common.struct import FrozenStruct, JsonValue, StoredStruct
 from planwarden.agent.core.plan import Plan, ValidationMode
-from planwarden.agent.core.tool import Effect, OnTimeout, Risk
+from planwarden.agent.core.tool import Effect, OnTimeout, RemoteCall, Risk
 
 Purpose = Literal["plan", "step", "synthesize"]
 Addressee = Literal["human", "caller", "clock"]
@@ -127,6 +127,10 @@ class Question(StoredStruct):
     """The server or agent that really asks, if it is not planwarden. It receives every decision, rejections too."""
     edits: tuple[ArgumentEdit, ...] = ()
     """Oldest first; empty while the arguments are those that were first asked about."""
+    releases: tuple[RemoteCall, ...] = ()
+    """As in `Suspend`."""
+    undecidable: str = ""
+    """As in `Suspend`."""
 
 
 class RecordedDecision(StoredStruct):

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.errors import ToolError, UsageError
+from planwarden.agent.common.struct import JsonValue, StoredStruct
 
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest limit of time; None is no limit."""
@@ -84,6 +83,13 @@ class ToolDefinition:
         return f"{self.name}: {self.summary} [{', '.join(facts)}]"
 
 
+class RemoteCall(StoredStruct):
+    """A call that another agent makes after an approval, as that agent says."""
+
+    tool_name: str
+    arguments: dict[str, JsonValue]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend:
     """Returned by a blocking tool: the question to ask before the call has a result."""
@@ -107,6 +113,10 @@ class Suspend:
     """The question comes from an execution that another agent runs."""
     risk: Risk | None = None
     """The least risk of the question, whatever the tool's own risk."""
+    releases: tuple[RemoteCall, ...] = ()
+    """Calls that an approval lets another agent make, as that agent says."""
+    undecidable: str = ""
+    """Why it cannot be approved here, and where it can; empty when it can."""
 
     def __post_init__(self) -> None:
         """Raises `ToolError` for a limit that is no number of seconds, such as infinity."""

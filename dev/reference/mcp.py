@@ -31,6 +31,7 @@ MEANINGS: Mapping[str, str] = {
     "content": "The answer, as the question's `answerSchema` says",
     "waitSeconds": "How long the call waits before it answers `running`; 25",
     "decision": "What a person decided, see [decision](#decision)",
+    "digest": "The question's `digest` as shown; if it has another by now, nothing is decided (`stale_revision`)",
     "reason": "Why, in words",
     "nonce": "From the `_meta` of the result that the view shows",
 }

@@ -119,6 +119,9 @@ class CliSession:
 
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
+        if suspension.undecidable is not None:
+            terminal_question.show(self.terminal, suspension, is_cut=False)
+            return False
         needs = cast("ev.Needs | None", suspension.needs)
         if self.context.settings.policy.worth("human", find_operator(), owner, needs) is not None:
             return True

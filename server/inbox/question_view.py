@@ -68,6 +68,12 @@ class QuestionView:
     title: str
     call: CallView | None
     covered: tuple[CallView, ...]
+    released: tuple[CallView, ...]
+    """Calls that the asking agent makes after an approval, as it says."""
+    asker: str
+    """Who asks, if it is not planwarden."""
+    undecidable: str
+    """Why it cannot be approved here, and where it can."""
     risk: str | None
     needs: str | None
     digest: str
@@ -168,6 +174,12 @@ def build_question_view(
         covered=tuple(
             _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None) for c in view.confirms
         ),
+        released=tuple(
+            _build_call_view(call.tool_name, call.arguments, "", tools, None, source=escape_text(view.asker or ""))
+            for call in view.releases
+        ),
+        asker=escape_text(view.asker or ""),
+        undecidable=escape_text(view.undecidable or ""),
         risk=view.risk,
         needs=view.needs,
         digest=view.digest,
@@ -260,11 +272,16 @@ def _build_call_view(
     call: Call | None,
     editors: Mapping[str, str] = MappingProxyType({}),
     stands_below: Mapping[str, str] = MappingProxyType({}),
+    *,
+    source: str | None = None,
 ) -> CallView:
+    """The call with its arguments; `source` names whose tool it is, for one that is not in the catalogue."""
     definition = tools.get(tool_name)
+    if source is None:
+        source = escape_text(definition.source) if definition is not None else "no longer registered"
     return CallView(
         tool=escape_text(tool_name),
-        source=escape_text(definition.source) if definition is not None else "no longer registered",
+        source=source,
         step=step,
         arguments=tuple(
             ArgumentView(

@@ -126,6 +126,10 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
     for edit in suspension.get("edits", ()):
         names, who = _format_json(edit["arguments"], 1_000), _format_json(edit["principal"], 200)
         yield f"Edited: {names} by {who} (assurance {edit['assurance']}, {edit['channel']})"
+    for call in suspension.get("releases", ()):
+        yield f"Lets run there: {_format_json(call['toolName'], 200)}({_format_json(call['arguments'])})"
+    if suspension.get("undecidable"):
+        yield f"Cannot be approved here: {_format_json(suspension['undecidable'], 1_000)}"
     facts = [f"risk {suspension['risk']}", f"needs {suspension['needs']}", f"revision {suspension['revision']}"]
     if suspension["expiresAt"]:
         facts.append(f"until {suspension['expiresAt']}, then {suspension['onTimeout']}")

@@ -207,7 +207,12 @@ TOOLS: tuple[McpTool, ...] = (
         "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
         "them.",
         handler=suspensions.resume_execution,
-        properties={**_ANSWERED, "decision": schemas.DECISION, "waitSeconds": schemas.WAIT},
+        properties={
+            **_ANSWERED,
+            "decision": schemas.DECISION,
+            "digest": schemas.STRING,
+            "waitSeconds": schemas.WAIT,
+        },
         required=("threadId", "suspensionId", "decision"),
         output=schemas.EXECUTION_OUT,
         destroys=True,

@@ -55,9 +55,22 @@ def format_facts(suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_
         for covered in suspension.confirms:
             lines.append(f"  {escape_text(covered.tool_name)} (step {escape_text(covered.step_id)})")
             lines.extend(_format_arguments(covered.arguments, "    ", limit))
+    lines.extend(_format_remote_calls(suspension, limit))
     if is_form_shown and (titles := find_form_titles(suspension)):
         lines.append(f"The form says of itself: {format_value(titles, limit)}")
     return [*lines, *_format_conditions(suspension, limit)]
+
+
+def _format_remote_calls(suspension: Suspension, limit: int | None) -> Iterator[str]:
+    """Yields what an approval releases at another agent, and why it cannot be given here."""
+    if suspension.releases:
+        asker = escape_text(suspension.asker or "")
+        yield f"Approving it lets {len(suspension.releases)} call(s) run there, as {asker} says:"
+    for call in suspension.releases:
+        yield f"  {escape_text(call.tool_name)}"
+        yield from _format_arguments(call.arguments, "    ", limit)
+    if suspension.undecidable is not None:
+        yield f"It cannot be approved here, only rejected: {escape_text(suspension.undecidable)}"
 
 
 def is_whole(suspension: Suspension, *, is_form_shown: bool = False) -> bool:
@@ -218,7 +231,7 @@ def _iterate_texts(suspension: Suspension) -> Iterator[str]:
     call, spoken = suspension.tool_call, find_repeated_argument(suspension)
     shown = {name: value for name, value in call.arguments.items() if name != spoken} if call is not None else {}
     yield from _iterate_strings(shown)
-    for covered in suspension.confirms:
+    for covered in (*suspension.confirms, *suspension.releases):
         yield from _iterate_strings(covered.arguments)
 
 

@@ -67,6 +67,16 @@ class EditView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteCallView:
+    """A call that another agent makes after an approval."""
+
+    tool_name: str
+    """The tool that it calls there."""
+    arguments: dict[str, JsonValue]
+    """As that agent states them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
     """A question that an execution waits for: to a person or to the caller."""
 
@@ -118,6 +128,10 @@ class Suspension:
     """The downstream server or agent that asks, if planwarden does not ask itself."""
     edits: tuple[EditView, ...] = ()
     """Arguments that are not those first asked about, with who changed them."""
+    releases: tuple[RemoteCallView, ...] = ()
+    """Calls that an approval lets the asking agent make, as that agent says."""
+    undecidable: str | None = None
+    """Why it cannot be approved here, and where it can, or null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +200,10 @@ def build_suspension_view(
             EditView(arguments=edit.arguments, principal=edit.principal, assurance=edit.assurance, channel=edit.channel)
             for edit in question.edits
         ),
+        releases=tuple(
+            RemoteCallView(tool_name=call.tool_name, arguments=call.arguments) for call in question.releases
+        ),
+        undecidable=question.undecidable or None,
     )
 
 

@@ -3,18 +3,26 @@
 What the agent says is outside input: bounded, without unknown parts, every text on one line and escaped.
 """
 
+import hashlib
 import json
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from planwarden.agent.common.canonical import check_depth, has_json_form, is_larger
+from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.state import Call, ExecutionState
-from planwarden.agent.core.tool import RISKS, Risk, Suspend
+from planwarden.agent.core.tool import RISKS, RemoteCall, Risk, Suspend
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from planwarden.tools.downstream.tools import one_line
 
-MAX_ARGUMENT_CHARS = 1_500
+MAX_MESSAGE_CHARS = 500
+MAX_REASON_CHARS = 300
+MAX_NAME_CHARS = 128
+MAX_CALLS = 20
+MAX_CALL_BYTES = 32 * 1024
+"""Of all calls that a question covers; the page shows them whole."""
 MAX_ADDRESS_CHARS = 300
 MAX_SUSPENSIONS = 100
 
@@ -28,7 +36,7 @@ class DelegatedGoal(BaseModel):
     suspension_id: str | None = None
     """The agent's suspension that we have passed on to a person."""
     digest: str = ""
-    """Digest of that suspension, as it was shown."""
+    """Fingerprint of that suspension, as it was shown."""
     is_whole: bool = True
     """The question was shown whole, so that it can be approved here."""
     refused: bool = False
@@ -52,6 +60,10 @@ class _HowToAnswer(BaseModel):
     command: str | None = None
 
 
+class _NotShown(Exception):
+    """A part of the agent's question cannot be shown here; the message says which."""
+
+
 class ChildQuestion(BaseModel):
     """One open suspension of the agent's execution."""
 
@@ -59,52 +71,81 @@ class ChildQuestion(BaseModel):
     addressee: str = "human"
     kind: str = ""
     message: str = ""
-    toolCall: dict[str, JsonValue] | None = None
+    toolCall: JsonValue = None
+    confirms: JsonValue = None
+    """Later calls that the same decision releases there."""
+    releases: JsonValue = None
+    """Calls that it releases at agents further away."""
+    undecidable: JsonValue = None
+    """Why it cannot be approved at the agent."""
     risk: str | None = None
     needs: str | None = None
     digest: str = Field(default="", max_length=128)
     answerSchema: dict[str, JsonValue] | None = None
     howToAnswer: _HowToAnswer = _HowToAnswer()
 
-    def suspend(self, child: DelegatedGoal) -> Suspend:
-        """Returns it as a suspension of ours, in the name of the agent, with its facts."""
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that the question says and covers. The agent's own digest proves nothing about that."""
+        facts = self.model_dump(mode="json", exclude={"howToAnswer"})
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def suspend(self, child: DelegatedGoal, *, note: str = "") -> Suspend:
+        """Returns it as a suspension of ours, in the name of the agent, with its facts; `note` says what happened."""
         asker = f"agent {one_line(child.agent, 64)!r}"
-        call, is_whole = self._describe_call()
-        form = None
-        if self.answerSchema is not None:
-            try:
-                form = read_form(self.answerSchema)
-            except BadElicitation:
-                is_whole = False
-        known = child.model_copy(
-            update={"suspension_id": self.suspensionId, "digest": self.digest, "is_whole": is_whole}
-        )
         parts = [
-            f"{asker} asks: {one_line(self.message, 500)}",
-            call,
+            note,
+            f"{asker} asks: {one_line(self.message, MAX_MESSAGE_CHARS)}",
             f"Risk there: {one_line(str(self.risk), 20)}, needs: {one_line(str(self.needs), 20)}.",
             "An approval from here did not count there: its own person must decide." if child.refused else "",
-            "" if is_whole else "It cannot be approved from here, only rejected.",
             self._describe_other_channels(),
         ]
+        calls, form, undecidable = (), None, ""
+        try:
+            self._check_decidable()
+            calls, form = self._read_calls(), self._read_form()
+        except _NotShown as error:
+            undecidable = " ".join(filter(None, (f"{error}.", self._describe_other_channels())))
+        known = {"suspension_id": self.suspensionId, "digest": self.fingerprint, "is_whole": not undecidable}
         return Suspend(
             message=" ".join(part for part in parts if part),
             form=form,
-            resume_payload=known.model_dump(mode="json"),
+            resume_payload=child.model_copy(update=known).model_dump(mode="json"),
             asker=asker,
             is_delegated=True,
             risk=self._read_risk(),
+            releases=calls,
+            undecidable=undecidable,
         )
 
-    def _describe_call(self) -> tuple[str, bool]:
-        """Returns a sentence about the tool call, and whether it shows all arguments."""
-        if self.toolCall is None:
-            return "", True
-        name, arguments = self.toolCall.get("toolName"), self.toolCall.get("arguments")
-        text = json.dumps(arguments, ensure_ascii=True)
-        is_whole = len(text) <= MAX_ARGUMENT_CHARS
-        excerpt = text if is_whole else f"{text[:MAX_ARGUMENT_CHARS]}... [{len(text)} characters]"
-        return f"It is about {one_line(str(name), 128)} with {excerpt}.", is_whole
+    def _check_decidable(self) -> None:
+        if self.undecidable is not None:
+            raise _NotShown(f"the agent cannot approve it either: {one_line(str(self.undecidable), MAX_REASON_CHARS)}")
+        if one_line(self.message, MAX_MESSAGE_CHARS) != one_line(self.message, 12 * len(self.message) + 1):
+            raise _NotShown(f"its words are longer than {MAX_MESSAGE_CHARS} characters")
+
+    def _read_form(self) -> dict[str, JsonValue] | None:
+        try:
+            return None if self.answerSchema is None else read_form(self.answerSchema)
+        except BadElicitation as error:
+            raise _NotShown(str(error)) from None
+
+    def _read_calls(self) -> tuple[RemoteCall, ...]:
+        """Returns every call that an approval lets run there; raises `_NotShown` when one cannot be shown whole."""
+        listed = [] if self.toolCall is None else [self.toolCall]
+        for more in (self.confirms, self.releases):
+            if not isinstance(more, list | None):
+                raise _NotShown("the calls that it covers are not readable")
+            listed += more or []
+        if len(listed) > MAX_CALLS:
+            raise _NotShown(f"it covers {len(listed)} calls, and at most {MAX_CALLS} can be shown here")
+        try:
+            check_depth(listed)
+        except LimitExceeded as error:
+            raise _NotShown(f"of the calls that it covers, {error.message}") from None
+        if not has_json_form(listed) or is_larger(listed, MAX_CALL_BYTES):
+            raise _NotShown(f"the calls that it covers are larger than {MAX_CALL_BYTES} bytes, or no JSON")
+        return tuple(map(_read_call, listed))
 
     def _describe_other_channels(self) -> str:
         channels = [
@@ -117,6 +158,14 @@ class ChildQuestion(BaseModel):
     def _read_risk(self) -> Risk:
         known: dict[str | None, Risk] = {risk: risk for risk in RISKS}
         return known.get(self.risk, "dangerous")
+
+
+def _read_call(listed: JsonValue) -> RemoteCall:
+    name = listed.get("toolName") if isinstance(listed, dict) else None
+    arguments = listed.get("arguments") if isinstance(listed, dict) else None
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or not isinstance(arguments, dict):
+        raise _NotShown("a call that it covers is not readable")
+    return RemoteCall(tool_name=name, arguments=arguments)
 
 
 class _AgentError(BaseModel):

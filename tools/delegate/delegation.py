@@ -172,8 +172,8 @@ class DelegationTool:
         if asked is None or not isinstance(decision, dict) or "approved" not in decision:
             return None
         approved = decision.get("approved") is True
-        if approved and (not child.is_whole or asked.digest != child.digest):
-            return asked.suspend(child)
+        if approved and (not child.is_whole or asked.fingerprint != child.digest):
+            return asked.suspend(child, note="It changed there after you approved it, so nothing was sent.")
         agent, settings = self._agent(child.agent)
         answer: dict[str, JsonValue] = {
             key: decision[key] for key in ("approved", "reason", "content") if key in decision
@@ -183,8 +183,11 @@ class DelegationTool:
             "suspensionId": asked.suspensionId,
             "decision": answer,
         }
-        if "waitSeconds" in self._argument_names(agent, settings.resume_tool):
+        known = self._argument_names(agent, settings.resume_tool)
+        if "waitSeconds" in known:
             arguments["waitSeconds"] = 0
+        if approved and "digest" in known:
+            arguments["digest"] = asked.digest
         try:
             await agent.call(
                 settings.resume_tool, arguments, context.execution_id, answer_elicitation=_answer_with(answer)

@@ -27,6 +27,8 @@ def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
     votes = record.suspension.endorsements if question.form is None else ()
     has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in votes)
     worth = [policy.worth(assurance, name, owner, question.needs) for assurance in ("human", "signed")]
+    if question.undecidable:
+        return False
     return record.view.is_open and not has_voted and worth[0] is None and worth[1] is not None
 
 

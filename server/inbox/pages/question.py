@@ -244,7 +244,7 @@ def _can_approve(request: InboxRequest, record: QuestionRecord) -> bool:
     votes = record.suspension.endorsements if question.form is None else ()
     # Whoever answered a form may answer it differently; whoever said yes has nothing to add.
     has_voted = any(policy.person(vote.principal) == policy.person(name) for vote in votes)
-    return not has_voted and policy.worth("human", name, owner, question.needs) is not None
+    return not has_voted and not question.undecidable and policy.worth("human", name, owner, question.needs) is not None
 
 
 def _build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[InputField, ...]:

@@ -23,7 +23,7 @@ from planwarden.server.views.facts import (
     format_instant,
     format_value,
 )
-from planwarden.server.views.suspension import CoveredCallView, Suspension
+from planwarden.server.views.suspension import CoveredCallView, RemoteCallView, Suspension
 
 MAX_LINES = 4
 MAX_FACT_LINES = 3
@@ -123,12 +123,13 @@ def _format_arguments(suspension: Suspension) -> list[str]:
 
 
 def _format_covered_calls(suspension: Suspension) -> list[str]:
-    """Every call that the same decision releases; the first entry begins with their number."""
-    calls = [_format_call(call) for call in suspension.confirms]
-    return [f"covers {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
+    """Every call that the same decision releases, here or there; the first entry begins with their number."""
+    calls = [_format_call(call) for call in suspension.confirms or suspension.releases]
+    word = "covers" if suspension.confirms else "runs there"
+    return [f"{word} {len(calls)}: {calls[0]}", *calls[1:]] if calls else []
 
 
-def _format_call(call: CoveredCallView) -> str:
+def _format_call(call: CoveredCallView | RemoteCallView) -> str:
     given = ", ".join(f"{format_argument_name(name)}={format_value(value)}" for name, value in call.arguments.items())
     return f"{_format_name(call.tool_name)}({given})"
 

@@ -95,7 +95,8 @@ def build_form(suspension: Suspension) -> ElicitationForm | None:
 
 def build_form_schema(suspension: Suspension) -> dict[str, Any] | None:
     """The JSON Schema of the form; None if the question needs more assurance, or its fields do not fit into a form."""
-    fields = _build_fields(suspension) if suspension.needs == "client" else None
+    is_decidable = suspension.needs == "client" and suspension.undecidable is None
+    fields = _build_fields(suspension) if is_decidable else None
     if fields is None:
         return None
     properties, required = fields

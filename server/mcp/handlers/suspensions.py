@@ -7,7 +7,7 @@ from typing import Any, Literal
 from mcp.types import CallToolResult, InputRequiredResult
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, StaleRevision
 from planwarden.server.mcp.elicitation.exchange import (
     ElicitationAnswer,
     can_open_links,
@@ -131,10 +131,14 @@ async def _record_decision(request: ToolRequest, decision: Decision, authority: 
 async def _apply_proposal(request: ToolRequest, decision: Decision) -> Execution:
     """The execution after what the model sent. A person's question stays open unless the model rejects it."""
     question, is_open = await request.read_question()
+    shown = request.arguments.get("digest")
+    if is_open and shown not in (None, question.digest):
+        text = f"suspension {request.suspension_id!r} was revised since it was shown; look again"
+        raise StaleRevision(text, details={"revision": question.revision, "digest": question.digest})
     lacks_content = question.answer_schema is not None and decision.content is None and decision.approved is True
     if is_open and question.addressee == "human" and lacks_content:
         return await _read_execution(request, attempt="approval")
-    claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal)
+    claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal, digest=shown)
     return await _record_decision(request, decision, claimed)
 
 

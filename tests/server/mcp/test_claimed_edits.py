@@ -121,6 +121,23 @@ async def test_each_argument_names_its_last_editor_and_a_persons_edit_stays_a_pe
     assert edits == [(2, "claimed", ("copies",)), (3, "client", ("to",))]
 
 
+async def test_a_decision_that_names_a_digest_is_only_about_the_question_that_was_shown(
+    tmp_path: Path, era: Era
+) -> None:
+    """ours: an agent that delegated to us passes on what its person decided about a revision"""
+    ledger, person = Ledger(), approving()
+    async with (
+        served(tmp_path, tools=[sender(ledger)]) as found,
+        Client(found.server, mode=era, elicitation_callback=person) as client,
+    ):
+        asked = await ok(client, "execute_plan", plan=SEND)
+        decision = {"decision": {"approved": True}}
+        error = await refused(client, "resume_execution", **ids_of(asked), **decision, digest="0" * 64)
+        assert error["code"] == "stale_revision" and person.shown == [] and ledger.lines == []
+        await ok(client, "resume_execution", **ids_of(asked), **decision, digest=question_of(asked)["digest"])
+    assert ledger.lines == ["send ann 1 False"]
+
+
 @requirement("approval:vote-stands")
 async def test_a_claimed_edit_never_voids_a_persons_vote(tmp_path: Path, era: Era) -> None:
     """spec: approvals, learned from attacks"""

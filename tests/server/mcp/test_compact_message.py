@@ -117,7 +117,8 @@ def test_the_fields_of_a_form_are_not_repeated_as_an_argument() -> None:
 )
 def test_a_form_with_a_label_or_a_choice_that_would_be_cut_is_not_shown(field: JsonValue) -> None:
     """spec: nothing is decidable where a value was shortened and cannot be opened"""
-    for properties in ({"city": field}, {"x" * 75: {"type": "string"}}):
+    cut: tuple[dict[str, JsonValue], ...] = ({"city": field}, {"x" * 75: {"type": "string"}})
+    for properties in cut:
         form: dict[str, JsonValue] = {"type": "object", "properties": properties}
         assert build_form(replace(QUESTION, kind="input", message="?", answer_schema=form)) is None
 
