@@ -112,7 +112,7 @@ class Service:
     ) -> Execution:
         """Plans for the goal and runs the plan; with `plan_only` it stops at `planned`."""
         check_text(goal, "goal", MAX_GOAL_CHARS)
-        await self._check_chain(chain)
+        await self._check_chain(chain, principal)
         await self.wait_for_catalogue()
         call = {"synthesize": not plan_only, **parse_options(options)}
         thread, combined, context = await self._threads.prepare(
@@ -148,7 +148,7 @@ class Service:
             return await self._run_planned(thread_id, call, wait_seconds, principal, client_id)
         if goal is not None:
             check_text(goal, "goal", MAX_GOAL_CHARS)
-        await self._check_chain(chain)
+        await self._check_chain(chain, principal)
         names = read_tool_names(plan)
         await self.wait_for_tools(names)
         self._check_servers(names)
@@ -180,12 +180,16 @@ class Service:
             execution, self.engine.tools, list(build_observations(shown, execution)), inbox=self.find_inbox(execution)
         )
 
-    async def _check_chain(self, chain: Sequence[str]) -> None:
-        """Refuses a goal that was delegated too often, or that an execution of this store delegated."""
+    async def _check_chain(self, chain: Sequence[str], principal: str) -> None:
+        """Refuses a goal that was delegated too often, or that an execution of the same principal delegated.
+
+        The caller must not learn of executions of others; a goal that goes round through them ends at the limit.
+        """
         if len(chain) > MAX_DEPTH:
             raise LimitExceeded(f"this goal was delegated {len(chain)} times, the limit is {MAX_DEPTH}")
         for execution_id in chain:
-            if await self.engine.store.header(execution_id) is not None:
+            header = await self.engine.store.header(execution_id)
+            if header is not None and header.principal == principal:
                 raise LimitExceeded(f"this goal comes back to where it was delegated, execution {execution_id!r}")
 
     async def read_artifact(self, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
