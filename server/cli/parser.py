@@ -250,7 +250,7 @@ def _add_approvals(commands: CommandGroup) -> None:
     show.add_argument("--thread", metavar="THREAD", help="only the rows of this thread")
     show.add_argument("--limit", type=int, default=50, metavar="N", help="rows, at most 500; default %(default)s")
     show.add_argument("--cursor", help="continue after the page that printed this cursor")
-    verify = audit.add("verify", "audit:handle_verify", "Prove that the record is complete and unchanged.")
+    verify = audit.add("verify", "audit:handle_verify", "Compare the record with itself and with everything stored.")
     verify.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
     export = audit.add("export", "audit:handle_export", "Write the record as JSON lines.", has_json=False)
     export.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
