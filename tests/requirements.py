@@ -81,6 +81,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "stdio:only-protocol": Requirement(
         "mcp, console", "Only the protocol, or the document of --json, is on standard output, whatever tools print."
     ),
+    "shown:right-to-left": Requirement(
+        "approvals, what the person sees", "Right-to-left words move no other character of a fact, on any channel."
+    ),
     "audit:proves-the-log": Requirement(
         "issue: audit",
         "What the stored logs and rows say about questions, decisions and grants fits the audit, or is named.",

@@ -29,7 +29,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
-from planwarden.server.views.facts import escape_text, hash_question
+from planwarden.server.views.facts import cut_text, escape_text, hash_question
 from planwarden.server.views.suspension import Suspension, build_suspension_view
 
 CHANNEL = "terminal"
@@ -156,7 +156,9 @@ class CliSession:
             message = TerminalLine((("a model has to answer: ", "warn"), escape_text(question.message)), "asks")
             return [message, TerminalLine((MODEL_ADVICE,), indent=1)]
         if question.addressee == "human":
-            message = TerminalLine((("waits for an answer: ", "warn"), escape_text(question.message)[:200]), "asks")
+            message = TerminalLine(
+                (("waits for an answer: ", "warn"), cut_text(escape_text(question.message), 200)), "asks"
+            )
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.context.command(*words) for words in (approve, ("reject", question.suspension_id)))
             return [message, *(TerminalLine((command,), indent=1) for command in commands)]

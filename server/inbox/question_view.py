@@ -19,6 +19,7 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_value_view, find_changes, format_name
 from planwarden.server.views.facts import (
     count_hidden,
+    cut_text,
     describe_editor,
     escape_text,
     format_agent_words,
@@ -187,7 +188,7 @@ def build_question_view(
         asked_at=view.created_at,
         expires_at=view.expires_at,
         on_timeout=view.on_timeout,
-        step=escape_text(question.step_id or "")[:GOAL_CHARS],
+        step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
         owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         agent_message=format_agent_words(view)[0].partition(": ")[2],
@@ -243,7 +244,7 @@ def build_decision_view(found: SuspensionState) -> DecisionView | None:
         assurance=found.assurance or "",
         channel=escape_text(found.channel or ""),
         at=None if found.decided_at is None else datetime.fromtimestamp(found.decided_at, UTC),
-        reason=escape_text((decision.reason or "") if decision is not None else "")[:2_000],
+        reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), 2_000),
         is_edited=decision is not None and decision.modified_args is not None,
     )
 

@@ -2,12 +2,14 @@
 
 Facts come only from the stored question: the tool, every argument, what else the decision covers, the risk. Values are
 JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other invisible
-characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Long values are cut, with their size
-and hash. The agent's own words come last, labelled as unverified. The same question always renders the same text.
+characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Right-to-left words are isolated, so
+that they move no character beside them. Long values are cut, with their size and hash. The agent's own words come last,
+labelled as unverified. The same question always renders the same text.
 """
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 
@@ -24,6 +26,11 @@ AGENT_LABEL = "The agent says (unverified): "
 _MARKS_IN_A_ROW = 3
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters that are invisible although Unicode calls them letters, marks or symbols."""
+_RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
+_WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
+"""Right-to-left words, with `M` for a mark on the letter before it, as `_isolate` describes characters."""
+_ISOLATE, _END = "\u2067", "\u2069"
+"""RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _HEADINGS = {
@@ -136,9 +143,9 @@ def format_agent_words(suspension: Suspension, *, is_cut: bool = True) -> list[s
         return [f"{AGENT_LABEL}{escape_text(suspension.message)}"]
     limit = AGENT_CHARS if suspension.asker is None else ASKER_CHARS
     said = escape_text(suspension.message[: limit + 1])
-    if len(said) > limit or len(suspension.message) > limit:
+    if measure_text(said) > limit or len(suspension.message) > limit:
         note = f"... [{len(suspension.message)} characters]"
-        said = said[: limit - len(note)] + note
+        said = cut_text(said, limit - len(note)) + note
     return [f"{AGENT_LABEL}{said}"]
 
 
@@ -163,15 +170,41 @@ def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
     if limit is None:
         return escape_text(whole)
     shown = escape_text(whole[: limit + 1])
-    if len(shown) <= limit:
+    if measure_text(shown) <= limit:
         return shown
     data = whole.encode("utf-8", "surrogatepass")
-    return f"{shown[:limit]}... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]"
+    return f"{cut_text(shown, limit)}... [{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]"
 
 
 def escape_text(text: str) -> str:
-    """Returns the text on one line, with escapes for characters that are invisible or move others."""
-    return "".join(_escape(character) if hides else character for character, hides in _classify(text))
+    """Returns the text on one line, with escapes for characters that are invisible or move others.
+
+    Slashes, quotes and digits beside right-to-left words would be moved too (https://www.unicode.org/reports/tr9/): in
+    `/a/\u05d0\u05d1/123` the last two parts would change places. Therefore each run of such words is isolated.
+    """
+    shown = "".join(_escape(character) if hides else character for character, hides in _classify(text))
+    return shown if shown.isascii() else _isolate(shown)
+
+
+def cut_text(shown: str, limit: int) -> str:
+    """Returns the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
+    cut = shown[:limit]
+    return cut + _END if is_isolating(cut) else cut
+
+
+def measure_text(shown: str) -> int:
+    """Returns the length of an escaped text without what isolates its right-to-left words."""
+    return len(shown) - shown.count(_ISOLATE) - shown.count(_END)
+
+
+def is_isolating(shown: str) -> bool:
+    """True when the text ends inside right-to-left words."""
+    return shown.rfind(_ISOLATE) > shown.rfind(_END)
+
+
+def continue_isolation(shown: str) -> str:
+    """Returns the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
+    return shown[1:] if shown.startswith(_END) else _ISOLATE + shown
 
 
 def count_hidden(text: str) -> int:
@@ -203,6 +236,22 @@ def _classify(text: str) -> Iterator[tuple[str, bool]]:
         category = unicodedata.category(character)
         marks = marks + 1 if category in ("Mn", "Me") else 0
         yield character, _is_hidden(character, category) or marks > _MARKS_IN_A_ROW
+
+
+def _isolate(shown: str) -> str:
+    kinds = "".join(map(_describe_direction, shown))
+    parts, after = list[str](), 0
+    for found in _WORDS.finditer(kinds):
+        parts += [shown[after : found.start()], _ISOLATE, shown[found.start() : found.end()], _END]
+        after = found.end()
+    return "".join([*parts, shown[after:]])
+
+
+def _describe_direction(character: str) -> str:
+    if character <= "~":
+        return character if character == " " else "x"
+    direction = unicodedata.bidirectional(character)
+    return "R" if direction in _RIGHT_TO_LEFT else "M" if direction == "NSM" else "x"
 
 
 def _is_hidden(character: str, category: str) -> bool:

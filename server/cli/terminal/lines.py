@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.core.state import Call, CallStatus, ExecutionState, ExecutionStatus, StepState, StepStatus
-from planwarden.server.views.facts import escape_text
+from planwarden.server.views.facts import cut_text, escape_text
 
 Style = Literal["plain", "bold", "dim", "good", "bad", "warn", "busy"]
 Mark = Literal["done", "busy", "asks", "waits", "failed", "rejected", "skipped", "note"]
@@ -247,7 +247,7 @@ def _json(value: JsonValue) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= limit else cut_text(text, limit - 1) + "…"
 
 
 def _count(number: int, one: str, several: str | None = None) -> str:

@@ -12,7 +12,9 @@ from itertools import accumulate, takewhile
 
 from planwarden.server.views.facts import (
     AGENT_LABEL,
+    continue_isolation,
     count_escaped,
+    cut_text,
     describe_editor,
     escape_text,
     find_form_titles,
@@ -22,6 +24,7 @@ from planwarden.server.views.facts import (
     format_edited_arguments,
     format_instant,
     format_value,
+    is_isolating,
 )
 from planwarden.server.views.suspension import CoveredCallView, RemoteCallView, Suspension
 
@@ -165,8 +168,11 @@ def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -
         at = _find_line_end(text, LINE_CELLS - len(begins), at_spaces=at_spaces)
         if len(lines) + 1 == most:
             at = len(text)
-        lines.append(begins + text[:at])
-        text, begins = text[at:], CONTINUATION
+        line, text = text[:at], text[at:]
+        if text and is_isolating(line):
+            line, text = cut_text(line, at), continue_isolation(text)
+        lines.append(begins + line)
+        begins = CONTINUATION
         if not text:
             return lines
 
@@ -186,4 +192,7 @@ def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
 
 
 def _count_cells(character: str) -> int:
+    if unicodedata.category(character) == "Cf":
+        # Everything else of this category is escaped; the isolation of right-to-left words takes no room.
+        return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -332,3 +332,48 @@ FAINT = """
 })()
 """
 """Texts with less contrast than WCAG 2.2 asks for (https://www.w3.org/TR/WCAG22/#contrast-minimum)."""
+
+
+MOVED = """() => {
+  const moved = [];
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+    let before = null;
+    for (let at = 0; at < node.data.length; at += 1) {
+      if (/[\\u0590-\\u08ff\\u2066-\\u2069\\s]/.test(node.data[at])) continue;
+      const range = document.createRange();
+      range.setStart(node, at);
+      range.setEnd(node, at + 1);
+      const box = range.getBoundingClientRect();
+      if (!box.width || box.width <= 1) continue;
+      if (before && Math.abs(before.top - box.top) < 4 && box.left < before.left) moved.push(node.data);
+      before = box;
+    }
+  }
+  return [...new Set(moved)];
+}"""
+"""The texts of which a character stands left of one that comes before it."""
+
+
+@requirement("shown:right-to-left")
+async def test_right_to_left_words_move_no_character_beside_them() -> None:
+    """spec: issue; on the pages of a question, of what a person changed, of all questions, and of the timeline"""
+    async with open_browser() as d:
+        step = tool_step(
+            "delete",
+            "crm_delete",
+            {"ids": [4021], "reason": "/invoices/אבג/123.pdf"},
+            description='Delete "אבג" (12) and /ערך/7/عربي/٣',
+        )
+        asked = await d.found.run_to_question(step, goal="clean /אבג/12")
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
+        shown = await d.page.inner_text("main")
+        assert "/invoices/" in shown and "/123.pdf" in shown
+        assert await d.page.evaluate(MOVED) == []
+        await d.page.click("text=Edit the arguments first")
+        await d.page.get_by_label("reason", exact=True).fill("/אבג/7/דהו.pdf")
+        await d.page.click("button.approve")
+        await d.page.wait_for_selector("text=You changed 1 argument")
+        assert await d.page.evaluate(MOVED) == []
+        await d.page.goto(d.found.url)
+        assert "/123.pdf" in await d.page.inner_text("main") and await d.page.evaluate(MOVED) == []

@@ -98,8 +98,9 @@ def test_what_cannot_be_seen_is_written_out_and_counted(character: str) -> None:
 
 
 def test_ordinary_writing_is_left_alone() -> None:
-    for text in ("Grüße, Ω≈ç√", "Привет", "日本語", "שלום", "नमस्ते", "👍🏽 ok", "naïve e\u0301"):
+    for text in ("Grüße, Ω≈ç√", "Привет", "日本語", "नमस्ते", "👍🏽 ok", "naïve e\u0301"):
         assert escape_text(text) == text and count_hidden(text) == 0
+    assert escape_text("שלום") == "\u2067שלום\u2069" and count_hidden("שלום") == 0
 
 
 def test_marks_piled_on_one_letter_are_written_out() -> None:
