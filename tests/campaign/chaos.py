@@ -11,10 +11,12 @@ import anyio
 
 from tests.campaign.manner import Manner, forgive, plan_death
 from tests.campaign.processes import Lost, Process
-from tests.campaign.seams import LEASE_S
+from tests.campaign.seams import CALL_S, LEASE_S
 from tests.campaign.stage import Kind, Stage
 
-SLOW_LIST_S = 2.0
+SLOW_LIST_S = 1.5
+PAUSES_S = (LEASE_S * 1.1, LEASE_S * 2, LEASE_S + CALL_S + 0.7)
+"""Shorter than what a living owner is waited for, and, the last one, longer."""
 
 
 @dataclass
@@ -64,10 +66,10 @@ class Chaos:
                 await self.stage.start(self.chance.choice(kinds))
 
     async def pause(self) -> None:
-        """Stopped for longer than a lease, with or without its downstream servers."""
+        """Stopped for longer than a lease, with or without its downstream servers; others take over in the meantime."""
         if (victim := self._victim()) is not None:
             desks = self.stage.launcher.desks_of(victim.pid) if self.chance.random() < 0.5 else []
-            await victim.pause(LEASE_S * (1.1 + 1.5 * self.chance.random()), desks)
+            await victim.pause(self.chance.choice(PAUSES_S) * (1 + 0.4 * self.chance.random()), desks)
 
     async def jump(self) -> None:
         seconds = self.chance.choice((60.0, 60.0, 5.0, -5.0, -60.0))

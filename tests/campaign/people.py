@@ -8,6 +8,7 @@ import json
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,25 +149,22 @@ class People:
         self._agree(question, True)
         process = self.stage.launcher.with_terminal("approve", suspension_id)
         said = await self._type_answers(process, question)
-        if await process.wait(COMMAND_S) in (0, 3) and "before" not in said and "typed" in said:
+        if await process.wait(COMMAND_S) in (0, 3) and _has_decided(said):
             self._acknowledge(question, True, "terminal")
 
     async def _type_answers(self, process: Process, question: Question) -> str:
-        """Everything the terminal showed, and `typed` when the question was answered there."""
+        """Everything that the terminal showed."""
         prompts = {"Approve? [": "y", "Did it happen? [": "y" if question.happened else "n", "Its result": ""}
         said, seen = "", 0
         with anyio.move_on_after(COMMAND_S):
             while not process.has_ended:
                 await anyio.sleep(LOOK_S)
-                try:
-                    said += os.read(process.outlet, 1 << 16).decode(errors="replace")
-                except OSError:
-                    continue
+                said += _read_all(process.outlet)
                 for prompt, answer in prompts.items():
                     if prompt in said[seen:]:
                         seen = len(said)
                         os.write(process.inlet, f"{answer}\n".encode())
-        return f"{said} typed" if seen else said
+        return said + _read_all(process.outlet)
 
     async def by_claim(self, question: Question, verdict: bool) -> None:
         """As a model would: it says that somebody approved. Over HTTP, where no form can be shown."""
@@ -228,3 +226,19 @@ class People:
         self.testimony.reconciled += question.happened is not None
         if question.happened is False and not verdict:
             self.testimony.surrender(question.call_key)
+
+
+def _read_all(terminal: int) -> str:
+    """What the terminal shows and nobody has read yet."""
+    said = b""
+    with suppress(OSError):
+        while part := os.read(terminal, 1 << 16):
+            said += part
+    return said.decode(errors="replace")
+
+
+def _has_decided(said: str) -> bool:
+    """Whether the terminal took the typed answer, and not an earlier one or the time-out."""
+    return ("Approve? [" in said or "Did it happen? [" in said) and not any(
+        word in said for word in ("before", "expired", "has passed", "decided", "stays open")
+    )

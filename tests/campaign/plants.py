@@ -1,9 +1,10 @@
 """Planted bugs, switched on only in the campaign's own processes. A campaign that does not find them proves nothing."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
-import anyio
-
+from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core import events as ev
 from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.locks import LivenessFile
@@ -14,8 +15,9 @@ LATE_S = 0.3
 
 
 def ignore_the_fence() -> None:
-    """An owner never notices that another process took its execution over."""
-    SQL["extend_owned"] = SQL["extend_owned"].replace("AND owner = ? AND fence = ?", "AND (owner = ? OR fence <> ?)")
+    """An owner never notices that another process took its execution over, neither when it writes nor when it sends."""
+    for name in {"extend_owned", "confirm"} & SQL.keys():
+        SQL[name] = SQL[name].replace("owner = ? AND fence = ?", "(owner = ? OR fence <> ?)")
 
 
 def ignore_the_lock() -> None:
@@ -29,31 +31,25 @@ def ignore_the_lock() -> None:
 
 def commit_intents_late() -> None:
     """An intent is acknowledged at once and stored a moment later, when the effect may have happened."""
-    append, pending = SqliteStore.append, dict[str, anyio.Event]()
+    append, late = SqliteStore.append, dict[str, asyncio.Task[None]]()
 
-    async def store_later(store: SqliteStore, given: Append, stored: anyio.Event) -> None:
-        await anyio.sleep(LATE_S)
-        await append(store, given)
-        stored.set()
+    async def store_later(store: SqliteStore, given: Append) -> None:
+        await asyncio.sleep(LATE_S)
+        with suppress(PlanwardenError):
+            await append(store, given)
 
     async def appending(self: SqliteStore, given: Append) -> Lease | None:
         execution_id = given.execution.execution_id
-        if execution_id in pending:
-            await pending[execution_id].wait()
+        if execution_id in late:
+            await late.pop(execution_id)
         is_intent = any(isinstance(recorded.event, ev.ToolCallIntended) for recorded in given.recorded)
         if not is_intent or given.lease is None or given.release:
             return await append(self, given)
-        import asyncio
-
-        pending[execution_id] = stored = anyio.Event()
-        _LATE.add(asyncio.get_running_loop().create_task(store_later(self, given, stored)))
+        late[execution_id] = asyncio.create_task(store_later(self, given))
         return given.lease
 
     SqliteStore.append = appending  # pyright: ignore[reportAttributeAccessIssue]  # the parameter has another name
 
-
-_LATE: set[object] = set()
-"""Keeps the tasks alive that store late."""
 
 PLANTS: dict[str, Callable[[], None]] = {
     "no-fence": ignore_the_fence,

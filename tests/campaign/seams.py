@@ -8,22 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from planwarden.agent.ports.store import Append, Lease
-from planwarden.agent.runtime import scheduler
+from planwarden.agent.runtime import engine, scheduler
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.campaign import plants
 from tests.campaign.clock import JumpingClock
 from tests.campaign.ledger import Ledger
 
-LEASE_S = 1.0
-RENEW_S = 0.25
+LEASE_S = 0.8
+RENEW_S = 0.2
 TICK_S = 0.1
+SILENT_S = 1.0
+CALL_S = 2.0
+"""The time limit of every tool with an effect."""
 
 
 def install(stage: Path, plant: str | None) -> None:
     """Raises `KeyError` when there is no such planted bug."""
     time.time = JumpingClock(stage).now
     scheduler.TICK_S, scheduler.RENEW_S = TICK_S, RENEW_S
+    engine.SILENT_S = SILENT_S  # pyright: ignore[reportAttributeAccessIssue]
     _shorten_leases()
     _report_owners(Ledger(stage))
     if plant is not None:

@@ -23,6 +23,7 @@ from tests.campaign.clock import JumpingClock
 from tests.campaign.manner import Manner
 from tests.campaign.nursery import Nursery
 from tests.campaign.processes import Launcher, Lost, Process, read_lines
+from tests.campaign.seams import CALL_S
 from tests.campaign.testimony import Testimony
 from tests.server.inbox.support import read
 from tests.support.paths import ROOT
@@ -31,10 +32,13 @@ Kind = Literal["http", "stdio", "program"]
 
 DISK_BYTES = 48 * 1024 * 1024
 SHOP = Path(__file__).with_name("shop.py")
+EFFECTS = "".join(f'[tools."{name}"]\ntimeout_s = {CALL_S}\n' for name in ("pay", "send", "jot"))
 SETTINGS = f"""\
 [tools]
 python = ["{SHOP}"]
+{EFFECTS}\
 [tools."hurry"]
+timeout_s = {CALL_S}
 answer_within_s = 1.5
 [tools."desk_peek"]
 risk = "read"
@@ -47,7 +51,7 @@ open_inbox = "never"
 waitSeconds = 0
 [servers.desk]
 start_timeout_s = 10
-timeout_s = 10
+timeout_s = {CALL_S}
 """
 SERVERS = '{{"mcpServers": {{"desk": {{"command": "{python}", "args": ["-S", "-m", "tests.campaign.desk", "{stage}"], \
 "cwd": "{root}"}}}}}}'
