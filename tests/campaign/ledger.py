@@ -54,8 +54,17 @@ class Ledger:
 
 def is_running(pid: int) -> bool:
     """Whether the process exists and is not a zombie; a stopped one is running."""
+    return _find_state(pid) not in ("", "Z", "X")
+
+
+def is_stopped(pid: int) -> bool:
+    return _find_state(pid) == "T"
+
+
+def _find_state(pid: int) -> str:
+    """The kernel's letter for the state of the process; empty when there is none."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
+        return ""
+    return status.rpartition(")")[2].split()[0]

@@ -7,6 +7,7 @@ system; while somebody may still carry it out, the person waits.
 import json
 import os
 import random
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,9 +56,8 @@ class People:
     """Nobody waits, nobody errs: the round is being settled."""
     _busy: set[str] = field(default_factory=set[str])
     _form: anyio.Lock = field(default_factory=anyio.Lock)
-    _forms: list[Question] = field(default_factory=list["Question"])
-    """Questions whose form may be on a screen."""
-    _form_verdict: bool = True
+    _on_form: tuple[Question, bool] | None = None
+    """The question whose form the person expects, and what the person will enter."""
     _form_was_shown: bool = False
 
     async def answer_all(self) -> None:
@@ -187,8 +187,8 @@ class People:
         if not hosts or question.asked.kind == "reconcile":
             return
         async with self._form:
-            self._form_verdict, self._form_was_shown = verdict, False
-            self._forms.append(question)
+            self._on_form = (question, verdict)
+            self._form_was_shown = False
             decided = await self.chance.choice(hosts).call(
                 "resume_execution",
                 {
@@ -198,21 +198,19 @@ class People:
                     "waitSeconds": 0,
                 },
             )
-            # Without an answer the form may still come, and then counts for this question.
-            self._forms.remove(question)
             is_open = any(found["suspensionId"] == question.row.suspension_id for found in decided["suspensions"])
             if self._form_was_shown and not is_open:
                 self._acknowledge(question, verdict, "form")
 
     async def answer_form(self, params: Document) -> Document:
         """What the person enters into the form that is open now."""
-        verdict = self._form_verdict
         await anyio.sleep(0 if self.is_hasty else self.chance.random() * 0.5)
         wanted = params.get("requestedSchema", {}).get("properties", {})
-        if not wanted or verdict != self._form_verdict:
+        # A form may come late, when the person has turned to another question.
+        if self._on_form is None or not wanted or not _is_about(params["message"], self._on_form[0]):
             return {"action": "decline"}
-        for question in self._forms:
-            self._agree(question, verdict)
+        question, verdict = self._on_form
+        self._agree(question, verdict)
         self._form_was_shown = True
         content = {"decision": "approve" if verdict else "reject"}
         return {"action": "accept", "content": content | ({"name": "Ada"} if "name" in wanted else {})}
@@ -226,6 +224,12 @@ class People:
         self.testimony.reconciled += question.happened is not None
         if question.happened is False and not verdict:
             self.testimony.surrender(question.call_key)
+
+
+def _is_about(message: str, question: Question) -> bool:
+    """Whether a form shows this question: every plan has numbers of its own."""
+    numbers = re.findall(r"\d{3,}", json.dumps(question.asked.arguments))
+    return all(number in message for number in numbers)
 
 
 def _read_all(terminal: int) -> str:

@@ -1,23 +1,34 @@
 """Planted bugs, switched on only in the campaign's own processes. A campaign that does not find them proves nothing."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from pydantic import JsonValue
+
+from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.agent.core import events as ev
-from planwarden.agent.ports.store import Append, Lease
+from planwarden.agent.core.tool import CallContext, Suspend
+from planwarden.agent.runtime.dispatch import CallJob
+from planwarden.agent.runtime.run import Run
+from planwarden.agent.runtime.transaction import Transaction
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.store import SqliteStore
-
-LATE_S = 0.3
+from planwarden.tools.registry import Registry
 
 
 def ignore_the_fence() -> None:
     """An owner never notices that another process took its execution over, neither when it writes nor when it sends."""
     for name in {"extend_owned", "confirm"} & SQL.keys():
         SQL[name] = SQL[name].replace("owner = ? AND fence = ?", "(owner = ? OR fence <> ?)")
+
+    async def confirm_nothing(self: Run, key: str) -> None:
+        """As if nobody had asked."""
+
+    def notice_nothing(self: Run, keep: str | None = None) -> None:
+        """As if the execution were still its own."""
+
+    setattr(Run, "confirm_lease", confirm_nothing)  # noqa: B010
+    setattr(Run, "disown", notice_nothing)  # noqa: B010
 
 
 def ignore_the_lock() -> None:
@@ -30,25 +41,34 @@ def ignore_the_lock() -> None:
 
 
 def commit_intents_late() -> None:
-    """An intent is acknowledged at once and stored a moment later, when the effect may have happened."""
-    append, late = SqliteStore.append, dict[str, asyncio.Task[None]]()
+    """A tool runs before the intent of its call is stored, and its result is recorded afterwards."""
+    commit, call, early = Run._commit, Registry.call, dict[str, JsonValue | ResultWithArtifacts | Suspend]()  # pyright: ignore[reportPrivateUsage]
 
-    async def store_later(store: SqliteStore, given: Append) -> None:
-        await asyncio.sleep(LATE_S)
-        with suppress(PlanwardenError):
-            await append(store, given)
+    async def committing(self: Run, transaction: Transaction) -> None:
+        execution_id, tools = self.execution.execution_id, self._context.performer._tools  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(tools, Registry)
+        for job in transaction.jobs:
+            key = f"{execution_id}:{job.key}"
+            if isinstance(job, CallJob) and job.call.effect == "effect" and job.kind == "call" and key not in early:
+                context = CallContext(
+                    execution_id=execution_id,
+                    step_id=job.call.step_id,
+                    call_id=job.call.call_id,
+                    idempotency_key=key,
+                    definition_digest=job.definition.digest,
+                )
+                with suppress(PlanwardenError):
+                    early[key] = await call(tools, job.call.tool_name, job.call.arguments or {}, context)
+        await commit(self, transaction)
 
-    async def appending(self: SqliteStore, given: Append) -> Lease | None:
-        execution_id = given.execution.execution_id
-        if execution_id in late:
-            await late.pop(execution_id)
-        is_intent = any(isinstance(recorded.event, ev.ToolCallIntended) for recorded in given.recorded)
-        if not is_intent or given.lease is None or given.release:
-            return await append(self, given)
-        late[execution_id] = asyncio.create_task(store_later(self, given))
-        return given.lease
+    async def calling(
+        self: Registry, name: str, arguments: dict[str, JsonValue], context: CallContext
+    ) -> JsonValue | ResultWithArtifacts | Suspend:
+        if context.idempotency_key in early:
+            return early.pop(context.idempotency_key)
+        return await call(self, name, arguments, context)
 
-    SqliteStore.append = appending  # pyright: ignore[reportAttributeAccessIssue]  # the parameter has another name
+    Run._commit, Registry.call = committing, calling  # pyright: ignore[reportPrivateUsage]
 
 
 PLANTS: dict[str, Callable[[], None]] = {

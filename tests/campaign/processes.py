@@ -15,6 +15,7 @@ import anyio
 
 from tests.campaign.ledger import Ledger, is_running
 from tests.campaign.nursery import Nursery
+from tests.campaign.seams import HASTY_VARIABLE
 from tests.campaign.shop import STAGE_VARIABLE
 from tests.campaign.worker import PLANT_VARIABLE
 
@@ -109,6 +110,8 @@ class Launcher:
     stage: Path
     nursery: Nursery
     plant: str | None = None
+    is_hasty: bool = False
+    """Nobody waits until the calls of a silent owner are over."""
     started: dict[int, Process] = field(default_factory=dict[int, Process])
     """Every process that was ever started, by its id."""
 
@@ -143,6 +146,8 @@ class Launcher:
         environment = {STAGE_VARIABLE: str(self.stage), "TERM": "dumb", "COLUMNS": "200"}
         if self.plant is not None:
             environment[PLANT_VARIABLE] = self.plant
+        if self.is_hasty:
+            environment[HASTY_VARIABLE] = "1"
         given = ("--home", str(self.home), *arguments) if program == "planwarden" else (str(self.home), *arguments)
         standard_error = streams[0] if len(streams) == 1 else errors
         try:

@@ -3,12 +3,14 @@
 Nothing of this is in the product. A forked process calls `install` before it runs planwarden's own `main`.
 """
 
+import os
 import time
 from pathlib import Path
 from typing import Any
 
+from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Append, Lease
-from planwarden.agent.runtime import engine, scheduler
+from planwarden.agent.runtime import engine, run, scheduler
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.campaign import plants
@@ -18,20 +20,30 @@ from tests.campaign.ledger import Ledger
 LEASE_S = 0.8
 RENEW_S = 0.2
 TICK_S = 0.1
-SILENT_S = 1.0
+CERTAIN_S = 0.25
+SILENT_S = 0.5
 CALL_S = 2.0
 """The time limit of every tool with an effect."""
+HASTY_VARIABLE = "CAMPAIGN_HASTY"
+"""Where it is set, nobody waits until the calls of a silent owner are over: only the check before sending is left."""
 
 
 def install(stage: Path, plant: str | None) -> None:
     """Raises `KeyError` when there is no such planted bug."""
     time.time = JumpingClock(stage).now
     scheduler.TICK_S, scheduler.RENEW_S = TICK_S, RENEW_S
-    engine.SILENT_S = SILENT_S  # pyright: ignore[reportAttributeAccessIssue]
+    setattr(engine, "SILENT_S", SILENT_S)  # noqa: B010
+    setattr(run, "CERTAIN_S", CERTAIN_S)  # noqa: B010
+    if HASTY_VARIABLE in os.environ:
+        setattr(engine.Engine, "_longest_call_s", _wait_little)  # noqa: B010
     _shorten_leases()
     _report_owners(Ledger(stage))
     if plant is not None:
         plants.PLANTS[plant]()
+
+
+def _wait_little(self: engine.Engine, execution: ExecutionState) -> float:
+    return SILENT_S
 
 
 def _shorten_leases() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core import events as ev
-from tests.campaign.ledger import Ledger, Line, is_running
+from tests.campaign.ledger import Ledger, Line, is_running, is_stopped
 
 Consent = tuple[str, str, str, str]
 """Execution, step, tool, and the arguments as canonical JSON."""
@@ -65,9 +65,9 @@ def has_happened(stage: Path, key: str) -> bool | None:
     ended = {line.pid for line in lines if line.what == "ended" and line.key == key}
     if any(line.what == "begun" and line.key == key and _goes_on(line, ended) for line in lines):
         return None
-    # What a dead process sent may still be in the pipe to its downstream server.
+    # What was sent may still be in the pipe to a downstream server that is stopped, or whose process is dead.
     desks = [line for line in lines if line.what == "desk" and is_running(line.pid)]
-    return None if any(not is_running(desk.facts["parent"]) for desk in desks) else False
+    return None if any(is_stopped(desk.pid) or not is_running(desk.facts["parent"]) for desk in desks) else False
 
 
 def _goes_on(line: Line, ended: set[int]) -> bool:
