@@ -61,7 +61,8 @@ class Checker:
             if not state.is_finished:
                 del self._ended[header.execution_id]
                 asked = [found.question.kind for found in state.open_suspensions]
-                yield f"stuck: execution {header.execution_id} is {header.status}, open questions {asked}"
+                troubles = list(self.testimony.troubles)
+                yield f"stuck: execution {header.execution_id} is {header.status}, open {asked}; troubles: {troubles}"
 
     def _lost(self, headers: list[Header]) -> Iterator[str]:
         known = {header.execution_id for header in headers}
@@ -111,13 +112,11 @@ class Checker:
         takes = ledger.lines("took")
         for line in takes[self._seen_takes :]:
             previous = self.stage.launcher.started.get(owners.get(line.facts["previous"], 0))
-            if previous is not None and not previous.was_hurt(line.at, MARGIN_S) and not _ends(previous.pid, line):
-                code = previous.nursery.exit_code(previous.pid)
-                if code is None:
-                    yield (
-                        f"robbed: {line.facts['execution']} was taken by process {line.pid} ({line.facts['how']}) "
-                        f"from process {previous.pid}, which lives"
-                    )
+            if previous is not None and not previous.was_hurt(line.at, MARGIN_S) and not previous.has_ended:
+                yield (
+                    f"robbed: {line.facts['execution']} was taken by process {line.pid} "
+                    f"from process {previous.pid}, which lives"
+                )
         self._seen_takes = len(takes)
 
     def _faults(self) -> Iterator[str]:
@@ -142,11 +141,6 @@ class Checker:
         document = json.loads(said or b"{}")
         broken = [check for check in document.get("checks", []) if check["status"] == "broken"]
         return [f"{' '.join(arguments)}: exit code {code}: {str(broken or document)[:600]}"]
-
-
-def _ends(pid: int, line: Line) -> bool:
-    """The process that took was the same one, under another name of its own."""
-    return pid == line.pid
 
 
 def _effects(state: ExecutionState) -> Iterator[Call]:

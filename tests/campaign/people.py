@@ -86,8 +86,8 @@ class People:
             await self._decide(question)
             await anyio.sleep(LOOK_S)
         # Whatever a dying process or a full disk does to one person's attempt, the question is looked at again.
-        except (Lost, Refused, OSError, httpx2.HTTPError):
-            self.testimony.lost += 1
+        except (Lost, Refused, OSError, httpx2.HTTPError) as error:
+            self.testimony.troubles.append(f"{row.suspension_id[:8]}: {error!r}")
         finally:
             self._busy.discard(row.suspension_id)
 
@@ -103,13 +103,10 @@ class People:
                 tasks.start_soon(self._try, channel, question, verdict)
 
     async def _try(self, channel: Channel, question: Question, verdict: bool) -> None:
-        self.testimony.asked += 1
         try:
             await channel(question, verdict)
-        except Refused:
-            self.testimony.refused += 1
-        except (Lost, OSError, httpx2.HTTPError):
-            self.testimony.lost += 1
+        except (Lost, Refused, OSError, httpx2.HTTPError) as error:
+            self.testimony.troubles.append(f"{question.row.suspension_id[:8]} {channel.__name__}: {error!r}")
 
     async def in_inbox(self, question: Question, verdict: bool) -> None:
         """On the page of any HTTP server."""
@@ -121,7 +118,7 @@ class People:
         page = read(await self.stage.browser.get(path))
         forms = [form for form in page.forms if form.action.endswith("/decision")]
         if not forms or forms[0].fields["digest"] != [question.asked.digest]:
-            return
+            raise Lost(f"the page shows something else: {page.status} {' '.join(page.words.split())[:300]}")
         fields = {name: values[0] for name, values in forms[0].fields.items()}
         fields["decision"] = "approve" if verdict else "reject"
         if question.happened is not None:
@@ -134,7 +131,7 @@ class People:
         if answer.status_code == 303:
             self._acknowledge(question, verdict, "inbox")
         else:
-            self.testimony.refused += 1
+            raise Lost(f"the inbox did not take it: {answer.status_code}")
 
     async def at_terminal(self, question: Question, verdict: bool) -> None:
         """With `approve` or `reject`, typed at a terminal."""

@@ -4,14 +4,15 @@ Nothing of this is in the product. A forked process calls `install` before it ru
 """
 
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.ports.store import Append, Lease
 from planwarden.agent.runtime import engine, run, scheduler
 from planwarden.storage.locks import LivenessFile
+from planwarden.storage.sqlite import store
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.campaign import plants
 from tests.campaign.clock import JumpingClock
@@ -24,6 +25,11 @@ CERTAIN_S = 0.25
 SILENT_S = 0.5
 CALL_S = 2.0
 """The time limit of every tool with an effect."""
+TRIGGER = """
+CREATE TEMP TRIGGER taken AFTER UPDATE OF owner ON main.executions
+WHEN old.owner IS NOT NULL AND old.owner IS NOT new.owner
+BEGIN SELECT note_take(old.execution_id, old.owner, new.owner); END
+"""
 HASTY_VARIABLE = "CAMPAIGN_HASTY"
 """Where it is set, nobody waits until the calls of a silent owner are over: only the check before sending is left."""
 
@@ -56,31 +62,27 @@ def _shorten_leases() -> None:
 
 
 def _report_owners(ledger: Ledger) -> None:
-    """The ledger learns which process is which owner, and who took an execution from whom."""
-    announce, claim, append = LivenessFile.announce, SqliteStore.claim, SqliteStore.append
-    known: set[str] = set()
+    """The ledger learns which process is which owner, and which process ended the ownership of another one.
+
+    A trigger that only this process's connections have tells, in the transaction that does it.
+    """
+    announce, connect, own = LivenessFile.announce, store._connect_and_migrate, set[str]()  # pyright: ignore[reportPrivateUsage]
 
     def announcing(self: LivenessFile, owner: str) -> None:
         announce(self, owner)
-        if owner not in known:
-            known.add(owner)
+        if owner not in own:
+            own.add(owner)
             ledger.write("owner", owner=owner)
 
-    async def claiming(self: SqliteStore, execution_id: str, owner: str, **given: Any) -> Lease | None:
-        before = await self.header(execution_id)
-        lease = await claim(self, execution_id, owner, **given)
-        if lease is not None and before is not None and before.owner not in (None, owner):
-            ledger.write("took", execution=execution_id, owner=owner, previous=before.owner, how="claim")
-        return lease
+    def note(execution_id: str, previous: str, owner: str | None) -> None:
+        if previous not in own:
+            ledger.write("took", execution=execution_id, previous=previous, owner=owner)
 
-    async def appending(self: SqliteStore, given: Append) -> Lease | None:
-        takes = given.acquire and given.expected_version > 0
-        before = await self.header(given.execution.execution_id) if takes else None
-        lease = await append(self, given)
-        if before is not None and before.owner not in (None, given.owner):
-            execution_id = given.execution.execution_id
-            ledger.write("took", execution=execution_id, owner=given.owner, previous=before.owner, how="answer")
-        return lease
+    def connecting(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.create_function("note_take", 3, note)
+        connection.execute(TRIGGER)
+        return connection
 
-    LivenessFile.announce, SqliteStore.claim = announcing, claiming
-    SqliteStore.append = appending  # pyright: ignore[reportAttributeAccessIssue]  # the parameter has another name
+    LivenessFile.announce = announcing
+    store._connect_and_migrate = connecting  # pyright: ignore[reportPrivateUsage]

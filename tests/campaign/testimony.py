@@ -1,6 +1,7 @@
 """What the driver knows without planwarden: what it was told, what it agreed to, and what the ledger says happened."""
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,11 +35,8 @@ class Testimony:
     """Calls that had not happened when a person gave them up, and when that was acknowledged."""
     reconciled: int = 0
     """Acknowledged answers about calls whose outcome nobody knew."""
-    asked: int = 0
-    """Attempts to decide, through any channel."""
-    refused: int = 0
-    lost: int = 0
-    """Attempts without an answer."""
+    troubles: deque[str] = field(default_factory=lambda: deque[str](maxlen=8))
+    """Why the last attempts that failed did."""
 
     def agree(self, execution_id: str, question: ev.Question) -> None:
         """A person is about to approve what this revision of the question shows."""
