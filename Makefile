@@ -19,7 +19,7 @@ OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bundle clean format check lint types imports quick test browser downstream clients conformance campaign \
-	campaign-teeth campaign-sum fuzz docs screenshots pictures walk bench bench-tokens bench-downstream eval providers
+	campaign-teeth campaign-sum fuzz soak docs screenshots pictures walk bench bench-tokens bench-downstream eval providers
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -107,6 +107,9 @@ campaign-sum: $(READY) ## Add up all parts of the campaign that have run here
 
 fuzz: $(READY) ## Send INPUTS=10000 broken inputs to every entrance, with SEED=; ends within 10 minutes, parts add up
 	@$(RUN) tests.fuzz --inputs $(or $(INPUTS),10000) $(if $(SEED),--seed $(SEED)) $(if $(ENTRANCE),--entrance $(ENTRANCE))
+
+soak: $(READY) ## Load two servers for MINUTES (60), hold that nothing grows; writes docs/images/soak.svg
+	@$(RUN) tests.soak $(MINUTES)
 
 ##@ Document
 docs: $(DOCS_READY) ## Write the generated reference, build the site in dist/docs, check its links

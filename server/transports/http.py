@@ -7,6 +7,7 @@ and, if a browser sends it, in `Origin`, so that no web page can reach it by reb
 `X-Forwarded-*` headers are not read; `[http] public_url` says what they would.
 """
 
+import logging
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing, suppress
@@ -100,6 +101,7 @@ async def serve_http(
 
 def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
     """Returns the server as an ASGI application that answers only under its own names."""
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_worth_logging)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
     )
@@ -110,6 +112,11 @@ def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Cloc
     app.add_middleware(FailedTokenLimiter, clock=clock, path=PATH)
     app.add_middleware(AllowedNamesMiddleware, names=names)
     return app
+
+
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Returns False for the SDK's traceback about a client that hung up before its request had arrived."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], ClientDisconnect)
 
 
 @asynccontextmanager

@@ -59,12 +59,19 @@ class Browser:
     """A browser without script."""
 
     client: httpx2.AsyncClient
-    site: InboxSite
+    site: InboxSite | None
+    """The site in this process; None for an inbox of another process."""
+    origin: str = ORIGIN
 
     async def log_in(self, name: str = "ann") -> Page:
         """Log in with a new link."""
+        assert self.site is not None
         codes = await self.site.access().make_codes(name, "terminal")
-        page = await self.open(f"/inbox/pair?code={codes.link}")
+        return await self.pair(codes.link)
+
+    async def pair(self, code: str) -> Page:
+        """Log in with the code of a link."""
+        page = await self.open(f"/inbox/pair?code={code}")
         answer = await self.submit(page.form("/pair"))
         assert answer.status == 303, answer.words
         return await self.open(answer.headers["location"])
@@ -88,7 +95,11 @@ class Browser:
     async def send(self, path: str, fields: Mapping[str, Sequence[str]], **headers: str) -> Page:
         pairs = [(name, value) for name, values in fields.items() for value in values]
         body = urlencode(pairs)
-        given = {"content-type": "application/x-www-form-urlencoded", "origin": ORIGIN, **_to_header_names(headers)}
+        given = {
+            "content-type": "application/x-www-form-urlencoded",
+            "origin": self.origin,
+            **_to_header_names(headers),
+        }
         return read(await self.client.post(path, content=body, headers=given))
 
     async def decide(self, suspension_id: str, press: str, **changes: str | list[str] | None) -> Page:

@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -13,7 +14,7 @@ from mcp import Client
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
-from tests.server.mcp.http_support import serving
+from tests.server.mcp.http_support import HEADERS, serving
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, question_of
 from tests.support.wardens import confirm, plan, tool_step
 
@@ -147,6 +148,22 @@ async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
             assert response.status_code == 413
         async with Client(url) as client:
             assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
+
+
+async def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(Settings(home=tmp_path)) as url:
+        place = urlsplit(url)
+        head = f"POST /mcp HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Length: 100\r\n"
+        wanted = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+        async with await anyio.connect_tcp("127.0.0.1", place.port or 0) as stream:
+            await stream.send(f"{head}{wanted}Expect: 100-continue\r\n\r\n".encode())
+            # From here on the server reads the body.
+            assert b"100 Continue" in await stream.receive()
+        async with Client(url) as client:
+            assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

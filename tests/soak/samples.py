@@ -1,0 +1,99 @@
+"""What the servers hold while they work, sample by sample, and whether it grows."""
+
+import csv
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing that is sampled. It may grow by `share` and `slack` from the second quarter to the last."""
+
+    name: str
+    unit: str
+    share: float
+    slack: float
+    scale: float = 1
+
+
+PROCESS_MEASURES = (
+    Measure("memory", "MiB", 0.05, 4 * MIB, MIB),
+    Measure("descriptors", "open files", 0.05, 8),
+    Measure("threads", "threads", 0.05, 4),
+)
+WAL = Measure("wal", "MiB", 0.5, 8 * MIB, MIB)
+DATABASE = Measure("database", "MiB", 0, 0, MIB)
+"""It grows with what is kept, so nothing is held against it."""
+
+Sample = dict[str, float]
+"""`minute`, `MEASURE of SERVER` for each server, `wal`, `database`, `finished` and `failed` visits."""
+
+
+def read_process(process_id: int) -> Sample:
+    """Resident bytes, open file descriptors and threads of a process of this machine, from /proc."""
+    folder = Path("/proc") / str(process_id)
+    facts = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+    return {
+        "memory": float(facts["VmRSS"].split()[0]) * KIB,
+        "descriptors": len(os.listdir(folder / "fd")),
+        "threads": float(facts["Threads"]),
+    }
+
+
+def read_files(database: Path) -> Sample:
+    log = database.with_name(f"{database.name}-wal")
+    return {
+        "database": float(database.stat().st_size),
+        "wal": float(log.stat().st_size) if log.exists() else 0.0,
+    }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one series is flat: its median in the last quarter against that in the second one."""
+
+    series: str
+    second_quarter: float
+    last_quarter: float
+    highest: float
+    allowed: float
+    is_flat: bool
+
+    def __str__(self) -> str:
+        says = "flat" if self.is_flat else "GROWS"
+        change = f"{self.second_quarter:,.0f} to {self.last_quarter:,.0f}"
+        return f"{self.series}: {says}, {change}, at most {self.allowed:,.0f}"
+
+
+def judge(samples: Sequence[Sample], series: str, measure: Measure) -> Verdict:
+    """The first quarter is warm-up. A median does not notice single peaks, nor a machine that stalls."""
+    values = [sample[series] for sample in samples]
+    quarter = max(1, len(values) // 4)
+    before, after = statistics.median(values[quarter : 2 * quarter]), statistics.median(values[-quarter:])
+    allowed = before * (1 + measure.share) + measure.slack
+    return Verdict(series, before, after, max(values), allowed, after <= allowed)
+
+
+def judge_all(samples: Sequence[Sample], servers: Sequence[str]) -> list[Verdict]:
+    """A verdict for each measure of each server, and for the write-ahead log."""
+    found = [judge(samples, f"{measure.name} of {name}", measure) for name in servers for measure in PROCESS_MEASURES]
+    return [*found, judge(samples, WAL.name, WAL)]
+
+
+def write_samples(path: Path, samples: Sequence[Sample]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(samples[0]))
+        writer.writeheader()
+        writer.writerows({name: round(value, 3) for name, value in sample.items()} for sample in samples)
+
+
+def as_documents(verdicts: Sequence[Verdict]) -> list[JsonValue]:
+    return [asdict(verdict) for verdict in verdicts]

@@ -1,0 +1,78 @@
+"""The soak's own judgement, and each of its scenes once; `make soak` runs them for an hour."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.book import NEVER, WAITS, Book
+from tests.soak.load import Load
+from tests.soak.picture import draw
+from tests.soak.samples import MIB, PROCESS_MEASURES, WAL, Sample, judge_all, read_files, read_process
+from tests.soak.scenes import PAUSES_S
+from tests.soak.stage import open_stage
+
+
+def build_samples(*, leak_bytes: float = 0, leaked_files: float = 0) -> list[Sample]:
+    """An hour of a server that holds so much more with each sample after it has warmed up."""
+    return [
+        {
+            "minute": number / 12,
+            "memory of http": 100 * MIB + min(number, 100) * MIB / 10 + number * leak_bytes,
+            "descriptors of http": 20 + number % 3 + number * leaked_files,
+            "threads of http": 6.0,
+            "wal": 4.0 * MIB,
+            "database": number * 1000.0,
+        }
+        for number in range(720)
+    ]
+
+
+def test_a_server_that_warms_up_and_then_stays_is_flat() -> None:
+    assert all(verdict.is_flat for verdict in judge_all(build_samples(), ["http"]))
+
+
+@pytest.mark.parametrize(
+    ("leak_bytes", "leaked_files", "series"), [(40_000, 0, "memory of http"), (0, 0.05, "descriptors of http")]
+)
+def test_a_leak_is_found(leak_bytes: float, leaked_files: float, series: str) -> None:
+    verdicts = judge_all(build_samples(leak_bytes=leak_bytes, leaked_files=leaked_files), ["http"])
+    assert [verdict.series for verdict in verdicts if not verdict.is_flat] == [series]
+
+
+def test_the_picture_has_a_panel_for_each_measure_and_says_nothing_as_markup() -> None:
+    picture = draw(build_samples(), ["http"], "one & <two>")
+    assert picture.count("<polyline") == len(PROCESS_MEASURES) + 2
+    assert "one &amp; &lt;two&gt;" in picture and WAL.unit in picture
+
+
+def test_the_book_finds_what_ended_otherwise_and_what_was_ordered_otherwise() -> None:
+    book = Book()
+    book.expect("a", "completed")
+    book.expect("b", WAITS)
+    book.expect("c", "completed", NEVER)
+    book.orders |= {"a", "z"}
+    assert book.compare([("a", "completed"), ("b", WAITS)], ["a", "z"]) == []
+    assert book.compare([("a", "failed"), ("d", "completed")], ["a", "a", "b"]) == [
+        "b was never started",
+        "d is unknown",
+        "a is failed, expected completed",
+        "a was ordered 2 times",
+        "b was ordered without approval",
+        "z was approved and not ordered",
+    ]
+    assert book.find_unfinished([("a", "running"), ("b", WAITS), ("c", WAITS)]) == ["a", "c"]
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux has /proc")
+async def test_each_scene_ends_as_it_expects(tmp_path: Path) -> None:
+    book = Book()
+    async with open_stage(tmp_path) as stage, stage.open_browser("carol") as browser:
+        load = Load(stage, book, browser, seed=1)
+        await load.play_once(PAUSES_S)
+        sample = {**read_process(stage.servers["http"]), **read_files(stage.database)}
+        assert all(value > 0 for value in sample.values()), sample
+        assert await load.settle() == []
+        assert book.faults + book.compare(await stage.read_statuses(), stage.orders) == []
+    assert set(book.visits) == {scene.__name__ for scene in PAUSES_S}
