@@ -73,6 +73,6 @@ async def test_each_scene_ends_as_it_expects(tmp_path: Path) -> None:
         await load.play_once(PAUSES_S)
         sample = {**read_process(stage.servers["http"]), **read_files(stage.database)}
         assert all(value > 0 for value in sample.values()), sample
-        assert await load.settle() == []
-        assert book.faults + book.compare(await stage.read_statuses(), stage.orders) == []
+        faults = [*book.faults, *await load.settle(), *book.compare(await stage.read_statuses(), stage.orders)]
+    assert not faults, "\n".join(faults)
     assert set(book.visits) == {scene.__name__ for scene in PAUSES_S}
