@@ -87,7 +87,7 @@ browser: $(READY) ## Test the inbox in a real Chromium; installs it with apt-get
 		|| { apt-get update -qq && apt-get install -y -qq chromium; }
 	@$(RUN) pytest -m browser
 
-downstream: $(READY) ## Test plans over public MCP servers from PyPI and npm
+downstream: $(NODE_READY) ## Test plans over public MCP servers from PyPI and npm
 	@$(RUN) pytest --downstream -m downstream
 
 clients: $(NODE_READY) ## Test with real clients and hosts from PyPI and npm; writes docs/clients.md

@@ -30,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clients", action="store_true", help="also drive real clients from public registries")
     parser.addoption("--downstream", action="store_true", help="also start MCP servers from public registries")
+    parser.addoption("--no-skips", action="store_true", help="fail when a test was skipped; the summary says which")
     parser.addoption("--long", action="store_true", help="also run the campaigns of many minutes (marker `long`)")
 
 
@@ -49,6 +50,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With `--no-skips`, what was skipped has not passed. Workers of xdist report to a session that has the list."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("--no-skips") and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

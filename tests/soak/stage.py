@@ -111,7 +111,7 @@ class Stage:
         finally:
             await store.close()
         async with httpx2.AsyncClient(base_url=self.url, timeout=READY_S) as http:
-            browser = Browser(http, None, self.url)
+            browser = Browser(http, None, origin=self.url)
             await browser.pair(codes.link)
             yield browser
 

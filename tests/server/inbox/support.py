@@ -61,7 +61,7 @@ class Browser:
     client: httpx2.AsyncClient
     site: InboxSite | None
     """The site in this process; None for an inbox of another process."""
-    origin: str = ORIGIN
+    origin: str = field(default=ORIGIN, kw_only=True)
 
     async def log_in(self, name: str = "ann") -> Page:
         """Log in with a new link."""

@@ -275,7 +275,7 @@ async def test_a_client_that_vanishes_with_the_form_open_leaves_the_question(tmp
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(client.call_tool, "resume_execution", arguments)
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 await opened.wait()
             tasks.cancel_scope.cancel()
         assert await is_still_open(found) and ledger.lines == []
@@ -297,12 +297,12 @@ async def test_a_client_that_vanishes_during_the_effect_reads_its_result_later(t
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(client.call_tool, "resume_execution", arguments)
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 await gate.started.wait()
             tasks.cancel_scope.cancel()
         gate.opened.set()
         async with Client(found.server, mode="auto") as again:
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while (done := await ok(again, "get_execution", threadId=arguments["threadId"]))["status"] == "running":
                     await anyio.lowlevel.checkpoint()
         assert (done["status"], ledger.lines) == ("completed", ["note x"])

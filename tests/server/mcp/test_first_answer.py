@@ -185,7 +185,7 @@ async def test_a_server_opens_when_it_is_asked_for_what_needs_it_and_not_before(
     hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     gate.may_open.set()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Client(gate.server()) as client:
             assert (await client.list_tools()).tools and (await client.list_prompts()).prompts
             await client.list_resources()
@@ -202,7 +202,7 @@ async def test_a_server_without_requests_opens_by_itself(tmp_path: Path, monkeyp
     monkeypatch.setattr(lazy_service, "HEADSTART_S", 0.0)
     gate = Gate(tmp_path)
     gate.may_open.set()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Client(gate.server()):
             await gate.has_begun.wait()
 
@@ -220,7 +220,7 @@ async def test_calls_that_come_at_once_wait_for_one_opening_while_others_are_ans
     async def call(client: Client) -> None:
         pages.append(await ok(client, "list_suspensions"))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Client(gate.server()) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(call, client)
             tasks.start_soon(call, client)
@@ -245,7 +245,7 @@ async def test_the_error_of_a_failed_opening_answers_waiting_and_later_calls(
     async def call(client: Client) -> None:
         told.append((await refused(client, "list_suspensions"))["message"])
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Client(gate.server()) as client:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call, client)
@@ -265,7 +265,7 @@ async def test_a_server_that_ends_before_it_opened_opens_nothing_and_is_closed(
     hold_opening(monkeypatch)
     gate = Gate(tmp_path)
     server = gate.server()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Client(server) as client:
             assert (await client.list_tools()).tools
             assert not server.closed.is_set()

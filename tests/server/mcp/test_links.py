@@ -115,7 +115,7 @@ async def test_a_page_that_was_not_opened_decides_nothing(tmp_path: Path, era: E
     ):
         found.warden.service.inbox_url = INBOX
         asked = await ok(client, "execute_plan", plan=DANGEROUS)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             # Nobody waits for a page that was not opened, whatever the call's time.
             still = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
         assert (still["status"], still["awaiting"], ledger.lines) == ("suspended", "human", [])
@@ -150,7 +150,7 @@ async def test_a_decision_on_the_page_while_the_call_waits_is_its_result(
             await opened.wait()
             await _decide(found, browser.sent[0].url, approved=approved)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             tasks.start_soon(decide)
             done = await ok(client, "resume_execution", **ids_of(asked), decision={"approved": True})
         assert done["status"] == ("completed" if approved else "rejected")
@@ -394,7 +394,7 @@ async def test_the_state_of_one_owner_is_worth_nothing_to_another(tmp_path: Path
 
 async def test_a_protocol_that_knows_no_addresses_is_sent_none(tmp_path: Path) -> None:
     """spec: `url` elicitation is new in 2025-11-25, whatever an older client declares."""
-    async with serving(Settings(home=tmp_path)) as url, httpx2.AsyncClient(headers=HEADERS, timeout=20) as http:
+    async with serving(Settings(home=tmp_path)) as url, httpx2.AsyncClient(headers=HEADERS, timeout=60) as http:
         hello: Document = {
             "protocolVersion": "2025-06-18",
             "capabilities": {"elicitation": {"url": {}}},

@@ -71,7 +71,7 @@ async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_pat
         created = await start(client, "execute_plan", plan=plan(tool_step("a", "gate")), options={"waitSeconds": 300})
         assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
         assert not {"result", "error", "inputRequests", "requestState", "task"} & created.keys()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await gate.started.wait()
         working = await get(client, created["taskId"])
         assert (working["resultType"], working["status"]) == ("complete", "working")
@@ -296,7 +296,7 @@ async def test_a_client_that_drops_before_the_answer_loses_nothing(tmp_path: Pat
     async with served(tmp_path, tools=[gate.tool()]) as found:
         async with connect_with_tasks(found.server) as client:
             task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 await gate.started.wait()
         gate.opened.set()
         async with connect_with_tasks(found.server) as again:
@@ -354,7 +354,7 @@ async def test_cancelling_races_completion_to_one_end(tmp_path: Path) -> None:
         gate = PausingTool()
         async with served(tmp_path, tools=[gate.tool()]) as found, connect_with_tasks(found.server) as client:
             task_id = (await start(client, "execute_plan", plan=plan(tool_step("a", "gate"))))["taskId"]
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 await gate.started.wait()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(cancel, client, task_id)

@@ -67,7 +67,7 @@ async def test_a_task_that_ended_with_its_budget_stays_over_while_its_execution_
         task_id, thread_id = ended["taskId"], execution_of(ended)["threadId"]
         more = await ok(client, "execute_plan", threadId=thread_id, options=MORE)
         assert (more["executionId"], more["status"]) == (task_id, "running")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await gate.started.wait()
         assert execution_of(await get(client, task_id))["status"] == "running"
         gate.opened.set()

@@ -95,7 +95,7 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
     steps = plan(tool_step("a", "gate"), tool_step("b", "erase", {"ids": [1]}), tool_step("c", "note", {"text": "x"}))
     async with served(tmp_path, tools=tools, on_disk=True) as found, connect_without_elicitation(found) as client:
         task_id = (await start(client, "execute_plan", plan=steps))["taskId"]
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await gate.started.wait()
         assert (await get(client, task_id))["status"] == "working"
         gate.opened.set()
@@ -187,7 +187,7 @@ async def test_other_branches_go_on_before_a_task_ends_over_a_question(tmp_path:
     steps = plan(confirm("a", dependencies=[]), tool_step("b", "gate", dependencies=[]))
     async with served(tmp_path, tools=[gate.tool()]) as found, connect_without_elicitation(found) as client:
         task_id = (await start(client, "execute_plan", plan=steps))["taskId"]
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await gate.started.wait()
         assert (await get(client, task_id))["status"] == "working"
         gate.opened.set()

@@ -442,7 +442,7 @@ async def test_a_silent_receiver_delays_neither_the_execution_nor_the_end_of_the
     ledger = Ledger()
     async with serve_receiver(never_reply) as receiver:
         settings = Settings(home=Path("/nonexistent"), channels=(hook(receiver),))
-        with anyio.fail_after(12):
+        with anyio.fail_after(60):
             async with warden(ledger, settings=settings) as w:
                 asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [1]})))
                 await receiver.wait_for(1)
@@ -457,7 +457,7 @@ async def test_a_warden_delivers_by_itself_what_was_asked_before_it_started() ->
     async with serve_receiver() as receiver, office(hook(receiver)) as desk:
         asked = await desk.ask()
         settings = Settings(home=Path("/nonexistent"), channels=desk.channels)
-        with anyio.fail_after(12):
+        with anyio.fail_after(60):
             async with warden(Ledger(), store=desk.store, settings=settings) as w:
                 w.service.inbox_url = "http://127.0.0.1:1/inbox"
                 await receiver.wait_for(1)

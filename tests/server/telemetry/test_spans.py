@@ -132,7 +132,7 @@ async def test_a_refused_execution_leaves_no_span_and_closing_ends_open_spans() 
         await anyio.sleep_forever()
         return ""
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with watching.warden(tools=[stuck]) as w:
             going = await w.execute_plan(plan(tool_step("a", "stuck")), wait_seconds=0)
             await started.wait()

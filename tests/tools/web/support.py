@@ -134,7 +134,7 @@ async def call_tool(tool: Tool, **arguments: JsonValue) -> dict[str, JsonValue]:
 
 async def read_refusal(tool: Tool, **arguments: JsonValue) -> str:
     """The sentence of the `ToolError` that the call must raise."""
-    with anyio.fail_after(15), pytest.raises(ToolError) as caught:
+    with anyio.fail_after(60), pytest.raises(ToolError) as caught:
         await tool.call(arguments, CONTEXT)
     return caught.value.message
 
