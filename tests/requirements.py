@@ -68,6 +68,22 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:guard": Requirement(
         "approvals, law 3", "An answer is stored only while the question is pending, in that revision, at that time."
     ),
+    "key:once": Requirement("plans, starting once", "What is started with a key is started once, and found with it."),
+    "key:processes": Requirement(
+        "plans, starting once", "A key holds in every process, at the same moment, and after a crash."
+    ),
+    "key:conflict": Requirement(
+        "plans, starting once", "A key that is sent with another goal or plan is refused and names its execution."
+    ),
+    "key:owner": Requirement("plans, starting once", "The keys of two owners have nothing to do with each other."),
+    "key:valid": Requirement("plans, starting once", "A key has 1 to 200 characters and no control characters."),
+    "key:warning": Requirement(
+        "plans, starting once", "A plan that is sent again without a key starts, and warns of the unfinished one."
+    ),
+    "key:cost": Requirement("plans, starting once", "A start without a key costs no further query."),
+    "store:starts": Requirement(
+        "ports.Store", "A principal starts one execution with a key, stored with the start, kept as long as it."
+    ),
     "store:grants": Requirement(
         "approvals, standing grants",
         "A use of a grant is counted with the intent it lets through, never more than it says.",

@@ -83,6 +83,12 @@ class ThreadBusy(UsageError):
     code = "thread_busy"
 
 
+class KeyConflict(UsageError):
+    """The key was used for another goal or plan."""
+
+    code = "key_conflict"
+
+
 class AlreadyDecided(UsageError):
     """The suspension was decided differently before."""
 
@@ -185,6 +191,30 @@ class GrantUsedUp(GuardFailed):
     def __init__(self, grant_id: str) -> None:
         super().__init__(f"grant {grant_id!r} has no use left, has expired, or was revoked")
         self.grant_id = grant_id
+
+
+class StartRefused(ExecutionConflict):
+    """The store knows the request to start an execution from before."""
+
+
+class KeyUsed(StartRefused):
+    """The principal has used the key before; the execution that it started is the answer."""
+
+
+class PlanUnfinished(StartRefused):
+    """The principal runs the same plan already; the message is for the caller who starts it once more."""
+
+    def __init__(self, execution_id: str, thread_id: str, key: str | None, digest: str) -> None:
+        super().__init__(
+            f"execution {execution_id!r} (thread {thread_id!r}) runs the same plan and is not finished; this is "
+            "another one, and if you only sent the plan again, cancel it; "
+            + (
+                f"a plan sent with a key, such as {f'plan-{digest[:12]}'!r}, starts once"
+                if key is None
+                else f"sent with key {key!r}, the plan is answered with that execution"
+            )
+        )
+        self.execution_id = execution_id
 
 
 class IllegalTransition(PlanwardenError):

@@ -54,6 +54,30 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """What a store keeps of a request to start an execution, to know the request when it is sent again."""
+
+    key: str | None = None
+    """The caller's idempotency key: a principal starts one execution with it, as long as that is kept."""
+    request: str = ""
+    """Digest of what was asked for with the key."""
+    plan: str | None = None
+    """Digest of the given plan; kept until the execution is finished."""
+    is_only: bool = False
+    """Refuse to start when the principal has an unfinished execution of the same plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedExecution:
+    """The execution that a key started."""
+
+    execution_id: str
+    thread_id: str
+    request: str
+    """As in `StartRequest`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """One transaction: all of its events or none."""
 
@@ -76,6 +100,8 @@ class Append:
     """Digest of the policy under which the events were decided, for the audit."""
     notifications: Sequence[Notification] = ()
     """Notifications about the events, stored with them and delivered later."""
+    start: StartRequest | None = None
+    """The request that the events start or continue the execution for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +157,7 @@ class Store(Protocol):
     * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
       lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
+    * A principal starts one execution with a key (`KeyUsed`), stored in the transaction that starts it.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
     * Notifications are stored in the transaction of the events that they report.
@@ -166,6 +193,10 @@ class Store(Protocol):
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         """Executions by id, those with an id above `after`; to look at every one without holding all of them."""
+        ...
+
+    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
+        """The execution that the principal started with the key; None when there is none, or it was pruned."""
         ...
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...

@@ -5,18 +5,33 @@ that returns no events asks for nothing; one that raises `PlanwardenError` refus
 """
 
 from planwarden.agent.approval.questions import is_of_policy
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import find_due_alarm
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.policy import Policy
-from planwarden.agent.ports.store import Guard
+from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.runtime.transaction import BuildEvents, EventBatch
 
 
-def append(*events: ev.Event) -> BuildEvents:
-    """Append exactly these events."""
-    batch = EventBatch(events)
+def create(*events: ev.Event, start: StartRequest | None) -> BuildEvents:
+    """Append exactly these events, the first ones of an execution."""
+    batch = EventBatch(events, start=start)
     return lambda execution, now: batch
+
+
+def start(options: ev.Options, client_id: str | None, request: StartRequest | None) -> BuildEvents:
+    """Run a planned execution, or go on with an incomplete one."""
+    batch = EventBatch((ev.ExecutionStarted(options=options, client_id=client_id),), start=request)
+
+    def build(execution: ExecutionState, now: float) -> EventBatch:
+        if execution.status not in ("planned", "incomplete"):
+            raise InvalidArguments(
+                f"execution {execution.execution_id!r} is {execution.status}; only a planned or incomplete one starts"
+            )
+        return batch
+
+    return build
 
 
 def cancel(reason: str | None) -> BuildEvents:

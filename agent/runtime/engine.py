@@ -7,17 +7,26 @@ waiting only stops watching.
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.approval.ruling import Ruling, rule_on_answer
-from planwarden.agent.common.errors import PlanwardenError, StoreError, UnknownSuspension, UnknownThread, UsageError
+from planwarden.agent.common.errors import (
+    PlanUnfinished,
+    PlanwardenError,
+    StoreError,
+    UnknownSuspension,
+    UnknownThread,
+    UsageError,
+)
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import build_pins
@@ -28,7 +37,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.policy import Policy
-from planwarden.agent.ports.store import Store, SuspensionRow
+from planwarden.agent.ports.store import StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
@@ -162,10 +171,12 @@ class Engine:
         context: str | None = None,
         client_id: str | None = None,
         chain: tuple[str, ...] = (),
+        start: StartRequest | None = None,
     ) -> ExecutionState:
-        """A new execution, durable when this returns, already running.
+        """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
 
         Raises:
+            KeyUsed: the principal has used the key before.
             ThreadBusy: the thread has an unfinished execution.
             StoreError: nothing was stored.
         """
@@ -181,20 +192,42 @@ class Engine:
             traceparent=trace and trace[0],
             tracestate=trace and trace[1],
         )
-        events: tuple[ev.Event, ...] = (created,)
-        if plan is not None:
-            events = (created, ev.PlanAccepted(plan=plan, pins=build_pins(plan, self.tool_facts())))
-        run = self._run(new_execution(execution_id, thread_id, principal))
-        await settle(run, Command(commands.append(*events)))
+        new = new_execution(execution_id, thread_id, principal)
+        if plan is None:
+            return await self._create(new, created, start=start)
+        accepted = ev.PlanAccepted(plan=plan, pins=build_pins(plan, self.tool_facts()))
+        try:
+            found = None if start is None else self._known.find_unfinished_plan(principal, start)
+            if found is None:
+                return await self._create(new, created, accepted, start=start)
+        except PlanUnfinished as refusal:
+            found = refusal
+        assert start is not None
+        accepted = msgspec.structs.replace(accepted, warnings=(found.message,))
+        return await self._create(new, created, accepted, start=replace(start, is_only=False))
+
+    async def _create(self, new: ExecutionState, *events: ev.Event, start: StartRequest | None) -> ExecutionState:
+        run = self._run(new)
+        await settle(run, Command(commands.create(*events, start=start)))
+        if start is not None:
+            self._known.remember_plan(run.execution, start)
         return run.execution
 
     async def start(
-        self, execution: ExecutionState, options: ev.Options, *, client_id: str | None = None
+        self,
+        execution: ExecutionState,
+        options: ev.Options,
+        *,
+        client_id: str | None = None,
+        request: StartRequest | None = None,
     ) -> ExecutionState:
-        """Run a planned execution."""
-        return await self._command(
-            execution, commands.append(ev.ExecutionStarted(options=options, client_id=client_id))
-        )
+        """Run a planned execution, or go on with an incomplete one.
+
+        Raises:
+            KeyUsed: the principal has used the key before.
+            InvalidArguments: it runs already, or has ended.
+        """
+        return await self._command(execution, commands.start(options, client_id, request))
 
     async def cancel(self, execution: ExecutionState, reason: str | None) -> ExecutionState:
         """Stop the execution and its running calls. A finished execution stays as it is."""

@@ -3,10 +3,13 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from planwarden.agent.common.errors import PlanUnfinished
 from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 512
+MAX_PLANS = 512
 
 
 class KnownExecutions:
@@ -19,6 +22,8 @@ class KnownExecutions:
         """Executions that need nothing from this process, by execution id, the least recently used first."""
         self._newest: dict[str, str] = {}
         """The newest idle execution of each thread."""
+        self._plans: OrderedDict[tuple[str, str], PlanUnfinished] = OrderedDict()
+        """By principal and digest of the plan, the last execution that was started here."""
 
     @property
     def is_busy(self) -> bool:
@@ -42,6 +47,23 @@ class KnownExecutions:
             _, oldest = self.idle.popitem(last=False)
             if self._newest.get(oldest.thread_id) == oldest.execution_id:
                 del self._newest[oldest.thread_id]
+
+    def remember_plan(self, execution: ExecutionState, start: StartRequest) -> None:
+        """Keep which execution was started for the request."""
+        if start.plan is not None:
+            said = PlanUnfinished(execution.execution_id, execution.thread_id, start.key, start.plan)
+            self._plans[execution.principal, start.plan] = said
+            if len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+
+    def find_unfinished_plan(self, principal: str, start: StartRequest) -> PlanUnfinished | None:
+        """What the store would say of a plan that this process runs already; spares building its refused start."""
+        found = self._plans.get((principal, start.plan or ""))
+        if found is None or not start.is_only:
+            return None
+        run = self.runs.get(found.execution_id)
+        execution = run.execution if run is not None else self.idle.get(found.execution_id)
+        return None if execution is None or execution.is_finished else found
 
     def remove_run(self, run: Run) -> None:
         """Forget the run, unless another one took its place; keep its state as idle."""

@@ -23,6 +23,7 @@ from planwarden.agent.common.errors import (
     GuardFailed,
     LeaseLost,
     PlanwardenError,
+    StartRefused,
     StoreError,
     UsageError,
     VersionConflict,
@@ -225,7 +226,7 @@ class Run:
         except LeaseLost:
             await self._lose_lease(facts)
             return None if facts else []
-        except UsageError as refused:
+        except (UsageError, StartRefused) as refused:
             # The store knows a rule that the state does not show, such as one unfinished execution per thread.
             self._refuse(facts, refused)
             return []
@@ -287,6 +288,7 @@ class Run:
             release=status != "running" and not self.is_foreign,
             owner=self._context.owner,
             guards=transaction.guards,
+            start=transaction.start,
             policy=self._context.policy,
             artifacts=transaction.artifacts,
             notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),

@@ -26,7 +26,7 @@ from planwarden.agent.core.references import ArtifactPart, PartAddress
 from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.store import Guard
+from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, find_running_calls, prepare_call, recover_call
 
@@ -37,10 +37,11 @@ PLANNING_TOOLS = 50
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events to append, with the condition under which they may be appended."""
+    """Events to append, with the conditions under which they may be appended."""
 
     events: tuple[ev.Event, ...] = ()
     guard: Guard | None = None
+    start: StartRequest | None = None
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class TransactionContext:
 
 
 class Transaction:
-    """Build once; then read `execution`, `recorded`, `guards`, `artifacts`, `jobs` and `commands`."""
+    """Build once; then read `execution`, `recorded`, `guards`, `start`, `artifacts`, `jobs` and `commands`."""
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class Transaction:
         """The state after everything recorded here."""
         self.recorded: list[ev.Recorded] = []
         self.guards: list[Guard] = []
+        self.start: StartRequest | None = None
         self.artifacts: list[Artifact] = []
         self.jobs: list[Job] = []
         """To perform after the commit."""
@@ -137,6 +139,7 @@ class Transaction:
             self._record(batch.events)
             if batch.guard is not None:
                 self.guards.append(batch.guard)
+            self.start = batch.start or self.start
         except PlanwardenError as error:
             self.execution = before
             del self.recorded[length:]

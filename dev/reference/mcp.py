@@ -23,6 +23,7 @@ MEANINGS: Mapping[str, str] = {
     "names": "Names of tools",
     "goal": "What is wanted, in prose",
     "threadId": "The thread; to start something, the one to go on in, else a new one",
+    "key": "Names this start, 1 to 200 characters, see [starting once](../concepts.md#starting-once)",
     "options": "How it runs, see [options](#options)",
     "plan": "The [plan](plans.md); without it the one that `create_plan` made on this thread",
     "observationsAfter": "Also what happened after this place in the log; 0 for all",

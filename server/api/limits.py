@@ -1,11 +1,13 @@
 """What `Service` accepts: sizes of texts and pages, and how often a caller may try to decide for a person."""
 
+import unicodedata
 from collections import OrderedDict, deque
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
 from planwarden.agent.ports.environment import Clock
 
 MAX_GOAL_CHARS = 20_000
+MAX_KEY_CHARS = 200
 MAX_REASON_CHARS = 2_000
 MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
@@ -46,6 +48,24 @@ def check_text(text: str, name: str, limit: int, *, may_be_empty: bool = False) 
         raise InvalidArguments(f"'{name}' is empty")
     if len(text) > limit:
         raise LimitExceeded(f"'{name}' has {len(text)} characters, the limit is {limit}")
+
+
+def check_key(key: object) -> None:
+    """Raises `InvalidArguments` unless it is an idempotency key that can be stored and shown."""
+    if not isinstance(key, str):
+        raise InvalidArguments(f"'key' must be text of 1 to {MAX_KEY_CHARS} characters")
+    if not key.strip():
+        raise InvalidArguments(f"'key' is empty; choose 1 to {MAX_KEY_CHARS} characters, or leave it out")
+    if len(key) > MAX_KEY_CHARS:
+        raise InvalidArguments(f"'key' has {len(key)} characters, the limit is {MAX_KEY_CHARS}")
+    for place, character in enumerate(key, 1):
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            raise InvalidArguments(f"'key' has the control character U+{ord(character):04X} at place {place}")
+
+
+def check_wait(wait_seconds: float | None) -> None:
+    if wait_seconds is not None and not 0 <= wait_seconds <= MAX_WAIT_S:
+        raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
 
 
 def check_limit(limit: int) -> None:

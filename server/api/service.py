@@ -22,15 +22,16 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.plan import parse_plan, read_tool_names
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.ports.store import StartRequest
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
     MAX_PAGE,
     MAX_QUERY_CHARS,
     MAX_REASON_CHARS,
-    MAX_WAIT_S,
     AttemptLimiter,
     check_limit,
     check_text,
+    check_wait,
     parse_offset,
 )
 from planwarden.server.auth.proof import assess_authority
@@ -76,6 +77,7 @@ class Service:
         # Imported here because a server answers its first requests before it constructs a service.
         from planwarden.server.api.audit import AuditReader
         from planwarden.server.api.grants import GrantService
+        from planwarden.server.api.starts import Starts
         from planwarden.server.api.threads import Threads
 
         self.engine = engine
@@ -91,6 +93,7 @@ class Service:
         self._max_steps = max_steps
         self._attempts = AttemptLimiter(engine.store.clock)
         self._threads = Threads(engine, options)
+        self._starts = Starts(engine)
         self.grants = GrantService(engine)
         self.audit = AuditReader(engine.store)
         self.inbox_url: str | None = None
@@ -103,6 +106,7 @@ class Service:
         goal: str,
         *,
         thread_id: str | None = None,
+        key: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str,
@@ -110,25 +114,32 @@ class Service:
         client_id: str | None = None,
         chain: Sequence[str] = (),
     ) -> Execution:
-        """Plans for the goal and runs the plan; with `plan_only` it stops at `planned`."""
+        """Plans for the goal and runs the plan; with `plan_only` stops at `planned`. A known `key` starts nothing."""
         check_text(goal, "goal", MAX_GOAL_CHARS)
+        check_wait(wait_seconds)
+        call = parse_options(options)
+        request = self._starts.build_goal_request(key, goal)
         await self._check_chain(chain, principal)
-        await self.wait_for_catalogue()
-        call = {"synthesize": not plan_only, **parse_options(options)}
-        thread, combined, context = await self._threads.prepare(
-            thread_id, principal, call, implied="synthesize", given=options
-        )
-        execution = await self.engine.create(
-            thread_id=thread,
-            principal=principal,
-            goal=goal,
-            options=combined,
-            plan_only=plan_only,
-            context=context,
-            client_id=client_id,
-            chain=tuple(chain),
-        )
-        return await self._wait(execution, wait_seconds)
+
+        async def start(request: StartRequest | None) -> ExecutionState:
+            await self.wait_for_catalogue()
+            thread, combined, context = await self._threads.prepare(
+                thread_id, principal, {"synthesize": not plan_only, **call}, implied="synthesize", given=options
+            )
+            return await self.engine.create(
+                thread_id=thread,
+                principal=principal,
+                goal=goal,
+                options=combined,
+                plan_only=plan_only,
+                context=context,
+                client_id=client_id,
+                chain=tuple(chain),
+                start=request,
+            )
+
+        execution = await self._starts.start_once(principal, request, start)
+        return await self._wait(execution, wait_seconds, call)
 
     async def execute_plan(
         self,
@@ -136,34 +147,47 @@ class Service:
         *,
         goal: str | None = None,
         thread_id: str | None = None,
+        key: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str,
         client_id: str | None = None,
         chain: Sequence[str] = (),
     ) -> Execution:
-        """Runs the given plan, the planned one of the thread, or its incomplete one with a larger budget."""
+        """Runs the given plan, the planned one of the thread, or its incomplete one with a larger budget.
+
+        A known `key` starts nothing. Without a key, the execution warns of an unfinished one of the same plan.
+        """
         call = parse_options(options)
+        check_wait(wait_seconds)
         if plan is None:
-            return await self._run_planned(thread_id, call, wait_seconds, principal, client_id)
+            execution = await self._run_planned(thread_id, key, call, principal, client_id)
+            return await self._wait(execution, wait_seconds, call)
         if goal is not None:
             check_text(goal, "goal", MAX_GOAL_CHARS)
+        # A key is looked up before the plan is checked: its tools may be gone since the plan ran.
+        request = None if key is None else self._starts.build_plan_request(key, goal, plan)
         await self._check_chain(chain, principal)
-        names = read_tool_names(plan)
-        await self.wait_for_tools(names)
-        self._check_servers(names)
-        parsed, _ = parse_plan(plan, author="caller", tools=self.engine.tool_facts(), max_steps=self._max_steps)
-        thread, combined, _ = await self._threads.prepare(thread_id, principal, call)
-        execution = await self.engine.create(
-            thread_id=thread,
-            principal=principal,
-            goal=goal,
-            plan=parsed,
-            options=combined,
-            client_id=client_id,
-            chain=tuple(chain),
-        )
-        return await self._wait(execution, wait_seconds)
+
+        async def start(request: StartRequest | None) -> ExecutionState:
+            names = read_tool_names(plan)
+            await self.wait_for_tools(names)
+            self._check_servers(names)
+            parsed, _ = parse_plan(plan, author="caller", tools=self.engine.tool_facts(), max_steps=self._max_steps)
+            thread, combined, _ = await self._threads.prepare(thread_id, principal, call)
+            return await self.engine.create(
+                thread_id=thread,
+                principal=principal,
+                goal=goal,
+                plan=parsed,
+                options=combined,
+                client_id=client_id,
+                chain=tuple(chain),
+                start=request or self._starts.build_plan_request(None, goal, plan),
+            )
+
+        execution = await self._starts.start_once(principal, request, start)
+        return await self._wait(execution, wait_seconds, call)
 
     async def get_execution(
         self, thread_id: str, *, observations_after: int | None = None, principal: str
@@ -246,6 +270,7 @@ class Service:
 
         `principal` is the owner whose executions the channel may see; None for the operator's channels, which see all.
         """
+        check_wait(wait_seconds)
         execution = await self.engine.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
         authority = assess_authority(authority, execution)
@@ -398,33 +423,39 @@ class Service:
     async def _run_planned(
         self,
         thread_id: str | None,
+        key: str | None,
         call: Mapping[str, object],
-        wait_seconds: float | None,
         principal: str,
         client_id: str | None,
-    ) -> Execution:
+    ) -> ExecutionState:
         if thread_id is None:
             raise InvalidArguments("send a 'plan', or the 'threadId' of a thread with a planned execution")
-        execution = await self._threads.load_newest(thread_id, principal)
-        if execution.status not in ("planned", "incomplete"):
-            raise InvalidArguments(
-                f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
-            )
-        # The engine has imported this by now.
-        from planwarden.agent.core.decide import find_exhausted_budget
 
-        options = combine_options(self._options, execution.options, call)
-        spent = find_exhausted_budget(replace(execution, options=options))
-        if spent is not None:
-            raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
-        await self.wait_for_tools(execution.pins)
-        started = await self.engine.start(execution, options, client_id=client_id)
-        return await self._wait(started, wait_seconds)
+        async def start(request: StartRequest | None) -> ExecutionState:
+            execution = await self._threads.load_newest(thread_id, principal)
+            if execution.status not in ("planned", "incomplete"):
+                raise InvalidArguments(
+                    f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
+                )
+            # The engine has imported this by now.
+            from planwarden.agent.core.decide import find_exhausted_budget
 
-    async def _wait(self, execution: ExecutionState, wait_seconds: float | None) -> Execution:
-        seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
-        if not 0 <= seconds <= MAX_WAIT_S:
-            raise InvalidArguments(f"waitSeconds must be between 0 and {MAX_WAIT_S:.0f}")
+            options = combine_options(self._options, execution.options, call)
+            spent = find_exhausted_budget(replace(execution, options=options))
+            if spent is not None:
+                raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
+            await self.wait_for_tools(execution.pins)
+            return await self.engine.start(execution, options, client_id=client_id, request=request)
+
+        request = self._starts.build_thread_request(key, thread_id)
+        return await self._starts.start_once(principal, request, start, thread_id=thread_id)
+
+    async def _wait(
+        self, execution: ExecutionState, wait_seconds: float | None, call: Mapping[str, object] | None = None
+    ) -> Execution:
+        """The view when the execution stops running; waits as `wait_seconds`, the call's or its own options say."""
+        chosen = (wait_seconds, (call or {}).get("wait_seconds"), execution.options.wait_seconds)
+        seconds = next(found for found in chosen if isinstance(found, int | float))
         return self.build_view(await self.engine.wait(execution, seconds) if seconds else execution)
 
 

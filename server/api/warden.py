@@ -146,6 +146,7 @@ class Warden:
         goal: str,
         *,
         thread_id: str | None = None,
+        key: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
@@ -153,14 +154,17 @@ class Warden:
         """Plans for a goal and runs the plan; returns the execution when it ends, waits, or after `wait_seconds`.
 
         `options` are those of the MCP tool. Without `thread_id` a new thread begins; else the thread's options hold.
+        With a `key` of 1 to 200 characters, only the first of the principal's calls starts something: each later one
+        returns that execution as it is then, from any process, until it is pruned.
 
         Raises:
-            InvalidArguments: the goal or an option is not usable.
+            InvalidArguments: the goal, the key or an option is not usable.
+            KeyConflict: the key started something else; the details name it.
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
         return await self.service.run_goal(
-            goal, thread_id=thread_id, options=options, wait_seconds=wait_seconds, principal=principal
+            goal, thread_id=thread_id, key=key, options=options, wait_seconds=wait_seconds, principal=principal
         )
 
     async def create_plan(
@@ -168,20 +172,25 @@ class Warden:
         goal: str,
         *,
         thread_id: str | None = None,
+        key: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
         """Plans for a goal and stops at `planned`; `execute_plan` with its `thread_id` and no plan runs the plan.
 
+        A `key` works as in `run_goal`.
+
         Raises:
-            InvalidArguments: the goal or an option is not usable.
+            InvalidArguments: the goal, the key or an option is not usable.
+            KeyConflict: the key started something else; the details name it.
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
         return await self.service.run_goal(
             goal,
             thread_id=thread_id,
+            key=key,
             options=options,
             wait_seconds=wait_seconds,
             principal=principal,
@@ -194,16 +203,20 @@ class Warden:
         *,
         goal: str | None = None,
         thread_id: str | None = None,
+        key: str | None = None,
         options: Mapping[str, JsonValue] | None = None,
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
         """Runs a plan, or without one the planned one of the thread; returns the execution as `run_goal` does.
 
+        A `key` works as in `run_goal`. Without one, `warnings` names an unfinished execution of the same plan.
+
         Raises:
             InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
             LimitExceeded: it has too many steps or is nested too deeply.
-            InvalidArguments: an option is not usable, or there is nothing to run.
+            InvalidArguments: the key or an option is not usable, or there is nothing to run.
+            KeyConflict: the key started something else; the details name it.
             UnknownThread: the principal has no such thread.
             ThreadBusy: the thread has an unfinished execution.
         """
@@ -211,6 +224,7 @@ class Warden:
             dict(plan) if plan is not None else None,
             goal=goal,
             thread_id=thread_id,
+            key=key,
             options=options,
             wait_seconds=wait_seconds,
             principal=principal,

@@ -141,6 +141,11 @@ def _add_executions(commands: CommandGroup) -> None:
         action="store_true",
         help="approve every call and confirmation except critical ones; forms are still asked",
     )
+    run.add_argument(
+        "--key",
+        metavar="KEY",
+        help="idempotency key, 1 to 200 characters: run again with the same key, it goes on with the run that it began",
+    )
     goal = commands.add(
         "run-goal",
         "run:handle_run_goal",
@@ -149,6 +154,7 @@ def _add_executions(commands: CommandGroup) -> None:
     )
     goal.add_argument("goal", metavar="GOAL", help="the goal, as one argument")
     goal.add_argument("--yes", action="store_true", help="as for run")
+    goal.add_argument("--key", metavar="KEY", help="as for run")
     call = commands.add(
         "call", "call:handle_call", "Call one tool, with the checks and the record of a plan.", uses_servers=True
     )

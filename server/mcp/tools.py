@@ -114,6 +114,7 @@ _THREAD: schemas.JsonSchema = {"threadId": schemas.STRING}
 _ANSWERED: schemas.JsonSchema = {"threadId": schemas.STRING, "suspensionId": schemas.STRING}
 _RUN: schemas.JsonSchema = {
     "threadId": {"type": "string", "description": "To continue a thread; default: a new one"},
+    "key": {"type": "string", "description": "Idempotency key: sent again, it starts nothing new"},
     "options": schemas.OPTIONS,
 }
 _PAGE: schemas.JsonSchema = {

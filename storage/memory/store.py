@@ -10,7 +10,9 @@ from planwarden.agent.common.errors import (
     GrantUsedUp,
     GuardFailed,
     InvalidArguments,
+    KeyUsed,
     LeaseLost,
+    PlanUnfinished,
     ThreadBusy,
     VersionConflict,
 )
@@ -24,9 +26,19 @@ from planwarden.agent.core.audit import (
     build_pruned_entry,
     hash_row,
 )
-from planwarden.agent.core.state import FINISHED
+from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import Append, Grant, Guard, Header, Lease, SuspensionRow, SuspensionRowPage
+from planwarden.agent.ports.store import (
+    Append,
+    Grant,
+    Guard,
+    Header,
+    Lease,
+    StartedExecution,
+    StartRequest,
+    SuspensionRow,
+    SuspensionRowPage,
+)
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.memory.keys import MemoryKeys
 from planwarden.storage.memory.notifications import MemoryNotifications
@@ -50,6 +62,8 @@ class _Row:
     header: Header
     log: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
     artifacts: dict[str, Artifact] = field(default_factory=dict[str, Artifact])
+    plan: str | None = None
+    """Digest of the plan that it was started with."""
 
 
 class MemoryStore:
@@ -60,6 +74,8 @@ class MemoryStore:
         self._lease_s = lease_s
         self._rows: dict[str, _Row] = {}
         self._suspensions: dict[str, SuspensionRow] = {}
+        self._started: dict[tuple[str, str], StartedExecution] = {}
+        """By principal and key."""
         self._grants: dict[str, Grant] = {}
         self._audit: list[AuditRow] = []
         self._notifications = MemoryNotifications(
@@ -100,10 +116,14 @@ class MemoryStore:
             grant = self._grants.get(grant_id)
             if grant is None or not is_open(grant, now) or grant.uses - grant.used < wanted:
                 raise GrantUsedUp(grant_id)
+        if append.start is not None:
+            self._check_start(append.start, append.execution.principal)
         if append.expected_version == 0:
             held = self._create(append, row, now)
         else:
             held = self._extend(append, row, now)
+        if append.start is not None:
+            self._add_start(append.start, append.execution)
         self._rows[execution_id].log.extend(append.recorded)
         self._rows[execution_id].artifacts.update((found.artifact_id, found) for found in append.artifacts)
         self._project(append)
@@ -135,6 +155,25 @@ class MemoryStore:
             )
         )
         return held
+
+    def _check_start(self, start: StartRequest, principal: str) -> None:
+        if start.key is not None and (principal, start.key) in self._started:
+            raise KeyUsed
+        if start.plan is None or not start.is_only:
+            return
+        for row in self._rows.values():
+            header = row.header
+            if row.plan == start.plan and header.principal == principal and header.status not in FINISHED:
+                ids = (key for (_, key), found in self._started.items() if found.execution_id == header.execution_id)
+                raise PlanUnfinished(header.execution_id, header.thread_id, next(ids, None), start.plan)
+
+    def _add_start(self, start: StartRequest, execution: ExecutionState) -> None:
+        if start.plan is not None:
+            self._rows[execution.execution_id].plan = start.plan
+        if start.key is not None:
+            self._started[execution.principal, start.key] = StartedExecution(
+                execution_id=execution.execution_id, thread_id=execution.thread_id, request=start.request
+            )
 
     def _check_thread(self, thread_id: str) -> None:
         if any(r.header.thread_id == thread_id and r.header.status not in FINISHED for r in self._rows.values()):
@@ -223,6 +262,9 @@ class MemoryStore:
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return tuple(self._rows[name].header for name in sorted(n for n in self._rows if n > after)[:limit])
+
+    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
+        return self._started.get((principal, key))
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return self._suspensions.get(suspension_id)
@@ -327,6 +369,7 @@ class MemoryStore:
         self._suspensions = {
             suspension_id: row for suspension_id, row in self._suspensions.items() if row.execution_id in self._rows
         }
+        self._started = {key: found for key, found in self._started.items() if found.execution_id in self._rows}
         if old:
             await self.audit((build_pruned_entry(old),))
         return len(old)

@@ -16,6 +16,7 @@ from planwarden.storage.projection import (
 )
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import grants as sqlite_grants
+from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.notifications import add_notifications
 from planwarden.storage.sqlite.rows import checksum_of, read_header
 from planwarden.storage.sqlite.statements import SQL
@@ -34,11 +35,12 @@ def write_append(
     """Write one append inside the open transaction; returns the lease that the writer holds afterwards.
 
     Raises:
-        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, ThreadBusy: a condition does not hold; the caller rolls
-        back.
+        VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, StartRefused, ThreadBusy: a condition does not hold; the
+        caller rolls back.
     """
     for guard in append.guards:
         _check_guard(connection, guard, now)
+    sqlite_starts.check_start(connection, append)
     if changes:
         sqlite_grants.check_uses(connection, count_grant_uses(changes), now)
     try:
@@ -48,6 +50,7 @@ def write_append(
     first, at = append.expected_version + 1, append.recorded[0].at
     checksum = checksum_of(append.execution.execution_id, first, float(at), body)
     connection.execute(SQL["add_events"], (number, first, at, body, checksum))
+    sqlite_starts.keep_start(connection, append, number)
     for change in changes:
         _write_row(connection, number, append, change)
     if entries:
@@ -125,6 +128,7 @@ def _create(connection: sqlite3.Connection, append: Append, now: float, lease_s:
             now,
             append.owner if holds else None,
             now + lease_s if holds else 0.0,
+            append.start and append.start.plan,
         ),
     ).lastrowid
     if number is None:

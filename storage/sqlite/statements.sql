@@ -1,8 +1,26 @@
 -- name: create_execution
 -- A new execution; fails on the unique index when the thread has an unfinished one.
 INSERT INTO executions (execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence,
-                        leased_until)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?);
+                        leased_until, plan_digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?);
+
+-- name: find_start
+-- The execution that a principal started with a key.
+SELECT x.execution_id, x.thread_id, s.request FROM starts AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.principal = ? AND s.key = ?;
+
+-- name: unfinished_plan
+-- The oldest unfinished execution of a plan, and a key that started it.
+SELECT x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
+FROM executions AS x WHERE x.plan_digest = ? AND x.principal = ? ORDER BY x.number LIMIT 1;
+
+-- name: add_start
+-- The key that started an execution, checked before in the same transaction.
+INSERT INTO starts (principal, key, execution, request) VALUES (?, ?, ?, ?);
+
+-- name: finish_plan
+-- An execution is finished: its plan may be started again without a warning.
+UPDATE executions SET plan_digest = NULL WHERE number = ? AND plan_digest IS NOT NULL;
 
 -- name: extend_owned
 -- The owner's next version. Updates nothing unless owner, fence and version are still the writer's.
@@ -177,6 +195,10 @@ DELETE FROM suspensions WHERE execution = ?;
 -- name: prune_artifacts
 -- The artifacts of one finished execution.
 DELETE FROM artifacts WHERE execution = ?;
+
+-- name: prune_starts
+-- The keys of one finished execution.
+DELETE FROM starts WHERE execution = ?;
 
 -- name: prune_execution
 -- The row of one finished execution.

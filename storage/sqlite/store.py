@@ -17,7 +17,15 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import Append, Grant, Header, Lease, SuspensionRow, SuspensionRowPage
+from planwarden.agent.ports.store import (
+    Append,
+    Grant,
+    Header,
+    Lease,
+    StartedExecution,
+    SuspensionRow,
+    SuspensionRowPage,
+)
 from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.codec import encode_events
 from planwarden.storage.locks import LivenessFile, WriteLock
@@ -29,6 +37,7 @@ from planwarden.storage.projection import (
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite import grants as sqlite_grants
+from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.append import write_append
 from planwarden.storage.sqlite.keys import SqliteKeys
 from planwarden.storage.sqlite.notifications import SqliteNotifications
@@ -139,6 +148,9 @@ class SqliteStore:
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return tuple(map(read_header, await self._fetch("walk", (after, limit))))
+
+    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
+        return await self._reader.run(lambda connection: sqlite_starts.find_start(connection, principal, key))
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._fetch("find_suspension", (suspension_id,))
@@ -315,7 +327,7 @@ def _connect_and_migrate(path: Path) -> sqlite3.Connection:
 
 def _prune(connection: sqlite3.Connection, before: float, now: float) -> int:
     found = connection.execute(SQL["prunable"], (before,)).fetchall()
-    for name in ("prune_events", "prune_suspensions", "prune_artifacts", "prune_execution"):
+    for name in ("prune_events", "prune_suspensions", "prune_artifacts", "prune_starts", "prune_execution"):
         connection.executemany(SQL[name], [(number,) for number, _ in found])
     if found:
         sqlite_audit.add_entries(connection, (build_pruned_entry([name for _, name in found]),), now)

@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,12 +24,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, ThreadBusy, VersionConflict
+from planwarden.agent.common.errors import (
+    GuardFailed,
+    KeyUsed,
+    LeaseLost,
+    PlanUnfinished,
+    PlanwardenError,
+    ThreadBusy,
+    VersionConflict,
+)
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlanStep
 from planwarden.agent.core.state import FINISHED, ExecutionState, new_execution
-from planwarden.agent.ports.store import Append, Guard, Header, Lease, Store, SuspensionRow
+from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
@@ -38,6 +47,7 @@ from tests.storage.suite import LEASE_S
 Result = TypeVar("Result")
 
 OWNERS, THREADS = ("p1", "p2", "p3"), tuple(f"t{number}" for number in range(12))
+PRINCIPALS, KEYS, PLANS = ("ann", "bob"), ("k1", "k2"), ("plan 1", "plan 2")
 PLAN = Plan(steps=(PlanStep(step_id="a", description="a", step_type="reasoning"),))
 
 
@@ -50,6 +60,7 @@ class Row:
     owner: str | None = None
     fence: int = 1
     until: float = 0.0
+    plan: str | None = None
     log: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
 
     def is_owned(self, now: float) -> bool:
@@ -67,6 +78,8 @@ class Model:
         self.clock = clock
         self.rows: dict[str, Row] = {}
         self.questions: dict[str, SuspensionRow] = {}
+        self.started: dict[tuple[str, str], str] = {}
+        """By principal and key."""
 
     def broken(self, append: Append) -> set[type[PlanwardenError]]:
         """Every condition that the write does not meet."""
@@ -76,12 +89,22 @@ class Model:
             threads = {r.execution.thread_id for r in self.rows.values() if not r.execution.is_finished}
             if append.execution.thread_id in threads:
                 found.add(ThreadBusy)
+            found |= self.known(append)
         elif row is None or row.execution.version != append.expected_version:
             found.add(VersionConflict)
         if row is not None and append.lease is not None and append.lease != row.lease:
             found.add(LeaseLost)
         if row is not None and append.lease is None and append.acquire and row.is_owned(now):
             found.add(LeaseLost)
+        return found
+
+    def known(self, append: Append) -> set[type[PlanwardenError]]:
+        """How the request of a creation is known from before."""
+        start, principal = append.start or StartRequest(), append.execution.principal
+        found: set[type[PlanwardenError]] = {KeyUsed} if (principal, start.key) in self.started else set()
+        rows = (r for r in self.rows.values() if r.plan == start.plan and r.principal == principal)
+        if start.is_only and any(not row.execution.is_finished for row in rows):
+            found.add(PlanUnfinished)
         return found
 
     def holds(self, guard: Guard) -> bool:
@@ -94,6 +117,10 @@ class Model:
     def append(self, append: Append) -> Lease | None:
         now, execution = self.clock.now(), append.execution
         row = self.rows.setdefault(execution.execution_id, Row(execution, execution.principal, now, now))
+        if append.start is not None:
+            row.plan = append.start.plan
+            if append.start.key is not None:
+                self.started[execution.principal, append.start.key] = execution.execution_id
         if append.lease is None and append.acquire:
             row.fence += 1 if append.expected_version else 0
             row.owner = append.owner
@@ -223,8 +250,16 @@ class StoresAgainstModel(RuleBasedStateMachine):
             recorded.append(ev.Recorded(sequence=execution.version, at=at, event=event))
         return Append(execution=execution, recorded=recorded, expected_version=version, **fields)
 
-    @rule(owner=st.sampled_from(OWNERS), thread=st.sampled_from(THREADS), principal=st.sampled_from(["ann", "bob"]))
-    def create(self, owner: str, thread: str, principal: str) -> None:
+    @rule(
+        owner=st.sampled_from(OWNERS),
+        thread=st.sampled_from(THREADS),
+        principal=st.sampled_from(PRINCIPALS),
+        start=st.none()
+        | st.builds(
+            StartRequest, key=st.none() | st.sampled_from(KEYS), plan=st.sampled_from(PLANS), is_only=st.booleans()
+        ),
+    )
+    def create(self, owner: str, thread: str, principal: str, start: StartRequest | None) -> None:
         self.made += 1
         created = [ev.ExecutionCreated(), ev.PlanAccepted(plan=PLAN), ev.StepStarted(step_id="a")]
         append = self.appending(
@@ -235,7 +270,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
             owner=owner,
         )
         assert append is not None
-        self.try_append(append)
+        self.try_append(replace(append, start=start))
 
     @precondition(lambda self: self.model.rows)
     @rule(
@@ -351,6 +386,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
             del self.model.rows[name]
         kept = self.model.questions.items()
         self.model.questions = {name: asked for name, asked in kept if asked.execution_id in self.model.rows}
+        self.model.started = {key: name for key, name in self.model.started.items() if name in self.model.rows}
         for store in self.stores:
             assert self.run(store.prune(before)) == len(old)
 
@@ -375,6 +411,9 @@ class StoresAgainstModel(RuleBasedStateMachine):
         assert list(await store.orphans(1000)) == orphaned
         assert {found.suspension_id for found in await store.due(1000)} == model.due()
         assert await _all_pages(store) == model.listed()
+        for principal, key in product(PRINCIPALS, KEYS):
+            started = await store.find_start(principal, key)
+            assert (started and started.execution_id) == model.started.get((principal, key))
         assert await store.next_deadline() == min((at for _, at in model.waking()), default=None)
         assert {row.execution.status for row in rows if row.execution.is_finished} <= FINISHED
 

@@ -21,7 +21,16 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import Append, Grant, Header, Lease, Store, SuspensionRow, SuspensionRowPage
+from planwarden.agent.ports.store import (
+    Append,
+    Grant,
+    Header,
+    Lease,
+    StartedExecution,
+    Store,
+    SuspensionRow,
+    SuspensionRowPage,
+)
 from planwarden.tools.base import Tool, define
 
 Result = TypeVar("Result")
@@ -183,6 +192,9 @@ class WatchedStore:
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return await self._call("walk", lambda: self.inner.walk(after, limit))
+
+    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
+        return await self._call("find_start", lambda: self.inner.find_start(principal, key))
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return await self._call("find_suspension", lambda: self.inner.find_suspension(suspension_id))

@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -18,6 +19,7 @@ from planwarden.agent.core import events as ev
 from planwarden.server.settings.configuration import load_settings
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.codec import decode_events
+from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
 from tests.requirements import requirement
 from tests.server.inbox.support import open_inbox
@@ -339,6 +341,34 @@ async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: B
             [(thread_id,)] = read_rows(bob.parent.home, "SELECT thread_id FROM executions")
             done = await wait_for_person(warden, await warden.get_execution(thread_id))
             assert done.status == "completed", done.steps
+    assert [status for _, status in bob.threads()] == ["completed"]
+
+
+@requirement("delegate:durable", "key:once")
+async def test_a_goal_whose_answer_was_lost_is_not_started_a_second_time_when_a_person_sends_it_again(
+    bob: Bob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spec: plans, starting once; the person cannot know that the agent got the goal"""
+    bob.set_plan(tool_step("sum", "calculator", {"expression": "1+1"}))
+    lost: list[str] = []
+    call = RemoteAgent.call
+
+    async def call_and_lose_the_first_answer(self: RemoteAgent, tool: str, *given: Any, **more: Any) -> JsonValue:
+        answer = await call(self, tool, *given, **more)
+        if not lost:
+            lost.append(tool)
+            raise AgentUnreachable("the line went dead")
+        return answer
+
+    monkeypatch.setattr(RemoteAgent, "call", call_and_lose_the_first_answer)
+    async with bob.parent.warden() as warden:
+        execution = await delegate(warden)
+        [question] = execution.suspensions
+        assert (question.kind, lost) == ("reconcile", ["run_goal"])
+        again = planwarden.Decision(approved=True, content={"happened": False})
+        await warden.resume_execution(execution.thread_id, question.suspension_id, again, wait_seconds=0)
+        done = await wait_for_person(warden, execution, before=question.suspension_id)
+        assert done.status == "completed", done.steps
     assert [status for _, status in bob.threads()] == ["completed"]
 
 

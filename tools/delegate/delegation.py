@@ -39,6 +39,8 @@ STORED_WAIT_S = 0.1
 MAX_FAILURES = 120
 UNREACHABLE_S = 10.0
 CANCEL_S = 5.0
+_PLANWARDENS_KEYS = {"goal", "threadId", "key"}
+"""Arguments by which a planwarden's `run_goal` is known; a `key` alone may be anything."""
 _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
 
 
@@ -110,7 +112,7 @@ class DelegationTool:
         }
         # The names of its arguments are known only after a listing.
         await agent.open_session()
-        goal = self._build_arguments(agent, settings, str(arguments["goal"]), context.left)
+        goal = self._build_arguments(agent, settings, str(arguments["goal"]), context)
         try:
             answer = await agent.call(settings.run_tool, goal, context.execution_id, meta=meta)
         except (AgentNotAsked, AgentRefused):
@@ -234,11 +236,16 @@ class DelegationTool:
         return RemoteAgent(self._connection(name)), settings
 
     def _build_arguments(
-        self, agent: RemoteAgent, settings: ServerSettings, goal: str, left: Mapping[str, float]
+        self, agent: RemoteAgent, settings: ServerSettings, goal: str, context: CallContext
     ) -> dict[str, JsonValue]:
-        """Returns the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets."""
-        known = self._argument_names(agent, settings.run_tool)
+        """Returns the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
+
+        A planwarden also gets the call's key, so that the same call sent again finds what it started there.
+        """
+        known, left = self._argument_names(agent, settings.run_tool), context.left
         given: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in known), "goal"): goal}
+        if _PLANWARDENS_KEYS <= set(known) and context.idempotency_key.isprintable():
+            given["key"] = context.idempotency_key
         if "waitSeconds" in known:
             given["waitSeconds"] = 0
         if "options" in known:

@@ -11,10 +11,13 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, Us
 from planwarden.agent.core.plan import parse_plan, read_tool_names
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
+from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession
+from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.views.facts import escape_text
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 
@@ -22,12 +25,12 @@ MAX_PLAN_BYTES = 16 * 1024 * 1024
 def handle_run(arguments: Namespace) -> int:
     plan = read_plan(arguments.plan)
     session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    return session.finish(arguments, run_plan(session, plan))
+    return session.finish(arguments, run_plan(session, plan, arguments.key))
 
 
 def handle_run_goal(arguments: Namespace) -> int:
     session = CliSession.from_arguments(arguments, says_yes=arguments.yes)
-    return session.finish(arguments, run_goal(session, arguments.goal))
+    return session.finish(arguments, run_goal(session, arguments.goal, arguments.key))
 
 
 def read_plan(path: str) -> JsonValue:
@@ -49,20 +52,23 @@ def read_plan(path: str) -> JsonValue:
         raise InvalidArguments(f"the plan in {source} is {error.message}") from error
 
 
-def run_plan(session: CliSession, document: JsonValue) -> ExecutionState:
-    """Runs a plan until it ends or a question is left open."""
+def run_plan(session: CliSession, document: JsonValue, key: str | None = None) -> ExecutionState:
+    """Runs a plan until it ends or a question is left open; with a known `key`, goes on with the run that it began."""
 
     async def start(service: Service) -> ExecutionState:
-        await service.wait_for_tools(read_tool_names(document))
-        _check_needs_no_model(session.context, service, document)
-        view = await service.execute_plan(document, wait_seconds=0, principal=LOCAL)
+        if not await _report_known_key(session, service, key):
+            await service.wait_for_tools(read_tool_names(document))
+            _check_needs_no_model(session.context, service, document)
+        view = await service.execute_plan(document, key=key, wait_seconds=0, principal=LOCAL)
+        for warning in view.warnings:
+            session.terminal.say(TerminalLine(((escape_text(warning), "warn"),), "note"))
         execution = await service.engine.find(view.execution_id)
         return execution
 
     return session.run_to_end(start)
 
 
-def run_goal(session: CliSession, goal: str) -> ExecutionState:
+def run_goal(session: CliSession, goal: str, key: str | None = None) -> ExecutionState:
     """Makes a plan for the goal with the configured model, and runs it as `run_plan` does.
 
     Raises:
@@ -72,11 +78,25 @@ def run_goal(session: CliSession, goal: str) -> ExecutionState:
         raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
 
     async def start(service: Service) -> ExecutionState:
-        view = await service.run_goal(goal, wait_seconds=0, principal=LOCAL)
+        await _report_known_key(session, service, key)
+        view = await service.run_goal(goal, key=key, wait_seconds=0, principal=LOCAL)
         execution = await service.engine.find(view.execution_id)
         return execution
 
     return session.run_to_end(start)
+
+
+async def _report_known_key(session: CliSession, service: Service, key: str | None) -> bool:
+    """Says that nothing new starts, if the key has started something."""
+    if key is None:
+        return False
+    check_key(key)
+    found = await service.engine.store.find_start(LOCAL, key)
+    if found is None:
+        return False
+    text = f"Key {key!r} has started this before; nothing new was started."
+    session.terminal.say(TerminalLine(((text, "dim"),)))
+    return True
 
 
 def _check_needs_no_model(context: CliContext, service: Service, document: JsonValue) -> None:

@@ -35,6 +35,7 @@ async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResul
     view = await request.service.run_goal(
         given["goal"],
         thread_id=given.get("threadId"),
+        key=given.get("key"),
         options=given.get("options"),
         wait_seconds=0,
         principal=request.principal,
@@ -51,6 +52,7 @@ async def execute_plan(request: ToolRequest) -> CallToolResult:
         given.get("plan"),
         goal=given.get("goal"),
         thread_id=given.get("threadId"),
+        key=given.get("key"),
         options=given.get("options"),
         wait_seconds=0,
         principal=request.principal,

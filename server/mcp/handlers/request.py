@@ -50,8 +50,12 @@ class ToolRequest:
 
     @property
     def wait_s(self) -> float | None:
-        """How long the caller waits for the execution; None for the execution's own option."""
-        return self.arguments.get("waitSeconds")
+        """How long the caller waits for the execution; None for the execution's own option.
+
+        An execution that a key started before has options of an earlier call; each call says how long it waits itself.
+        """
+        options: Mapping[str, Any] = self.arguments.get("options") or {}
+        return self.arguments.get("waitSeconds", options.get("waitSeconds"))
 
     @property
     def chain(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 --
 -- executions        One row per execution: which process owns it now, and what is needed to find it. Inserted, then only
 --                   updated. `planwarden prune` deletes rows of finished executions; nothing else does.
+-- starts            One row per idempotency key of a principal: the execution that its first request started, and a digest of
+--                   that request. Inserted in the transaction that starts the execution, deleted with it.
 -- events            The log, one row per transaction, append-only: a JSON list of events starting at sequence `first`.
 --                   `checksum` covers the execution's id and the other columns: SQLite does not detect flipped bits.
 -- artifacts         Content that events mention and that is too large for the log. Inserted in the transaction of the
@@ -37,7 +39,8 @@ CREATE TABLE executions (
     updated_at    REAL NOT NULL,
     owner         TEXT,
     fence         INTEGER NOT NULL,
-    leased_until  REAL NOT NULL
+    leased_until  REAL NOT NULL,
+    plan_digest   TEXT
 ) STRICT;
 
 -- One index for two purposes: it finds a thread's executions, and a thread cannot have two unfinished ones. Unfinished ones
@@ -47,7 +50,21 @@ CREATE UNIQUE INDEX executions_of_thread ON executions (
     CASE WHEN status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') THEN number ELSE 0 END
 );
 
+-- Unfinished executions of given plans: the digest is set to NULL when the execution is finished. It is not a condition on
+-- the status, so that the other updates of a row leave the index alone.
+CREATE INDEX unfinished_plans ON executions (plan_digest, principal) WHERE plan_digest IS NOT NULL;
+
 CREATE INDEX running_executions ON executions (leased_until) WHERE status = 'running';
+
+CREATE TABLE starts (
+    principal  TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    execution  INTEGER NOT NULL,
+    request    TEXT NOT NULL,
+    PRIMARY KEY (principal, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX starts_of_execution ON starts (execution);
 
 -- Rows are appended at the end whatever execution they belong to, so that a group commit touches few pages.
 CREATE TABLE events (

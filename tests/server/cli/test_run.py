@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import planwarden
 from planwarden.server.views.encoding import to_json
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, step
 
 
@@ -46,6 +48,64 @@ def test_a_goal_is_planned_and_run_with_the_configured_model(cli: Cli) -> None:
     script = cli.write("script.json", {"replies": replies})
     result = cli.main("run-goal", "find what is old", "--model", f"scripted:{script}", "--json")
     assert (result.code, result.json["output"], cli.ledger) == (0, "Three are old.", ["find old"])
+
+
+@requirement("key:once")
+def test_a_run_started_again_with_its_key_goes_on_with_the_first_one(cli: Cli) -> None:
+    """spec: plans, starting once"""
+    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE]})
+    first = cli.main("run", path, "--key", "monday", "--json")
+    again = cli.main("run", path, "--key", "monday", "--json", "--yes")
+    after = cli.main("run", path, "--key", "monday")
+    assert (first.code, again.code, after.code) == (3, 0, 0)
+    assert first.json["executionId"] == again.json["executionId"] and again.json["status"] == "completed"
+    assert "Key 'monday' has started this before; nothing new was started." in after.out
+    assert "2 of 2 steps completed" in after.out
+    assert cli.ledger == ["find old", "erase [1, 2] none"]
+
+
+@requirement("key:conflict", "key:valid")
+def test_a_key_of_another_plan_and_one_that_cannot_be_used_are_refused(cli: Cli) -> None:
+    """spec: plans, starting once"""
+    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"})]})
+    first = cli.main("run", path, "--key", "k", "--json")
+    other = cli.main("run", cli.write("other.json", {"todoList": [ERASE]}), "--key", "k", "--json")
+    assert (other.code, other.json["error"]["code"]) == (2, "key_conflict")
+    assert other.json["error"]["details"]["threadId"] == first.json["threadId"]
+    assert cli.main("run", path, "--key", "x" * 201).code == 2 and cli.ledger == ["find old"]
+
+
+@requirement("key:warning")
+def test_a_plan_run_again_while_it_waits_is_said_to_be_another_one(cli: Cli) -> None:
+    """spec: plans, starting once"""
+    path = cli.write("plan.json", {"todoList": [ERASE]})
+    first = cli.main("run", path, "--json")
+    again = cli.main("run", path)
+    assert f"execution '{first.json['executionId']}'" in again.out and "runs the same plan" in again.out
+
+
+@pytest.mark.slow
+@requirement("key:processes")
+def test_a_run_started_by_several_processes_at_once_with_one_key_happens_once(cli: Cli) -> None:
+    """spec: plans, starting once; the same key at the same moment"""
+    path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "once"})]})
+    words = [
+        sys.executable,
+        "-m",
+        "planwarden.server.main",
+        "--home",
+        str(cli.home),
+        "run",
+        path,
+        "--key",
+        "k",
+        "--json",
+    ]
+    started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    printed = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], printed
+    assert len({json.loads(out)["executionId"] for out, _ in printed}) == 1
+    assert cli.ledger == ["find once"]
 
 
 def test_a_goal_without_a_model_is_refused_with_what_to_do(cli: Cli) -> None:

@@ -1,0 +1,95 @@
+"""Starts executions, once for each key that a caller sends with the request."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import check_depth, digest
+from planwarden.agent.common.errors import KeyConflict, KeyUsed, UsageError
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import StartRequest
+from planwarden.server.api.limits import check_key
+
+if TYPE_CHECKING:
+    from planwarden.agent.runtime.engine import Engine
+
+Start = Callable[[StartRequest | None], Awaitable[ExecutionState]]
+"""Starts or continues an execution for the request; None for a request whose key is stored already."""
+
+
+class Starts:
+    """Finds what the keys of one engine's principals have started."""
+
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+
+    def build_goal_request(self, key: str | None, goal: str) -> StartRequest | None:
+        """What the store keeps of a goal: nothing without a key. Raises `InvalidArguments`."""
+        return _build_request(key, {"goal": goal})
+
+    def build_thread_request(self, key: str | None, thread_id: str) -> StartRequest | None:
+        """What the store keeps of the wish to run what a thread has planned: nothing without a key."""
+        return _build_request(key, {"thread": thread_id})
+
+    def build_plan_request(self, key: str | None, goal: str | None, plan: JsonValue) -> StartRequest:
+        """What the store keeps of a plan as the caller wrote it, whether or not it can run.
+
+        Raises:
+            InvalidArguments: the key is not usable, or the plan is not JSON.
+            LimitExceeded: the plan is nested too deeply.
+        """
+        check_depth(plan)
+        plan_digest = digest(plan, context="plan")
+        request = _build_request(key, {"goal": goal, "plan": plan_digest})
+        return StartRequest(plan=plan_digest, is_only=True) if request is None else replace(request, plan=plan_digest)
+
+    async def start_once(
+        self, principal: str, request: StartRequest | None, start: Start, *, thread_id: str | None = None
+    ) -> ExecutionState:
+        """Returns the execution that the key started before, as it is now; without one, what `start` returns.
+
+        `thread_id` is for requests to run what that thread has planned, perhaps under the same key.
+
+        Raises:
+            KeyConflict: the key stands for another goal or plan.
+        """
+        if request is None or request.key is None:
+            return await start(request)
+        known = await self._find(principal, request.key, request.request, thread_id)
+        if known is not None and not _is_to_run(known, thread_id):
+            return known
+        try:
+            return await start(request if known is None else None)
+        except (KeyUsed, UsageError):
+            # The same request may have come twice at once, and the other one was faster.
+            known = await self._find(principal, request.key, request.request, thread_id)
+            if known is None or _is_to_run(known, thread_id):
+                raise
+            return known
+
+    async def _find(self, principal: str, key: str, request: str, thread_id: str | None) -> ExecutionState | None:
+        found = await self._engine.store.find_start(principal, key)
+        if found is None:
+            return None
+        is_same = found.request == request if thread_id is None else found.thread_id == thread_id
+        if not is_same:
+            raise KeyConflict(
+                f"key {key!r} started execution {found.execution_id!r} (thread {found.thread_id!r}) with another goal "
+                "or plan; get_execution shows that one, and another key starts this one",
+                details={"executionId": found.execution_id, "threadId": found.thread_id},
+            )
+        return await self._engine.find(found.execution_id)
+
+
+def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
+    """True when the key made a plan that waits, and the request is to run it."""
+    return thread_id is not None and execution.status == "planned"
+
+
+def _build_request(key: str | None, asked: JsonValue) -> StartRequest | None:
+    if key is None:
+        return None
+    check_key(key)
+    return StartRequest(key=key, request=digest(asked, context="start"))

@@ -1,0 +1,36 @@
+"""Requests to start executions in the SQLite file: the keys that were used, and the plans that are unfinished."""
+
+import sqlite3
+
+from planwarden.agent.common.errors import KeyUsed, PlanUnfinished
+from planwarden.agent.ports.store import Append, StartedExecution
+from planwarden.storage.sqlite.statements import SQL
+
+
+def check_start(connection: sqlite3.Connection, append: Append) -> None:
+    """Raises `KeyUsed` or `PlanUnfinished` when the request is known, before anything is written."""
+    start, principal = append.start, append.execution.principal
+    if start is None:
+        return
+    if start.key is not None and find_start(connection, principal, start.key) is not None:
+        raise KeyUsed
+    if start.plan is not None and start.is_only:
+        found = connection.execute(SQL["unfinished_plan"], (start.plan, principal)).fetchone()
+        if found is not None:
+            execution_id, thread_id, key = found
+            raise PlanUnfinished(execution_id, thread_id, key, start.plan)
+
+
+def keep_start(connection: sqlite3.Connection, append: Append, number: int) -> None:
+    """Store the key of a request, and forget the plan of a finished execution; `number` is the execution's row."""
+    start, execution = append.start, append.execution
+    if start is not None and start.key is not None:
+        connection.execute(SQL["add_start"], (execution.principal, start.key, number, start.request))
+    if execution.is_finished:
+        connection.execute(SQL["finish_plan"], (number,))
+
+
+def find_start(connection: sqlite3.Connection, principal: str, key: str) -> StartedExecution | None:
+    """The execution that the principal started with the key."""
+    row = connection.execute(SQL["find_start"], (principal, key)).fetchone()
+    return StartedExecution(execution_id=row[0], thread_id=row[1], request=row[2]) if row else None

@@ -1,0 +1,315 @@
+"""Starting once: a start that is sent again with its key finds what the first one started, whatever happened since."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+import planwarden
+from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded
+from planwarden.agent.models.caller import CallerModel
+from planwarden.server.settings.configuration import Settings
+from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite.store import SqliteStore
+from tests.requirements import requirement
+from tests.storage.suite import BackEnd
+from tests.support.fakes import Crash, StoreCall, WatchedStore
+from tests.support.wardens import Ledger, PausingTool, confirm, plan, says, tool_step, warden
+
+pytestmark = pytest.mark.anyio
+
+NOTE = plan(tool_step("a", "note", {"text": "once"}))
+ASK = plan(confirm("ask"))
+PLANNED: list[JsonValue] = [
+    {"when": {"purpose": "plan"}, "reply": {"plan": plan(tool_step("a", "note", {"text": "planned"}))}},
+    says("done", "synthesize"),
+]
+
+
+@requirement("key:once")
+async def test_a_start_sent_again_with_its_key_is_answered_with_the_first_execution() -> None:
+    """spec: plans, starting once"""
+    ledger = Ledger()
+    async with warden(ledger) as made:
+        first = await made.execute_plan(NOTE, key="k")
+        again = await made.execute_plan(NOTE, key="k")
+        other = await made.execute_plan(NOTE, key="another")
+    assert again == first and first.status == "completed"
+    assert other.execution_id != first.execution_id
+    assert ledger.lines == ["note once"] * 2
+
+
+@requirement("key:once")
+@pytest.mark.parametrize("verb", ["run_goal", "create_plan"])
+async def test_a_goal_is_planned_once_for_a_key(verb: str) -> None:
+    """spec: plans, starting once"""
+    ledger = Ledger()
+    async with warden(ledger, script=PLANNED) as made:
+        start: Callable[..., Awaitable[planwarden.Execution]] = getattr(made, verb)
+        first = await start("note it", key="k")
+        assert await start("note it", key="k") == first
+        with pytest.raises(KeyConflict):
+            await start("note something else", key="k")
+    assert ledger.lines == (["note planned"] if verb == "run_goal" else [])
+
+
+@requirement("key:once")
+async def test_a_planned_execution_is_run_once_for_a_key() -> None:
+    """spec: plans, starting once; create_plan, then execute_plan"""
+    ledger = Ledger()
+    async with warden(ledger, script=PLANNED) as made:
+        planned = await made.create_plan("note it", key="plan it")
+        for _ in range(2):
+            done = await made.execute_plan(thread_id=planned.thread_id, key="run it")
+            assert (done.execution_id, done.status) == (planned.execution_id, "completed")
+        assert (await made.create_plan("note it", key="plan it")).status == "completed"
+        for other in (made.create_plan("note it", key="run it"), made.execute_plan(NOTE, key="run it")):
+            with pytest.raises(KeyConflict):
+                await other
+        with pytest.raises(InvalidArguments, match="no planned execution"):
+            await made.execute_plan(thread_id=planned.thread_id, key="a third")
+    assert ledger.lines == ["note planned"]
+
+
+@requirement("key:once")
+async def test_the_key_that_made_a_plan_also_runs_it_and_once() -> None:
+    """ours: a caller may use one key for one piece of work"""
+    ledger = Ledger()
+    async with warden(ledger, script=PLANNED) as made:
+        planned = await made.create_plan("note it", key="k")
+        for _ in range(2):
+            assert (await made.execute_plan(thread_id=planned.thread_id, key="k")).status == "completed"
+        elsewhere = await made.create_plan("note it")
+        with pytest.raises(KeyConflict, match=planned.execution_id):
+            await made.execute_plan(thread_id=elsewhere.thread_id, key="k")
+    assert ledger.lines == ["note planned"]
+
+
+@requirement("key:once")
+async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
+    """spec: plans, starting once; options, waiting and the thread are not what was asked for"""
+    gate = PausingTool()
+    async with warden(tools=[gate.tool()]) as made, anyio.create_task_group():
+        steps = plan(tool_step("a", "gate"))
+        with anyio.fail_after(10):
+            first = await made.execute_plan(steps, key="k", options={"waitSeconds": 0})
+            again = await made.execute_plan(steps, key="k", options={"waitSeconds": 0.01, "maxIterations": 1})
+            in_thread = await made.execute_plan(steps, key="k", thread_id=first.thread_id, wait_seconds=0)
+            assert {first.execution_id} == {again.execution_id, in_thread.execution_id}
+            assert again.status == "running"
+            gate.opened.set()
+            done = await made.execute_plan(steps, key="k", wait_seconds=300)
+            assert (done.execution_id, done.status) == (first.execution_id, "completed")
+        reordered: JsonValue = dict(reversed(tool_step("a", "gate").items()))
+        assert (await made.execute_plan({"todoList": [reordered]}, key="k")).execution_id == first.execution_id
+
+
+@requirement("key:conflict")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"plan": plan(tool_step("a", "note", {"text": "twice"}))},
+        {"plan": NOTE, "goal": "another goal"},
+        {"plan": {"todoList": []}},
+    ],
+)
+async def test_a_key_with_another_goal_or_plan_is_refused_and_names_the_execution(other: dict[str, Any]) -> None:
+    """spec: plans, starting once"""
+    ledger = Ledger()
+    async with warden(ledger) as made:
+        first = await made.execute_plan(NOTE, key="k", goal="a goal")
+        with pytest.raises(KeyConflict, match=f"key 'k' started execution '{first.execution_id}'") as refused:
+            await made.execute_plan(key="k", **other)
+        assert refused.value.details == {"executionId": first.execution_id, "threadId": first.thread_id}
+        assert refused.value.code == "key_conflict"
+    assert ledger.lines == ["note once"]
+
+
+@requirement("key:owner")
+async def test_owners_do_not_see_each_others_keys() -> None:
+    """spec: plans, starting once; of an owner"""
+    ledger = Ledger()
+    async with warden(ledger) as made:
+        mine = await made.execute_plan(NOTE, key="k", principal="ann")
+        theirs = await made.execute_plan(NOTE, key="k", principal="bob")
+        other = await made.execute_plan(ASK, key="only ann's", principal="ann")
+        free = await made.execute_plan(ASK, key="only ann's", goal="a goal", principal="bob")
+        warned = await made.execute_plan(ASK, principal="eve")
+    assert len({mine.execution_id, theirs.execution_id, other.execution_id, free.execution_id}) == 4
+    assert warned.warnings == () and len(ledger.lines) == 2
+
+
+@requirement("key:valid")
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "'key' is empty; choose 1 to 200 characters"),
+        ("  ", "'key' is empty"),
+        ("x" * 201, "'key' has 201 characters, the limit is 200"),
+        ("line\nbreak", r"'key' has the control character U\+000A at place 5"),
+        ("\0", r"control character U\+0000 at place 1"),
+        ("\ud800", r"control character U\+D800"),
+        (7, "'key' must be text of 1 to 200 characters"),
+    ],
+)
+async def test_a_key_that_cannot_be_used_is_refused_before_anything_starts(key: Any, said: str) -> None:
+    """spec: plans, starting once; 1 to 200 characters"""
+    ledger = Ledger()
+    async with warden(ledger) as made:
+        starts = (
+            made.execute_plan(NOTE, key=key),
+            made.run_goal("x", key=key),
+            made.create_plan("x", key=key),
+            made.execute_plan(thread_id="t", key=key),
+        )
+        for start in starts:
+            with pytest.raises(InvalidArguments, match=said):
+                await start
+        assert await made.service.engine.store.executions(None, 10) == ()
+        longest = await made.execute_plan(NOTE, key="é" * 200)
+        assert (await made.execute_plan(NOTE, key="é" * 200)).execution_id == longest.execution_id
+
+
+@requirement("key:once")
+async def test_a_known_key_is_answered_although_the_plan_could_not_start_now() -> None:
+    """ours: its tool may be gone, and its thread is busy with the execution itself"""
+    store = MemoryStore()
+    async with warden(Ledger(), store=store) as made:
+        thread = (await made.execute_plan(NOTE)).thread_id
+        asked = await made.execute_plan(ASK, key="ask", thread_id=thread)
+        assert await made.execute_plan(ASK, key="ask", thread_id=thread) == asked
+        done = await made.execute_plan(NOTE, key="note")
+    async with warden(store=store) as without_tools:
+        assert (await without_tools.execute_plan(NOTE, key="note")).steps == done.steps
+
+
+@requirement("key:once", "key:processes")
+async def test_the_same_start_at_the_same_moment_in_two_processes_starts_once(back_end: BackEnd) -> None:
+    """spec: plans, starting once; from any process"""
+    ledger, found = Ledger(), list[planwarden.Execution]()
+
+    async def start(made: planwarden.Warden) -> None:
+        found.append(await made.execute_plan(NOTE, key="k", wait_seconds=60))
+
+    async with warden(ledger, store=back_end.connect()) as one, warden(ledger, store=back_end.connect()) as two:
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for number in range(10):
+                    tasks.start_soon(start, (one, two)[number % 2])
+    assert len({execution.execution_id for execution in found}) == 1
+    assert {execution.status for execution in found} == {"completed"} and ledger.lines == ["note once"]
+
+
+@requirement("key:once", "key:processes")
+async def test_a_planned_execution_run_by_two_processes_at_once_runs_once(back_end: BackEnd) -> None:
+    """spec: plans, starting once"""
+    ledger, statuses = Ledger(), list[str]()
+
+    async with (
+        warden(ledger, script=PLANNED, store=back_end.connect()) as one,
+        warden(ledger, script=PLANNED, store=back_end.connect()) as two,
+    ):
+        planned = await one.create_plan("note it")
+
+        async def run(made: planwarden.Warden) -> None:
+            done = await made.execute_plan(thread_id=planned.thread_id, key="k", wait_seconds=60)
+            statuses.append(done.status)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for made in (one, two, one, two):
+                    tasks.start_soon(run, made)
+    assert statuses == ["completed"] * 4 and ledger.lines == ["note planned"]
+
+
+@requirement("key:once", "key:processes")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_around_the_commit_of_a_start_leaves_it_to_be_started_once(when: str) -> None:
+    """spec: plans, starting once; a crash between commit and answer"""
+    ledger, store = Ledger(), MemoryStore()
+
+    async def die(moment: StoreCall) -> None:
+        if (moment.call, moment.when) == ("append", when):
+            raise Crash
+
+    try:
+        async with warden(ledger, store=WatchedStore(store, die)) as dying:
+            await dying.execute_plan(ASK, key="k", wait_seconds=0)
+    except* Crash:
+        pass
+    stored = [header.execution_id for header in await store.executions(None, 10)]
+    assert len(stored) == (when == "after")
+    async with warden(ledger, store=store) as made:
+        found = await made.execute_plan(ASK, key="k", wait_seconds=60)
+    assert stored in ([], [found.execution_id])
+    assert len(await store.executions(None, 10)) == 1
+
+
+@requirement("key:warning")
+async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so(back_end: BackEnd) -> None:
+    """spec: plans, starting once"""
+    async with warden(store=back_end.connect()) as one, warden(store=back_end.connect()) as two:
+        first = await one.execute_plan(ASK)
+        assert first.warnings == ()
+        for made in (one, two):
+            again = await made.execute_plan(ASK)
+            [warning] = again.warnings
+            assert again.execution_id != first.execution_id and again.status == "suspended"
+            assert f"execution '{first.execution_id}' (thread '{first.thread_id}')" in warning and "'plan-" in warning
+            assert (await two.get_execution(again.thread_id)).warnings == (warning,)
+        assert (await one.execute_plan(plan(confirm("ask", "something else?")))).warnings == ()
+
+
+@requirement("key:warning")
+async def test_the_warning_names_the_key_of_the_other_execution_and_ends_with_it() -> None:
+    """spec: plans, starting once; the key to send"""
+    async with warden() as made:
+        first = await made.execute_plan(ASK, key="monday's")
+        [warning] = (again := await made.execute_plan(ASK)).warnings
+        assert 'sent with key "monday\'s"' in warning and first.execution_id in warning
+        assert (await made.execute_plan(ASK, key="another")).warnings == ()
+        for open_one in await made.service.engine.store.executions(None, 10):
+            await made.cancel_execution(open_one.thread_id)
+        assert (await made.execute_plan(ASK)).warnings == () != again.warnings
+
+
+@requirement("key:cost")
+async def test_a_start_without_a_key_asks_the_store_nothing_more(tmp_path: Path) -> None:
+    """ours: what most callers do costs what it did; an execution is created by one call of the store"""
+    calls = dict[str, list[str]]()
+    for name, key in (("plain", None), ("keyed", "k")):
+        inner = SqliteStore.open(tmp_path / name / "planwarden.db")
+        store = WatchedStore(inner, _count)
+        try:
+            made = planwarden.Warden(settings=Settings(home=tmp_path), model=CallerModel(), store=store)
+            async with made:
+                for number in range(3):
+                    store.calls.clear()
+                    # Identical and unfinished: what is known here is not asked again.
+                    await made.execute_plan(ASK, key=key and f"{key} {number}", wait_seconds=0)
+                calls[name] = [call for call in store.calls if call in ("append", "find_start", "header", "read")]
+        finally:
+            await inner.close()
+    assert calls["plain"][:1] == ["append"] and "find_start" not in calls["plain"]
+    assert calls["keyed"][:2] == ["find_start", "append"]
+
+
+async def _count(moment: StoreCall) -> None:
+    """Does nothing: the store keeps the names of its calls."""
+
+
+async def test_waiting_longer_than_allowed_is_refused_before_anything_starts() -> None:
+    """ours: a start that is refused has not started"""
+    async with warden(Ledger()) as made:
+        for start in (made.execute_plan(NOTE, wait_seconds=-1), made.run_goal("x", wait_seconds=1e9)):
+            with pytest.raises(InvalidArguments, match="between 0 and 300"):
+                await start
+        deep: JsonValue = 1
+        for _ in range(100):
+            deep = [deep]
+        with pytest.raises(LimitExceeded, match="nested deeper"):
+            await made.execute_plan(plan(tool_step("a", "note", {"text": deep})), key="k")
+        assert await made.service.engine.store.executions(None, 10) == ()

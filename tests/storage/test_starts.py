@@ -1,0 +1,143 @@
+"""Keys of starts, and plans that are unfinished, over every store there is."""
+
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from planwarden.agent.common.errors import KeyUsed, PlanUnfinished, ThreadBusy
+from planwarden.agent.core import events as ev
+from planwarden.agent.ports.store import Append, StartedExecution, StartRequest, Store
+from planwarden.storage.clock import ManualClock
+from tests.requirements import requirement
+from tests.storage.suite import PLAN, BackEnd, Scribe, decided
+
+pytestmark = pytest.mark.anyio
+
+KEYED = StartRequest(key="monday", request="digest of the request", plan="digest of the plan")
+UNKEYED = StartRequest(plan="digest of the plan", is_only=True)
+
+
+def creation(scribe: Scribe, start: StartRequest) -> Append:
+    return replace(scribe.append(ev.ExecutionCreated(goal="go"), ev.PlanAccepted(plan=PLAN)), start=start)
+
+
+async def create(store: Store, execution_id: str, start: StartRequest, *, principal: str = "ann") -> Scribe:
+    scribe = Scribe.on(store, execution_id, principal=principal)
+    append = creation(scribe, start)
+    scribe.lease, scribe.execution = await store.append(append), append.execution
+    return scribe
+
+
+@requirement("store:starts", "store:atomic")
+async def test_a_key_starts_one_execution_of_a_principal(store: Store) -> None:
+    """spec: plans, starting once"""
+    await create(store, "e1", KEYED)
+    with pytest.raises(KeyUsed):
+        await create(store, "e2", replace(KEYED, request="another", plan=None))
+    assert await store.header("e2") is None and await store.read("e2") == ()
+    await create(store, "e3", KEYED, principal="bob")
+    found = StartedExecution(execution_id="e1", thread_id="thread of e1", request="digest of the request")
+    assert await store.find_start("ann", "monday") == found
+    assert await store.find_start("bob", "monday") == replace(found, execution_id="e3", thread_id="thread of e3")
+    assert await store.find_start("ann", "tuesday") is None
+
+
+@requirement("store:starts", "store:atomic")
+async def test_a_start_that_is_refused_leaves_its_key_free(store: Store) -> None:
+    """ours: the key is stored with the start or not at all"""
+    first = await create(store, "e1", StartRequest())
+    busy = Scribe.on(store, "e2", thread_id=first.execution.thread_id)
+    with pytest.raises(ThreadBusy):
+        await store.append(creation(busy, KEYED))
+    assert await store.find_start("ann", "monday") is None
+    await create(store, "e3", KEYED)
+
+
+@requirement("store:starts")
+async def test_a_later_start_of_a_planned_execution_has_a_key_of_its_own(store: Store) -> None:
+    """spec: plans, starting once; create_plan, then execute_plan"""
+    scribe = await create(store, "e1", KEYED)
+    await scribe.write(ev.ExecutionPlanned())
+    append = replace(scribe.append(ev.ExecutionStarted()), start=StartRequest(key="tuesday", request="run it"))
+    stale = replace(append, owner="p2")
+    await store.append(append)
+    with pytest.raises(KeyUsed):
+        await store.append(stale)
+    found = await store.find_start("ann", "tuesday")
+    assert found is not None and (found.execution_id, found.request) == ("e1", "run it")
+    with pytest.raises(KeyUsed):
+        await create(store, "e2", StartRequest(key="tuesday"))
+
+
+@requirement("store:starts", "store:prune")
+async def test_a_key_lives_as_long_as_its_execution(store: Store, clock: ManualClock) -> None:
+    """spec: plans, starting once"""
+    scribe = await create(store, "e1", KEYED)
+    clock.advance(10)
+    assert await store.prune(clock.now()) == 0
+    await scribe.write(ev.ExecutionFailed(code="x", message="y"))
+    assert await store.find_start("ann", "monday") is not None
+    clock.advance(10)
+    assert await store.prune(clock.now()) == 1
+    assert await store.find_start("ann", "monday") is None
+    await create(store, "e2", KEYED)
+
+
+@requirement("store:starts", "store:atomic")
+async def test_an_unfinished_execution_of_the_same_plan_is_said_before_another_starts(store: Store) -> None:
+    """spec: plans, starting once"""
+    first = await create(store, "e1", UNKEYED)
+    with pytest.raises(PlanUnfinished, match=r"'e1' \(thread 'thread of e1'\).*such as 'plan-") as told:
+        await create(store, "e2", UNKEYED)
+    assert told.value.execution_id == "e1" and await store.header("e2") is None
+    await create(store, "e2", replace(UNKEYED, is_only=False))
+    await create(store, "e3", UNKEYED, principal="bob")
+    await create(store, "e4", replace(UNKEYED, plan="another"))
+    await first.write(ev.StepStarted(step_id="a"))
+    with pytest.raises(PlanUnfinished, match="'e1'"):
+        await create(store, "e5", UNKEYED)
+    await first.write(ev.ExecutionFailed(code="x", message="y"))
+    with pytest.raises(PlanUnfinished, match="'e2'"):
+        await create(store, "e5", UNKEYED)
+
+
+@requirement("store:starts")
+async def test_an_unfinished_execution_that_has_a_key_is_said_with_it(store: Store) -> None:
+    """spec: plans, starting once; the warning names the key to send"""
+    scribe = await create(store, "e1", KEYED)
+    with pytest.raises(PlanUnfinished, match="with key 'monday'"):
+        await create(store, "e2", UNKEYED)
+    await scribe.write(ev.StepStarted(step_id="a"))
+    await scribe.suspend("s1")
+    with pytest.raises(PlanUnfinished, match="with key 'monday'"):
+        await create(store, "e2", UNKEYED)
+    await scribe.write(decided("s1"))
+    await scribe.write(ev.CancelRequested(), ev.ExecutionCancelled())
+    await create(store, "e2", UNKEYED)
+
+
+async def _create(store: Store, execution_id: str, start: StartRequest, won: list[str]) -> None:
+    try:
+        await create(store, execution_id, start)
+    except (KeyUsed, PlanUnfinished):
+        return
+    won.append(execution_id)
+
+
+@requirement("store:starts", "store:one-winner")
+@pytest.mark.parametrize("start", [KEYED, UNKEYED])
+async def test_of_racing_starts_through_two_connections_one_is_stored(back_end: BackEnd, start: StartRequest) -> None:
+    """spec: plans, starting once; from any process"""
+    connections = back_end.connect(), back_end.connect()
+    for number in range(10):
+        request = replace(start, key=start.key and f"{start.key} {number}", plan=f"plan {number}")
+        won: list[str] = []
+        async with anyio.create_task_group() as tasks:
+            for task in range(8):
+                tasks.start_soon(_create, connections[task % 2], f"e{number}.{task}", request, won)
+        [winner] = won
+        assert await connections[1].header(winner) is not None
+        if request.key is not None:
+            found = await connections[0].find_start("ann", request.key)
+            assert found is not None and found.execution_id == winner
