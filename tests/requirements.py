@@ -81,6 +81,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "plans, starting once", "A plan that is sent again without a key starts, and warns of the unfinished one."
     ),
     "key:cost": Requirement("plans, starting once", "A start without a key costs no further query."),
+    "scheduler:fair": Requirement(
+        "docs/durability", "What is due at once is worked through without pauses, in turn for each owner."
+    ),
     "store:starts": Requirement(
         "ports.Store", "A principal starts one execution with a key, stored with the start, kept as long as it."
     ),

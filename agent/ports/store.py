@@ -221,7 +221,11 @@ class Store(Protocol):
         ...
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        """Pending suspensions of which an alarm is due or the deadline has passed, earliest first."""
+        """Pending suspensions of which an alarm is due or the deadline has passed.
+
+        First the earliest of each principal, earliest first, then the second of each, and so on: nobody waits until
+        all of somebody else's are done.
+        """
         ...
 
     async def next_deadline(self) -> float | None:

@@ -19,6 +19,8 @@ TICK_S = 0.5
 RENEW_S = 5.0
 MAX_ROWS = 100
 """Rows of one kind that one turn takes care of."""
+AT_ONCE = 16
+"""Due questions that are taken care of at the same time, so that their commits share one wait for the disk."""
 
 
 class Scheduler:
@@ -50,21 +52,24 @@ class Scheduler:
         self._take_over = take_over
         self._changes = 0
         self._renewed_at = 0.0
+        self._due: frozenset[str] = frozenset()
+        """The questions that the last turn found due."""
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
         while True:
+            has_more = False
             try:
-                await self.tick()
+                has_more = await self.tick()
             except StoreError as error:
                 logger.error("%s", error.message)
             # The scheduler must outlive one bad row; the next turn tries it again.
             except Exception:
                 logger.exception("the scheduler's turn failed; the next turn tries again")
-            await anyio.sleep(TICK_S)
+            await anyio.sleep(0 if has_more else TICK_S)
 
-    async def tick(self) -> None:
-        """One turn."""
+    async def tick(self) -> bool:
+        """One turn. True when more is due than it took care of, and the next turn must not wait."""
         await self._check_other_processes()
         now = self._store.clock.now()
         is_time_to_renew = now - self._renewed_at >= RENEW_S
@@ -72,10 +77,14 @@ class Scheduler:
             self._renewed_at = now
             if self._known.runs:
                 await self._store.renew(self._owner)
-        await _for_each(self._wake, await self._store.due(MAX_ROWS) if self._adopts else await self._find_due())
+        due = await self._store.due(MAX_ROWS) if self._adopts else await self._find_due()
+        await _for_each(self._wake, due, at_once=AT_ONCE)
         if is_time_to_renew:
             running = await self._store.orphans(MAX_ROWS) if self._adopts else self._list_running()
             await _for_each(self._take_over, running)
+        before, self._due = self._due, frozenset(row.suspension_id for row in due)
+        # What is due again did not go well, and is tried again at the usual pace.
+        return len(due) == MAX_ROWS and self._due.isdisjoint(before)
 
     async def _find_due(self) -> list[SuspensionRow]:
         """As `Store.due`, for the executions that this process knows."""
@@ -107,10 +116,20 @@ class Scheduler:
         self._watches.notify(None)
 
 
-async def _for_each(care: Callable[[Row], Awaitable[None]], rows: Sequence[Row]) -> None:
-    """Take care of every row. An error with one row does not stop the others; the next turn tries that row again."""
-    for row in rows:
-        try:
-            await care(row)
-        except PlanwardenError as error:
-            logger.error("%s", error.message)
+async def _for_each(care: Callable[[Row], Awaitable[None]], rows: Sequence[Row], *, at_once: int = 1) -> None:
+    """Take care of every row, in order, `at_once` at a time.
+
+    An error with one row does not stop the others; the next turn tries that row again.
+    """
+    left = iter(rows)
+
+    async def work() -> None:
+        for row in left:
+            try:
+                await care(row)
+            except PlanwardenError as error:
+                logger.error("%s", error.message)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(min(at_once, len(rows))):
+            tasks.start_soon(work)

@@ -1,5 +1,6 @@
 """The store without a disk: every law of the port except durability. For tests and throw-away use."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -312,8 +313,13 @@ class MemoryStore:
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         now = self._clock.now()
-        found = [(at, row) for at, row in self._waking() if at <= now]
-        return tuple(row for _, row in sorted(found, key=lambda pair: pair[0])[:limit])
+        turns: Counter[str] = Counter()
+        found: list[tuple[int, float, SuspensionRow]] = []
+        for at, row in sorted(self._waking(), key=lambda pair: pair[0]):
+            if at <= now:
+                turns[row.principal] += 1
+                found.append((turns[row.principal], at, row))
+        return tuple(row for *_, row in sorted(found, key=lambda entry: entry[:2])[:limit])
 
     async def next_deadline(self) -> float | None:
         return min((at for at, _ in self._waking()), default=None)

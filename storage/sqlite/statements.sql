@@ -136,13 +136,15 @@ SELECT s.number FROM suspensions AS s JOIN executions AS x ON x.number = s.execu
 WHERE s.suspension_id = ?1 AND (?2 IS NULL OR x.principal = ?2);
 
 -- name: due_suspensions
--- Pending suspensions that have an alarm due or a passed deadline, earliest first.
+-- Pending suspensions that have an alarm due or a passed deadline: the earliest of each principal, then the second, ...
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
        s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
 WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) IS NOT NULL
   AND min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) <= ?1
-ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT ?2;
+ORDER BY row_number() OVER (
+    PARTITION BY x.principal ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at))
+), min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT ?2;
 
 -- name: next_deadline
 -- The earliest alarm or deadline of a pending suspension.
