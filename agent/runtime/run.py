@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 from planwarden.agent.common.errors import (
     GrantUsedUp,
     GuardFailed,
+    IllegalTransition,
     LeaseLost,
     PlanwardenError,
     StartRefused,
@@ -374,6 +375,14 @@ async def settle(run: Run, command: Command) -> None:
 
 
 async def load_execution(store: Store, known: Header | SuspensionRow | ExecutionState) -> ExecutionState:
-    """The state of the stored execution that `known` belongs to, folded from its log."""
+    """The state of the stored execution that `known` belongs to, folded from its log.
+
+    Raises:
+        StoreError: the log says what no execution can do.
+    """
     execution = new_execution(known.execution_id, known.thread_id, known.principal)
-    return fold(execution, await store.read(known.execution_id))
+    recorded = await store.read(known.execution_id)
+    try:
+        return fold(execution, recorded)
+    except IllegalTransition as error:
+        raise StoreError(f"the log of {known.execution_id!r} is damaged: {error.message}; restore a backup") from error

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.audit import AuditRow
 from planwarden.agent.ports.store import Store
+from planwarden.server.views.suspension import to_utc
 
 if TYPE_CHECKING:
     from planwarden.server.api.verification import AuditVerdict
@@ -99,7 +100,7 @@ def _parse_head(text: str | None) -> tuple[int, str] | None:
 def build_audit_line(row: AuditRow) -> AuditLine:
     return AuditLine(
         sequence=row.sequence,
-        at=datetime.fromtimestamp(row.at, UTC),
+        at=to_utc(row.at),
         kind=row.entry.kind,
         execution_id=row.entry.execution_id,
         suspension_id=row.entry.suspension_id,

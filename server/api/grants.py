@@ -4,7 +4,7 @@ Only a person or an embedding program makes a grant: no MCP tool leads here. Who
 """
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -16,6 +16,7 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownGrant, Unkno
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Grant
+from planwarden.server.views.suspension import to_utc
 
 # Channels import the view of a grant before there is an engine.
 if TYPE_CHECKING:
@@ -150,13 +151,13 @@ class GrantService:
             arguments=grant.arguments,
             uses=grant.uses,
             uses_left=max(0, grant.uses - grant.used),
-            expires_at=_to_utc(grant.expires_at),
+            expires_at=to_utc(grant.expires_at),
             owner=grant.owner,
             created_by=grant.created_by,
             assurance=grant.assurance,
             channel=grant.channel,
-            created_at=_to_utc(grant.created_at),
-            revoked_at=None if grant.revoked_at is None else _to_utc(grant.revoked_at),
+            created_at=to_utc(grant.created_at),
+            revoked_at=None if grant.revoked_at is None else to_utc(grant.revoked_at),
             definition_digest=grant.definition_digest,
             is_open=is_open(grant, self._engine.store.clock.now()),
             is_stale=definition is None or definition.digest != grant.definition_digest,
@@ -177,7 +178,3 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
         "channel": grant.channel,
         "principal": grant.created_by,
     }
-
-
-def _to_utc(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

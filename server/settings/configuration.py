@@ -278,6 +278,8 @@ def _read(path: Path) -> tuple[_File, str]:
         return _File.model_validate(tomllib.loads(text)), text
     except tomllib.TOMLDecodeError as error:
         raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
     except ValidationError as error:
         raise InvalidArguments(f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml').message}") from None
 

@@ -10,7 +10,7 @@ and, if a browser sends it, in `Origin`, so that no web page can reach it by reb
 import logging
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 
 import httpx2
 import uvicorn
@@ -74,6 +74,8 @@ async def serve_http(
         # Raises before a database is created.
         _needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
+    for name in ("uvicorn.error", "mcp.server.streamable_http"):
+        logging.getLogger(name).addFilter(_is_ours)
     warden = Warden(settings=settings, whole_process=True)
     with closing(pair_socket(_bind_socket(host, port))) as listening:
         taken = listening.port
@@ -97,6 +99,11 @@ async def serve_http(
             await _serve(
                 _mount_inbox(app, build_inbox_app(site, lambda: names.hosts)), listening.sockets, server.end_streams
             )
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """False for a connection that ended in the middle of a request: nobody waits, and anybody could fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
 
 
 def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
@@ -193,9 +200,7 @@ def _mount_inbox(app: ASGIApp, inbox: ASGIApp) -> ASGIApp:
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
         is_inbox = scope["type"] == "http" and (path == INBOX_PATH or path.startswith(f"{INBOX_PATH}/"))
-        # Nobody waits for an answer any more, and a connection that ends is no fault of ours.
-        with suppress(ClientDisconnect):
-            await (inbox if is_inbox else app)(scope, receive, send)
+        await (inbox if is_inbox else app)(scope, receive, send)
 
     return dispatch
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState
+from planwarden.server.views.suspension import to_utc
 
 _MAX_TEXT = 2_000
 _SUSPENSION_EVENTS = (
@@ -44,7 +45,7 @@ def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionStat
         kind, step_id, data = shown
         if isinstance(entry.event, _SUSPENSION_EVENTS):
             step_id = execution.suspensions[entry.event.suspension_id].question.step_id
-        at = datetime.fromtimestamp(entry.at, UTC)
+        at = to_utc(entry.at)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
         if isinstance(entry.event, ev.ValidationFailed) and entry.event.enforced:
             yield Observation(sequence=entry.sequence, type="ENFORCEMENT_SENT", at=at, step_id=step_id, data=data)

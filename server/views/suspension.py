@@ -13,6 +13,9 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
+LAST_S = 253_402_300_799.0
+"""The end of the year 9999."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAnswer:
@@ -218,8 +221,11 @@ def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
 
 
 def to_utc(seconds: float) -> datetime:
-    """Returns Unix seconds as an aware moment in UTC."""
-    return datetime.fromtimestamp(seconds, UTC)
+    """Returns Unix seconds as an aware moment in UTC; the nearest one for a number beyond the calendar.
+
+    A damaged row may hold any number, and must not stop the page or the list that shows it.
+    """
+    return datetime.fromtimestamp(min(max(seconds, 0.0), LAST_S), UTC)
 
 
 def format_instant(moment: datetime) -> str:

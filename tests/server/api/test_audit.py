@@ -9,7 +9,9 @@ import pytest
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import StoreError
 from planwarden.server.api.audit import AuditReader
+from planwarden.storage.sqlite.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import Cli
@@ -218,3 +220,44 @@ def test_without_a_database_there_is_nothing_to_verify(tmp_path: Path, capsys: p
     """ours"""
     said = Cli(home=tmp_path, capture=capsys).main("audit", "verify")
     assert said.code == 1 and "nothing was audited" in said.err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.anyio
+async def test_a_row_with_an_impossible_time_is_shown_and_found_and_stops_nothing(tmp_path: Path) -> None:
+    """ours: somebody edits the file; the record has to be readable then too"""
+    path = tmp_path / "planwarden.db"
+    await audited(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE audit SET at = 1e300 WHERE sequence = 2")
+        connection.execute("UPDATE audit SET at = -1e19 WHERE sequence = 3")
+    connection.close()
+    store = SqliteStore.open(path)
+    try:
+        reader = AuditReader(store)
+        page = await reader.read_page(thread_id=None, limit=100, cursor=None)
+        assert [line.at.year for line in page.rows[1:3]] == [9999, 1970]
+        assert not (await reader.verify()).is_whole
+    finally:
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_log_that_no_execution_can_have_is_damaged_storage_and_no_internal_error(tmp_path: Path) -> None:
+    """ours: the checksum was corrected, so only what the log says is wrong"""
+    path = tmp_path / "planwarden.db"
+    thread = await audited(path)
+    with sqlite3.connect(path) as connection:
+        [execution_id] = connection.execute("SELECT execution_id FROM executions").fetchone()
+        query = 'SELECT position, first, at, body FROM events WHERE body LIKE \'%"SB","b"%\''
+        position, first, at, body = connection.execute(query).fetchone()
+        edited = body.replace('"SB","b"', '"SB","z"')
+        values = (edited, checksum_of(execution_id, first, at, edited), position)
+        connection.execute("UPDATE events SET body = ?, checksum = ? WHERE position = ?", values)
+    connection.close()
+    store = SqliteStore.open(path)
+    try:
+        async with warden(Ledger(), store=store) as w:
+            with pytest.raises(StoreError, match="damaged"):
+                await w.get_execution(thread)
+    finally:
+        await store.close()

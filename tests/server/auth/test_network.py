@@ -209,6 +209,13 @@ def test_a_wrong_setting_is_named(tmp_path: Path, line: str, why: str) -> None:
         load_settings(home=tmp_path, environment={})
 
 
+def test_settings_nested_without_end_are_refused(tmp_path: Path) -> None:
+    """ours: the parser of Python's library recurses"""
+    (tmp_path / "planwarden.toml").write_text(f"model = {'[' * 5_000}")
+    with pytest.raises(InvalidArguments, match="nested too deeply"):
+        load_settings(home=tmp_path, environment={})
+
+
 def test_the_settings_of_the_file_are_read(tmp_path: Path) -> None:
     (tmp_path / "planwarden.toml").write_text(
         '[http]\nallowed_hosts = ["Plan.example.com"]\npublic_url = "https://plan.example.com/"\n'
