@@ -98,10 +98,21 @@ JSON_TOKENS: tuple[bytes, ...] = (
 class Mutator:
     """Makes one input. Everything random about it comes from the seed."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, on_made: Callable[[], None] = lambda: None) -> None:
+        """`on_made` is called when the input is made, and before it is sent."""
         self.random = random.Random(seed)
-        self.sent: object = None
+        self._on_made = on_made
+        self._sent: object = None
+
+    @property
+    def sent(self) -> object:
         """The input, for the report; the entrance sets it before it sends."""
+        return self._sent
+
+    @sent.setter
+    def sent(self, sent: object) -> None:
+        self._sent = sent
+        self._on_made()
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
@@ -120,7 +131,8 @@ class Mutator:
             self.odd_text,
             lambda: self.pick(ODD_NUMBERS),
             lambda: self.pick((None, True, False, {}, [], [[]], {"": ""}, [None])),
-            lambda: self.pick(ODD_SCHEMAS),
+            # A copy, or a later change would change the schema itself.
+            lambda: json.loads(json.dumps(self.pick(ODD_SCHEMAS))),
             lambda: nest(self.odd_text(), self.pick((3, 30, 63, 65, 200))),
             lambda: [self.pick(ODD_NUMBERS)] * self.pick((2, 51, 1_000)),
             lambda: {f"k{number}": self.odd_text() for number in range(self.pick((1, 5, 101)))},

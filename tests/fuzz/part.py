@@ -108,13 +108,14 @@ async def _run_home(
 
 async def _run_input(part: Part, entrance: Entrance, log: LogWatch) -> None:
     part.inputs += 1
-    name = f"{part.seed}:{part.entrance}:{part.inputs}"
-    mutator = Mutator(name)
+    name, watch = f"{part.seed}:{part.entrance}:{part.inputs}", LoopWatch()
+    mutator = Mutator(name, watch.start)
     found: list[str] = []
     try:
-        stall_s = await _send(part, entrance, mutator)
+        stall_s = await _send(part, entrance, mutator, watch)
         if stall_s > STALL_S:
-            stall_s = min([stall_s, *[await _send(part, entrance, Mutator(name)) for _ in range(REPEATS)]])
+            again = [await _send(part, entrance, Mutator(name, watch.start), watch) for _ in range(REPEATS)]
+            stall_s = min([stall_s, *again])
         if stall_s > part.longest_stall_s:
             part.longest_stall_s, part.slowest = stall_s, str(mutator.sent)[:SENT_CHARS]
         part.stalls += stall_s > STALL_S
@@ -128,10 +129,8 @@ async def _run_input(part: Part, entrance: Entrance, log: LogWatch) -> None:
         part.add(name, what, mutator.sent)
 
 
-async def _send(part: Part, entrance: Entrance, mutator: Mutator) -> float:
-    """The longest stall in seconds."""
-    watch = LoopWatch()
-    watch.start()
+async def _send(part: Part, entrance: Entrance, mutator: Mutator, watch: LoopWatch) -> float:
+    """The longest stall in seconds, since the input was made."""
     try:
         with anyio.fail_after(ANSWER_S):
             part.outcomes[await entrance.send(mutator)] += 1

@@ -24,15 +24,19 @@ class LoopWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Starts, or starts anew."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._longest_s = 0.0
         self._at = (time.monotonic(), time.process_time())
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def stop(self) -> float:
         """Returns the longest stall in seconds, the time of the ticks themselves included."""
+        if self._timer is None:
+            return 0.0
         self._measure()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         return self._longest_s
 
     def _tick(self) -> None:

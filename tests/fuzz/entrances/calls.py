@@ -28,8 +28,8 @@ class Calls:
         tool, arguments, more = self.make(mutator, self)
         params = {"name": tool, "arguments": arguments, **more, "_meta": build_meta(mutator.pick(CAPABILITIES))}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        mutator.sent = body
-        response = await self.office.post(mutator.encode(body), build_headers("tools/call", tool))
+        mutator.sent = data = mutator.encode(body)
+        response = await self.office.post(data, build_headers("tools/call", tool))
         if response.status_code == ACCEPTED:
             # Without an id it is a notification.
             return "status 202"
