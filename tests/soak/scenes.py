@@ -258,7 +258,10 @@ async def answer_the_downstream_server(visit: Visit) -> None:
     async with visit.connect() as client:
         asked = await visit.start(client, tool_step("pay", "bank_transfer"), expect="completed")
         while asked["status"] not in FINISHED:
-            asked = await visit.find_question(client, asked)
+            if not asked["suspensions"]:
+                await anyio.sleep(0.5)
+                asked = await ok(client, "get_execution", threadId=asked["threadId"])
+                continue
             question = asked["suspensions"][0]
             schema: Document = question["answerSchema"] or {"properties": {}}
             fields = {f"arg.{derive_key(name)}": "7" for name in schema["properties"]}
