@@ -9,16 +9,19 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
+from planwarden.tools.downstream.transports.values import MAX_VALUES, EventCounter, ValueCounter, slices
+
 ENCODINGS = "gzip, deflate"
 """The encodings that requests accept."""
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """Raises `StreamError` when the body is larger than the limit or cannot be decompressed."""
+    """Raises `StreamError` when the body is larger than a limit or cannot be decompressed."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, max_bytes: int, *, is_compressed: bool) -> None:
         self._inner = inner
         self._max_bytes = max_bytes
+        self._values = ValueCounter()
         # With this window size zlib detects gzip and deflate by their first bytes.
         self._decompressor = zlib.decompressobj(zlib.MAX_WBITS | 32) if is_compressed else None
 
@@ -29,6 +32,10 @@ class BoundedBody(httpx2.AsyncByteStream):
             size += len(data)
             if size > self._max_bytes:
                 raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
+            for piece in slices(data):
+                self._values.feed(piece)
+                if self._values.is_too_many:
+                    raise httpx2.StreamError(f"the answer has more than {MAX_VALUES} values")
             yield data
 
     def _decompress(self, chunk: bytes, max_bytes: int) -> bytes:
@@ -38,6 +45,25 @@ class BoundedBody(httpx2.AsyncByteStream):
             return self._decompressor.decompress(chunk, max_bytes)
         except zlib.error:
             raise httpx2.StreamError("the answer cannot be decompressed") from None
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class BoundedEvents(httpx2.AsyncByteStream):
+    """Raises `SSEError`, which fails the request, when an event has too many values. The SDK bounds its bytes."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+        self._values = EventCounter()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            for piece in slices(chunk):
+                self._values.feed(piece)
+                if self._values.is_too_many:
+                    raise httpx2.SSEError(f"the answer has more than {MAX_VALUES} values")
+            yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -17,6 +17,8 @@ from pydantic import JsonValue
 MAX_MEDIA_CHARS = 768 * 1024
 """Base64 characters of all blocks of one result together."""
 MAX_BLOCKS = 1_000
+MAX_VALUES = 100_000
+"""Of a text that may repeat the structured content. Commas in its own texts count too."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "image": ("mimeType", "data"),
@@ -93,6 +95,9 @@ def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
 
 
 def _is_json_of(text: str, value: JsonValue) -> bool:
+    # Parsing happens at once, on the event loop.
+    if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:
+        return False
     try:
         return bool(json.loads(text) == value)
     except (ValueError, RecursionError):

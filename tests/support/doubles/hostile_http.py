@@ -22,6 +22,8 @@ NAMES = (
     "packed",
     "odd_packing",
     "small_packed",
+    "dense",
+    "dense_events",
 )
 
 
@@ -63,19 +65,19 @@ class HttpDouble:
         return True
 
     async def _call(self, name: str, request_id: object, writer: asyncio.StreamWriter) -> bool:
+        if name == "gone":
+            return False
         match name:
             case "huge":
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 200000000\r\n\r\n")
                 for _ in range(200):
                     writer.write(BLOCK)
                     await writer.drain()
-            case "packed" | "odd_packing" | "small_packed":
-                await _write_packed(name, request_id, writer)
+            case "packed" | "odd_packing" | "small_packed" | "dense" | "dense_events":
+                await (_write_dense if name.startswith("dense") else _write_packed)(name, request_id, writer)
             case "breaks_off":
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{")
                 await writer.drain()
-                return False
-            case "gone":
                 return False
             case "gateway":
                 _write(writer, 502, b"<h1>Bad gateway</h1>", "text/html")
@@ -89,6 +91,16 @@ class HttpDouble:
                 result = {"content": [{"type": "text", "text": "fine"}]}
                 _write(writer, 200, json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode())
         return True
+
+
+async def _write_dense(name: str, request_id: object, writer: asyncio.StreamWriter) -> None:
+    values = ",".join(["[]"] * 200_000)
+    result = f'{{"content":[],"structuredContent":{{"values":[{values}]}}}}'
+    body = f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{result}}}'
+    if name == "dense":
+        _write(writer, 200, body.encode(), "application/json")
+    else:
+        _write(writer, 200, f"event: message\ndata: {body}\n\n".encode(), "text/event-stream")
 
 
 async def _write_packed(name: str, request_id: object, writer: asyncio.StreamWriter) -> None:

@@ -244,12 +244,21 @@ def call_tool(params: Message, request_id: object) -> Message | None:
         before = f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"content":[{{"type":"text","text":"'
         flood(before.encode(), b'"}]}}')
         return None
+    if MANNER == "dense":
+        values = ",".join(["[]"] * 200_000)
+        write_line(f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"structuredContent":{{"values":[{values}]}}}}}}')
+        return None
     if MANNER == "huge_nameless":
         flood(b'{"x":"', b'"}')
         return None
     if MANNER == "asking" and start_question(params, request_id):
         return None
     return CALLS.get(params["name"], lambda _: build_text("done"))(params)
+
+
+def write_line(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def flood(head: bytes, tail: bytes) -> None:

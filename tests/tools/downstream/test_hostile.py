@@ -79,6 +79,17 @@ async def test_malformed_notifications_of_a_server_put_no_traceback_into_our_log
 
 
 @requirement("downstream:bounded")
+async def test_an_answer_of_too_many_values_is_never_parsed(place: Place) -> None:
+    """ours: 600 kB can be 200,000 lists, and parsing and checking them stops everything else"""
+    place.serve(bad="dense", good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        assert "or 100000 values" in read_error(await run_call(warden, "bad_echo", {"text": "x"}))
+        assert read_health(warden) == "ready: None"
+        await check_other_tools(warden)
+
+
+@requirement("downstream:bounded")
 async def test_an_answer_of_200_mb_is_an_unknown_outcome_and_fills_no_memory(place: Place) -> None:
     """spec: issue, 200 MB line"""
     place.serve(bad="huge", good="good")

@@ -88,6 +88,19 @@ async def test_an_answer_is_limited_while_it_is_decompressed(tmp_path: Path, nam
 
 
 @requirement("downstream:bounded")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("dense", "more than 100000 values"), ("dense_events", "did not return a result")],
+)
+async def test_an_answer_of_too_many_values_over_http_is_never_parsed(tmp_path: Path, name: str, why: str) -> None:
+    """ours"""
+    async with serve_double(tmp_path, name) as (warden, _):
+        execution = await run_call(warden, f"d_{name}")
+        assert execution.suspensions[0].kind == "reconcile"
+        assert why in execution.suspensions[0].message
+
+
+@requirement("downstream:bounded")
 async def test_a_compressed_answer_is_read(tmp_path: Path) -> None:
     """spec: https://www.rfc-editor.org/rfc/rfc9110#section-8.4"""
     async with serve_double(tmp_path, "small_packed") as (warden, double):

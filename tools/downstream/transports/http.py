@@ -15,7 +15,7 @@ import httpx2
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
+from planwarden.tools.downstream.bounded_body import ENCODINGS, BoundedEvents, bound_body
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import LoginFile
@@ -57,7 +57,11 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             code = LOST if status >= 500 else NOT_SENT
             return _error_response(code, f"it answered with HTTP status {status}{_advice(status)}")
-        return response if kind.startswith(_EVENTS) else await _limit_body(response)
+        if not kind.startswith(_EVENTS):
+            return await _limit_body(response)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = BoundedEvents(response.stream)
+        return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_EDGE_BYTES = 512
+EDGE_BYTES = 512
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
@@ -46,9 +46,9 @@ class LineReader:
     def _append(self, part: bytes) -> None:
         self._buffer += part
         if self._head is None and len(self._buffer) > self._limit:
-            self._head = bytes(self._buffer[:_EDGE_BYTES])
+            self._head = bytes(self._buffer[:EDGE_BYTES])
         if self._head is not None:
-            del self._buffer[:-_EDGE_BYTES]
+            del self._buffer[:-EDGE_BYTES]
 
     def _end_line(self) -> bytes | OversizedLine:
         line = bytes(self._buffer) if self._head is None else OversizedLine(self._head, bytes(self._buffer))

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Transport
@@ -33,8 +34,9 @@ from mcp_types import (
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.transports.lines import LineReader, OversizedLine
+from planwarden.tools.downstream.transports.lines import EDGE_BYTES, LineReader, OversizedLine
 from planwarden.tools.downstream.transports.log import ServerLog
+from planwarden.tools.downstream.transports.values import MAX_VALUES, ValueCounter, slices
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +97,8 @@ class _Child:
             return await self._handle_oversized(line)
         if not line.strip():
             return True
+        if await _has_too_many_values(line):
+            return await self._handle_oversized(OversizedLine(line[:EDGE_BYTES], line[-EDGE_BYTES:]))
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
@@ -137,9 +141,10 @@ class _Child:
     async def _handle_oversized(self, line: OversizedLine) -> bool:
         request_id = line.request_id
         if request_id is None:
-            self.on_lost(f"it wrote a line of more than {MAX_LINE_BYTES} bytes")
+            self.on_lost(f"it wrote a line of more than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values")
             return False
-        error = ErrorData(code=TOO_LARGE, message=f"the answer is larger than {MAX_LINE_BYTES} bytes")
+        what = f"the answer is larger than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values"
+        error = ErrorData(code=TOO_LARGE, message=what)
         await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
         return True
 
@@ -208,6 +213,19 @@ class _Child:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
+
+
+async def _has_too_many_values(line: bytes) -> bool:
+    """Whether parsing the line would take the event loop for too long. Pauses while it counts a long one."""
+    if len(line) <= MAX_VALUES:
+        return False
+    counter = ValueCounter()
+    for piece in slices(line):
+        counter.feed(piece)
+        if counter.is_too_many:
+            return True
+        await anyio.lowlevel.checkpoint()
+    return False
 
 
 @asynccontextmanager
