@@ -393,6 +393,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "references:bounded": Requirement(
         "ours", "References cannot multiply what a call gets beyond its limit; nothing is copied to find that out."
     ),
+    "server:stalls": Requirement(
+        "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
+    ),
     "downstream:schema-work": Requirement(
         "ours", "The work of checking a value against a schema is bounded before it is done, whoever sent either."
     ),

@@ -126,6 +126,10 @@ class Warden:
             model=self._model,
             observer=self.observer or self._build_observer(),
         )
+        if self._whole_process:
+            from planwarden.server.api.stalls import watch_stalls
+
+            await self._stack.enter_async_context(watch_stalls(self.settings.home))
         return self
 
     async def __aexit__(

@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.notifications import SUBSCRIBABLE
+from planwarden.server.api.stalls import WARNING_S, read_stalls
+from planwarden.server.api.stalls import describe as describe_stalls
 from planwarden.server.cli.health import DoctorReport, HealthCheck
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.settings.catalogue import build_downstream, build_registry
@@ -54,6 +57,7 @@ def run_checks(home: Path | None, model: str | None, mcp_config: Path | None = N
         _run_check("search", lambda: _check_search(settings)),
         _run_check("notify", lambda: _check_notify(settings)),
         *_check_downstream(settings),
+        *_check_stalls(settings),
     )
     return DoctorReport(
         version=version("planwarden"),
@@ -244,6 +248,18 @@ def _check_downstream(settings: Settings) -> Iterator[HealthCheck]:
             yield from (_check_server(found) for found in anyio.run(_start_servers, settings))
         except PlanwardenError as error:
             yield HealthCheck(name="downstream", status="broken", message=error.message)
+
+
+def _check_stalls(settings: Settings) -> Iterator[HealthCheck]:
+    """Yields a check if the event loop of a server of this home stood still."""
+    found = read_stalls(settings.home)
+    if found is not None:
+        when = datetime.fromtimestamp(found.at, UTC).isoformat(timespec="seconds")
+        facts: dict[str, JsonValue] = {"count": found.count, "longestSeconds": round(found.longest_s, 3), "at": when}
+        text = f"{describe_stalls(found)}; the longest ended at {when}"
+        yield HealthCheck(
+            name="stalls", status="warning" if found.longest_s >= WARNING_S else "ok", message=text, facts=facts
+        )
 
 
 async def _start_servers(settings: Settings) -> tuple[ServerHealth, ...]:

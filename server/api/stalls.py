@@ -1,0 +1,126 @@
+"""Notices when the event loop stands still: while one piece of code runs, no lease is renewed and nobody is answered.
+
+A task asks to be woken at short intervals and measures how late it is. What it sees goes to the log and to a bounded
+file in the home, which `doctor` reads. A process that was stopped, or that had no processor, is late too; the time that
+the process computed meanwhile tells them apart.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+logger = logging.getLogger(__name__)
+
+FILE = "stalls.jsonl"
+LIMIT_S = 0.1
+INTERVAL_S = 0.05
+WARNING_S = 1.0
+"""From here on a stall is a warning; a shorter one is information."""
+REPORT_S = 10.0
+"""Between lines; a line says the longest stall since the last one, and how many there were."""
+MAX_FILE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Stalls of one process in one stretch of time, or of all that a file holds."""
+
+    count: int
+    longest_s: float
+    computed_s: float
+    """What the process computed during the longest."""
+    at: float
+    """When the longest ended, in seconds since 1970."""
+
+
+class StallWatch:
+    """Collects stalls and reports them, at most one line each `REPORT_S`."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._pending: Stalls | None = None
+        self._next_report = 0.0
+
+    def note(self, late_s: float, computed_s: float, *, now: float, at: float) -> None:
+        """Take note of how late the task was woken; `now` is a monotonic time, `at` the time of the day."""
+        if late_s > LIMIT_S:
+            self._pending = _add(self._pending, Stalls(1, late_s, computed_s, at))
+        if self._pending is not None and now >= self._next_report:
+            self._next_report = now + REPORT_S
+            self._report(self._pending)
+            self._pending = None
+
+    def _report(self, stalls: Stalls) -> None:
+        level = logging.WARNING if stalls.longest_s >= WARNING_S else logging.INFO
+        logger.log(level, "%s", describe(stalls))
+        if self._path is None:
+            return
+        line = json.dumps([os.getpid(), stalls.count, stalls.longest_s, stalls.computed_s, stalls.at])
+        with suppress(OSError):
+            if self._path.exists() and self._path.stat().st_size > MAX_FILE_BYTES:
+                os.replace(self._path, self._path.with_suffix(".old.jsonl"))
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(descriptor, f"{line}\n".encode())
+            finally:
+                os.close(descriptor)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            before, computed = time.monotonic(), time.process_time()
+            await anyio.sleep(INTERVAL_S)
+            now = time.monotonic()
+            self.note(now - before - INTERVAL_S, time.process_time() - computed, now=now, at=time.time())
+
+
+@asynccontextmanager
+async def watch_stalls(home: Path) -> AsyncGenerator[None]:
+    """Watches the event loop during the block."""
+    tasks = anyio.create_task_group()
+    await tasks.__aenter__()
+    tasks.start_soon(StallWatch(home / FILE).run)
+    try:
+        yield
+    finally:
+        tasks.cancel_scope.cancel()
+        # A task group would wrap what the block raised in a group.
+        await tasks.__aexit__(None, None, None)
+
+
+def read_stalls(home: Path) -> Stalls | None:
+    """Returns what the file of the home says of all processes; None if it says nothing. Ignores damaged lines."""
+    found: Stalls | None = None
+    for path in (home / FILE, (home / FILE).with_suffix(".old.jsonl")):
+        with suppress(OSError):
+            for line in path.read_bytes()[: 2 * MAX_FILE_BYTES].splitlines():
+                with suppress(ValueError, TypeError):
+                    _, count, longest_s, computed_s, at = json.loads(line)
+                    found = _add(found, Stalls(int(count), float(longest_s), float(computed_s), float(at)))
+    return found
+
+
+def describe(stalls: Stalls) -> str:
+    """Returns one sentence."""
+    if stalls.computed_s > stalls.longest_s / 2:
+        why = "something computed without a pause"
+    else:
+        why = "the process was stopped, or the machine was busy or slept"
+    return (
+        f"the event loop stood still {stalls.count} time(s), at most {stalls.longest_s:.2f} s, "
+        f"of which the process computed {stalls.computed_s:.2f} s: {why}"
+    )
+
+
+def _add(known: Stalls | None, new: Stalls) -> Stalls:
+    if known is None:
+        return new
+    longest = max(known, new, key=lambda stalls: stalls.longest_s)
+    return Stalls(known.count + new.count, longest.longest_s, longest.computed_s, longest.at)

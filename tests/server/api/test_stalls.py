@@ -1,0 +1,60 @@
+"""The watch over the event loop: what it notices, reports and keeps, with times that the test gives."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from planwarden.server.api import stalls
+from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, REPORT_S, Stalls, StallWatch, describe, read_stalls
+from planwarden.server.cli.checks import run_checks
+from tests.requirements import requirement
+
+
+@requirement("server:stalls")
+def test_a_stall_is_logged_and_kept_for_doctor(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """spec: issue, a watchdog logs stalls and doctor tells of them"""
+    watch = StallWatch(tmp_path / FILE)
+    watch.note(0.05, 0.05, now=1.0, at=100.0)
+    assert read_stalls(tmp_path) is None
+    watch.note(2.5, 2.4, now=2.0, at=101.0)
+    assert "the event loop stood still 1 time(s), at most 2.50 s" in caplog.text
+    assert "something computed without a pause" in caplog.text
+    assert read_stalls(tmp_path) == Stalls(1, 2.5, 2.4, 101.0)
+    [check] = [found for found in run_checks(tmp_path, None).checks if found.name == "stalls"]
+    assert check.status == "warning" and "at most 2.50 s" in check.message and check.facts["count"] == 1
+
+
+def test_many_stalls_are_few_lines_that_count_them_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """ours: a process that stalls all the time must not fill the log as well"""
+    caplog.set_level(logging.INFO)
+    watch = StallWatch(tmp_path / FILE)
+    for number in range(100):
+        watch.note(0.2 + number / 1_000, 0.2, now=number * REPORT_S / 50, at=float(number))
+    watch.note(0.0, 0.0, now=1_000.0, at=1_000.0)
+    assert len(caplog.records) == 3 and len((tmp_path / FILE).read_text().splitlines()) == 3
+    found = read_stalls(tmp_path)
+    assert found is not None and found.count == 100 and found.longest_s == pytest.approx(0.299)
+
+
+def test_the_file_is_bounded_and_damage_in_it_is_ignored(tmp_path: Path) -> None:
+    """ours"""
+    path = tmp_path / FILE
+    path.write_bytes(b"not JSON\n[1]\n" + b"x" * MAX_FILE_BYTES)
+    watch = StallWatch(path)
+    watch.note(0.3, 0.1, now=1.0, at=5.0)
+    assert path.stat().st_size < 200
+    assert read_stalls(tmp_path) == Stalls(1, 0.3, 0.1, 5.0)
+
+
+def test_a_process_that_was_stopped_is_told_from_one_that_computed() -> None:
+    """ours: nobody has to look for slow code in a machine that slept"""
+    assert "was stopped, or the machine" in describe(Stalls(1, 60.0, 0.01, 0.0))
+
+
+def test_a_home_that_cannot_be_written_to_does_not_end_the_watch(tmp_path: Path) -> None:
+    """ours"""
+    watch = StallWatch(tmp_path / "gone" / FILE)
+    watch.note(5.0, 5.0, now=1.0, at=5.0)
+    assert read_stalls(tmp_path / "gone") is None
+    assert stalls.LIMIT_S == 0.1
