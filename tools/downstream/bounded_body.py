@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from planwarden.tools.downstream.transports.values import MAX_VALUES, EventCounter, ValueCounter, slices
+from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter, slices
 
 ENCODINGS = "gzip, deflate"
 """The encodings that requests accept."""

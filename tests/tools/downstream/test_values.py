@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from planwarden.tools.downstream.transports import values
-from planwarden.tools.downstream.transports.values import EventCounter, ValueCounter
+from planwarden.tools.downstream import value_counter
+from planwarden.tools.downstream.value_counter import EventCounter, ValueCounter
 from tests.requirements import requirement
 
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(
@@ -55,7 +55,7 @@ def test_events_are_counted_apart_and_cannot_hide_values_behind_line_ends(
     cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ours"""
-    monkeypatch.setattr(values, "MAX_VALUES", 5)
+    monkeypatch.setattr(value_counter, "MAX_VALUES", 5)
 
     def is_refused(text: bytes) -> bool:
         counter = EventCounter()

@@ -36,7 +36,7 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.transports.lines import EDGE_BYTES, LineReader, OversizedLine
 from planwarden.tools.downstream.transports.log import ServerLog
-from planwarden.tools.downstream.transports.values import MAX_VALUES, ValueCounter, slices
+from planwarden.tools.downstream.value_counter import MAX_VALUES, ValueCounter, slices
 
 logger = logging.getLogger(__name__)
 
