@@ -22,7 +22,8 @@ LEASE_S = 0.8
 RENEW_S = 0.2
 TICK_S = 0.1
 CERTAIN_S = 0.25
-SILENT_S = 0.5
+SILENT_S = 2.0
+HASTY_S = 0.5
 CALL_S = 2.0
 """The time limit of every tool with an effect."""
 TRIGGER = """
@@ -49,7 +50,7 @@ def install(stage: Path, plant: str | None) -> None:
 
 
 def _wait_little(self: engine.Engine, execution: ExecutionState) -> float:
-    return SILENT_S
+    return HASTY_S
 
 
 def _shorten_leases() -> None:

@@ -182,7 +182,9 @@ async def open_stage(
     servers = SERVERS.format(python=sys.executable, stage=folder, root=ROOT)
     (folder / "home" / "planwarden.json").write_text(servers, encoding="utf-8")
     Manner().write(folder)
-    launcher = Launcher(folder, nursery, plant, is_hasty=chance.random() < 0.5 or plant == "no-fence")
+    launcher = Launcher(
+        folder, nursery, plant, is_hasty=(chance.random() < 0.5 and plant is None) or plant == "no-fence"
+    )
     async with httpx2.AsyncClient(timeout=8.0) as browser, anyio.create_task_group() as tasks:
         clock = JumpingClock(folder)
         stage = Stage(folder, launcher, tasks, browser, testimony, answer_form, clock, has_own_disk=has_own_disk)
