@@ -221,7 +221,7 @@ def build_tool_list(params: Message) -> Message:
     if MANNER == "many":
         return {"tools": [build_tool(f"t{number}") for number in range(100_000)]}
     if MANNER == "several":
-        return {"tools": [build_tool(f"t{number}") for number in range(20_000)]}
+        return {"tools": [build_tool(f"t{number}") for number in range(5_000)]}
     if MANNER == "half":
         return {"tools": [build_tool("whole"), {"name": "half"}]}
     if MANNER == "endless":
