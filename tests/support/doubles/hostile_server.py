@@ -330,7 +330,12 @@ def main() -> None:
     for line in sys.stdin:
         if MANNER == "garbage":
             sys.stdout.write("Welcome to the server!\n{]\n\n\x00\xff\n[1, 2]\n")
+        if MANNER == "shuts":
+            os.close(0)
         handle_message(json.loads(line))
+        if MANNER == "shuts":
+            time.sleep(0.1)
+            os._exit(7)
         if MANNER == "leaves" and json.loads(line).get("method") == "tools/list":
             sys.exit(0)
 

@@ -57,6 +57,16 @@ async def test_a_server_that_ends_at_once_is_down_and_its_error_output_is_kept(p
 
 
 @requirement("downstream:alone")
+async def test_a_server_that_closes_its_input_before_it_ends_is_down_with_its_exit_code(place: Place) -> None:
+    """ours: on a busy machine the end of the input is seen before the end of the process"""
+    place.serve(bad="shuts", good="good")
+    async with place.warden() as warden:
+        await warden.search_tools()
+        assert read_health(warden) == "down: its process ended with exit code 7"
+        await check_other_tools(warden)
+
+
+@requirement("downstream:alone")
 async def test_garbage_between_messages_is_dropped(place: Place) -> None:
     """spec: issue, garbage on stdout"""
     place.serve(bad="garbage", good="good")

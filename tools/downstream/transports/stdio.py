@@ -50,6 +50,8 @@ MAX_SERVER_REQUESTS = 16
 """Requests of the server that may wait for our answer at the same time."""
 GRACE_S = 1.0
 WATCH_S = 0.25
+END_S = 2.0
+"""Between the end of a child's pipes and its own end, of which a busy machine tells late."""
 _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 
@@ -86,11 +88,7 @@ class _Child:
                     for line in lines.feed(chunk):
                         if not await self._handle_line(line):
                             return
-            # Usually the process has ended too, which explains more. The session must not see the end first.
-            is_over = await self._ends_within(WATCH_S)
-            self.on_lost(
-                f"its process ended with exit code {self.process.returncode}" if is_over else "it closed its output"
-            )
+            await self._report_loss("it closed its output")
 
     async def _handle_line(self, line: bytes | OversizedLine) -> bool:
         if isinstance(line, OversizedLine):
@@ -150,8 +148,8 @@ class _Child:
 
     async def write(self) -> None:
         assert self.process.stdin is not None
-        try:
-            async with self.outbox:
+        async with self.outbox:
+            try:
                 async for entry in self.outbox:
                     message = entry.message
                     if isinstance(message, JSONRPCRequest):
@@ -160,9 +158,14 @@ class _Child:
                         self.server_requests.discard(message.id)
                     data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     await self.process.stdin.send(data)
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            self.on_lost("it closed its input")
-            await self.inbox.aclose()
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                await self._report_loss("it closed its input")
+                await self.inbox.aclose()
+
+    async def _report_loss(self, why: str) -> None:
+        """Says why the connection is lost, before the session sees it; that the process has ended explains more."""
+        is_over = await self._ends_within(END_S)
+        self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
 
     async def keep_log(self) -> None:
         stream: ByteReceiveStream | None = self.process.stderr
