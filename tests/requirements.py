@@ -466,6 +466,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:all-threads": Requirement("issue, inbox", "Open questions to people of all threads and owners are listed."),
     "inbox:unknown": Requirement("issue, bad input", "Absent ids and ids that are not for people look the same."),
     "inbox:paged": Requirement("issue, bad input", "A page takes a bounded number of store calls, whatever waits."),
+    "inbox:cheap": Requirement(
+        "issue, inbox", "A look at the list costs what it shows, however long the arguments; nothing new costs nothing."
+    ),
     "inbox:live": Requirement("issue, inbox", "New questions and decisions appear by themselves."),
     "inbox:decides-once": Requirement("approvals, law 3", "A decision on a page is recorded once, with who and what."),
     "inbox:edited-seen": Requirement(

@@ -16,6 +16,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.views.execution import Execution
+from planwarden.server.views.facts import hash_question
+from planwarden.server.views.suspension import build_suspension_view
 
 CHANNEL = "inbox"
 
@@ -30,7 +32,8 @@ async def record_decision(
     assurance: ev.Assurance = "human",
 ) -> Execution:
     """Record a decision about the revision with `digest`. Returns the execution; raises as `Service.answer` does."""
-    rendered = record.view.rendered_digest if digest == record.view.digest else ""
+    shown = build_suspension_view(record.execution, record.suspension, request.service.engine.tools)
+    rendered = hash_question(shown) if digest == shown.digest else ""
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )

@@ -16,7 +16,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan import find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.inbox.value_view import ArgumentChange, ValueView, build_value_view, find_changes, format_name
+from planwarden.server.inbox.value_view import ArgumentChange, ValueView, find_changes, format_name
 from planwarden.server.views.facts import (
     count_hidden,
     cut_text,
@@ -24,7 +24,6 @@ from planwarden.server.views.facts import (
     escape_text,
     format_agent_words,
     format_edited_arguments,
-    hash_question,
 )
 from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view
 
@@ -103,8 +102,6 @@ class QuestionView:
     quorum: int
     votes: "tuple[VoteView, ...]"
     """The approvals so far, if the question needs several."""
-    rendered_digest: str
-    """The hex SHA-256 of the facts as text."""
     is_open: bool
     decision: "DecisionView | None"
 
@@ -192,8 +189,8 @@ def build_question_view(
         owner=escape_text(execution.principal),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         agent_message=format_agent_words(view)[0].partition(": ")[2],
-        agent_whole=build_value_view(view.message) if is_cut else None,
-        form=None if question.form is None else build_value_view(question.form),
+        agent_whole=ValueView(view.message) if is_cut else None,
+        form=None if question.form is None else ValueView(question.form),
         hidden_count=count_hidden(view.message),
         changes=() if first is None else find_changes(first, question.arguments or {}),
         edits=tuple(f"{format_edited_arguments(edit)}: edited by {describe_editor(edit)}" for edit in view.edits),
@@ -201,7 +198,6 @@ def build_question_view(
         risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
         quorum=view.quorum,
         votes=tuple(map(_build_vote_view, view.endorsements)),
-        rendered_digest=hash_question(view),
         is_open=found.is_open and not execution.is_finished,
         decision=build_decision_view(found),
     )
@@ -213,7 +209,7 @@ def _build_vote_view(found: Endorsement) -> VoteView:
         assurance=found.assurance,
         channel=escape_text(found.channel),
         at=found.at,
-        answer=None if found.content is None else build_value_view(found.content),
+        answer=None if found.content is None else ValueView(found.content),
     )
 
 
@@ -287,7 +283,7 @@ def _build_call_view(
         arguments=tuple(
             ArgumentView(
                 label=format_name(name),
-                value=build_value_view(value),
+                value=ValueView(value),
                 origins=(f"edited by {editors[name]}",) if name in editors else _find_origins(name, call),
                 shown_below_as=stands_below.get(name, ""),
             )

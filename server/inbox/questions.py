@@ -30,11 +30,15 @@ class QuestionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPage:
-    """A page of questions."""
+    """A page of questions, before anything of it is built for display."""
 
-    questions: tuple[QuestionView, ...]
+    found: tuple[tuple[ExecutionState, SuspensionState], ...]
     total: int
     next_cursor: str | None
+
+    def build_token(self) -> str:
+        """A token that changes whenever the page would look different."""
+        return _hash_parts([str(self.total), *(_describe(*found) for found in self.found)])
 
 
 async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
@@ -56,14 +60,14 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
 
 async def list_waiting(service: Service, cursor: str | None) -> QuestionPage:
     """Open questions to people, oldest first. Raises `InvalidArguments` for a foreign cursor."""
-    return await _build_page(
+    return await _find_page(
         service, await service.engine.store.suspensions(addressee="human", limit=PAGE_SIZE, cursor=cursor)
     )
 
 
 async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
     """Closed questions to people, newest first. Raises `InvalidArguments` for a foreign cursor."""
-    return await _build_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
+    return await _find_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
 
 
 async def find_next_waiting(service: Service, suspension_id: str) -> tuple[str | None, int]:
@@ -73,8 +77,13 @@ async def find_next_waiting(service: Service, suspension_id: str) -> tuple[str |
     return (others[0] if others else None), page.total - (len(page.rows) - len(others))
 
 
-async def _build_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
-    views: list[QuestionView] = []
+async def build_views(service: Service, page: QuestionPage) -> list[QuestionView]:
+    """What the page shows of its questions, in their order."""
+    return [await _build_view(service, execution, suspension) for execution, suspension in page.found]
+
+
+async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
+    found: list[tuple[ExecutionState, SuspensionState]] = []
     for row in page.rows:
         # One damaged execution must not hide the questions of the others.
         try:
@@ -83,8 +92,8 @@ async def _build_page(service: Service, page: SuspensionRowPage) -> QuestionPage
             continue
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None:
-            views.append(await _build_view(service, execution, suspension))
-    return QuestionPage(questions=tuple(views), total=page.total, next_cursor=page.next_cursor)
+            found.append((execution, suspension))
+    return QuestionPage(found=tuple(found), total=page.total, next_cursor=page.next_cursor)
 
 
 async def _build_view(service: Service, execution: ExecutionState, suspension: SuspensionState) -> QuestionView:
@@ -95,18 +104,16 @@ async def _build_view(service: Service, execution: ExecutionState, suspension: S
     return build_question_view(execution, suspension, service.engine.tools, history)
 
 
-def build_page_token(listed: QuestionPage) -> str:
-    """A token that changes whenever the page of questions would look different."""
-    return _hash_parts(
-        [str(listed.total), *(f"{q.suspension_id}{q.digest}{q.is_open}{len(q.votes)}" for q in listed.questions)]
-    )
-
-
 def build_question_token(record: QuestionRecord) -> str:
     """A token that changes whenever the question or its execution changes."""
     return _hash_parts(
         [record.view.digest, str(record.view.is_open), record.execution.status, str(record.execution.version)]
     )
+
+
+def _describe(execution: ExecutionState, suspension: SuspensionState) -> str:
+    is_open = suspension.is_open and not execution.is_finished
+    return f"{suspension.question.suspension_id}{suspension.question.digest}{is_open}{len(suspension.endorsements)}"
 
 
 def _hash_parts(parts: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import JsonValue
 
@@ -16,18 +17,46 @@ LINE_CHARS = 72
 """Longer JSON is formatted over several lines."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class ValueView:
-    """A JSON value for display."""
+    """A JSON value for display. A list shows only the short form, so the complete one is built when it is read.
 
-    short: str
-    """The value on one line; a long value is cut and followed by its size and hash."""
-    lines: tuple[str, ...]
-    """The complete value; only a line break of the value starts a new line."""
-    is_text: bool
-    is_long: bool
-    hidden_count: int
-    """The number of escaped characters."""
+    A text of several lines is shown as lines and every other value as JSON, so a text never looks like a number.
+    """
+
+    value: JsonValue
+
+    @property
+    def short(self) -> str:
+        """The value on one line; a long value is cut and followed by its size and hash."""
+        return format_value(self.value)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The complete value; only a line break of the value starts a new line."""
+        return tuple(map(escape_text, self._parts))
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.value, str) and "\n" in self.value
+
+    @property
+    def is_long(self) -> bool:
+        return sum(map(len, self.lines)) > OPEN_CHARS or len(self.lines) > OPEN_LINES
+
+    @property
+    def hidden_count(self) -> int:
+        """The number of escaped characters."""
+        return sum(map(count_hidden, self._parts))
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        if isinstance(self.value, str) and self.is_text:
+            return self.value.split("\n")
+        whole = json.dumps(self.value, ensure_ascii=False)
+        if not isinstance(self.value, str) and len(whole) > LINE_CHARS:
+            whole = json.dumps(self.value, ensure_ascii=False, indent=2)
+        return whole.split("\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,29 +72,12 @@ def find_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
     """The arguments that differ, in the order of `before`, then new ones in the order of `after`."""
     changes: list[ArgumentChange] = []
     for name in dict.fromkeys([*before, *after]):
-        was = build_value_view(before[name]) if name in before else None
-        becomes = build_value_view(after[name]) if name in after else None
+        was = ValueView(before[name]) if name in before else None
+        becomes = ValueView(after[name]) if name in after else None
         if name in before and name in after and canonical_json(before[name]) == canonical_json(after[name]):
             continue
         changes.append(ArgumentChange(label=format_name(name), before=was, after=becomes))
     return tuple(changes)
-
-
-def build_value_view(value: JsonValue) -> ValueView:
-    """Show a text of several lines as lines and every other value as JSON, so a text never looks like a number."""
-    is_text = isinstance(value, str) and "\n" in value
-    whole = str(value) if is_text else json.dumps(value, ensure_ascii=False)
-    if not is_text and not isinstance(value, str) and len(whole) > LINE_CHARS:
-        whole = json.dumps(value, ensure_ascii=False, indent=2)
-    parts = whole.split("\n")
-    lines = tuple(map(escape_text, parts))
-    return ValueView(
-        short=format_value(value),
-        lines=lines,
-        is_text=is_text,
-        is_long=sum(map(len, lines)) > OPEN_CHARS or len(lines) > OPEN_LINES,
-        hidden_count=sum(map(count_hidden, parts)),
-    )
 
 
 def format_name(name: str) -> str:

@@ -26,6 +26,8 @@ AGENT_LABEL = "The agent says (unverified): "
 _MARKS_IN_A_ROW = 3
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters that are invisible although Unicode calls them letters, marks or symbols."""
+_UNUSUAL = re.compile("[^ -~]+")
+"""Runs of characters that are looked at one by one; in all others there is nothing to escape."""
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
 """Right-to-left words, with `M` for a mark on the letter before it, as `_isolate` describes characters."""
@@ -182,7 +184,7 @@ def escape_text(text: str) -> str:
     Slashes, quotes and digits beside right-to-left words would be moved too (https://www.unicode.org/reports/tr9/): in
     `/a/\u05d0\u05d1/123` the last two parts would change places. Therefore each run of such words is isolated.
     """
-    shown = "".join(_escape(character) if hides else character for character, hides in _classify(text))
+    shown = _UNUSUAL.sub(_escape_run, text)
     return shown if shown.isascii() else _isolate(shown)
 
 
@@ -209,7 +211,7 @@ def continue_isolation(shown: str) -> str:
 
 def count_hidden(text: str) -> int:
     """Returns how many characters `escape_text` escapes."""
-    return sum(hides for _, hides in _classify(text))
+    return sum(hides for run in _UNUSUAL.findall(text) for _, hides in _find_hidden(run))
 
 
 def find_repeated_argument(suspension: Suspension) -> str | None:
@@ -225,17 +227,17 @@ def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
     return name if name.isidentifier() and name.isascii() and len(name) <= 64 else format_value(name, limit)
 
 
-def _classify(text: str) -> Iterator[tuple[str, bool]]:
-    """Yields each character with whether it must be escaped, which marks piled up on one letter must too."""
+def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
+    """Yields each character of a run with whether it must be escaped, which marks piled up on one letter must too."""
     marks = 0
-    for character in text:
-        if " " <= character <= "~":
-            marks = 0
-            yield character, False
-            continue
+    for character in run:
         category = unicodedata.category(character)
         marks = marks + 1 if category in ("Mn", "Me") else 0
         yield character, _is_hidden(character, category) or marks > _MARKS_IN_A_ROW
+
+
+def _escape_run(found: re.Match[str]) -> str:
+    return "".join(_escape(character) if hides else character for character, hides in _find_hidden(found[0]))
 
 
 def _isolate(shown: str) -> str:

@@ -17,7 +17,7 @@ from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord, find_question
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.value_view import ValueView, build_value_view
+from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
@@ -128,5 +128,5 @@ def _build_listed_grant(grant: GrantView) -> ListedGrant:
         tool=escape_text(grant.tool_name),
         owner=escape_text(grant.owner or ""),
         made_by=escape_text(grant.created_by),
-        arguments=tuple((escape_text(name), build_value_view(value)) for name, value in grant.arguments.items()),
+        arguments=tuple((escape_text(name), ValueView(value)) for name, value in grant.arguments.items()),
     )

@@ -11,7 +11,7 @@ from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension
 from planwarden.server.inbox.decision import record_decision
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.question_view import QuestionView
-from planwarden.server.inbox.questions import build_page_token, find_question, list_decided, list_waiting
+from planwarden.server.inbox.questions import build_views, find_question, list_decided, list_waiting
 from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, page_route
 from planwarden.server.inbox.site import InboxSite
 
@@ -50,7 +50,8 @@ async def show_waiting_part(request: InboxRequest) -> Response:
 
 async def show_history(request: InboxRequest) -> Response:
     listed = await list_decided(request.service, _read_cursor(request))
-    return request.render_page("history.html", listed=listed, after=_read_cursor(request))
+    questions = await build_views(request.service, listed)
+    return request.render_page("history.html", listed=listed, questions=questions, after=_read_cursor(request))
 
 
 async def show_review(request: InboxRequest) -> Response:
@@ -115,10 +116,11 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
 
 async def _render_waiting(request: InboxRequest, template: str, seen: str | None = None) -> Response:
     listed = await list_waiting(request.service, _read_cursor(request))
-    token = build_page_token(listed)
+    token = listed.build_token()
     if seen == token:
         return Response(status_code=204)
-    return request.render_page(template, listed=listed, after=_read_cursor(request), seen=token)
+    questions = await build_views(request.service, listed)
+    return request.render_page(template, listed=listed, questions=questions, after=_read_cursor(request), seen=token)
 
 
 def _read_cursor(request: InboxRequest) -> str | None:

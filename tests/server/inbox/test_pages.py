@@ -15,6 +15,7 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import HOST, Browser, Inbox, inbox
+from tests.support.counting import count_calls
 from tests.support.fakes import StoreCall, WatchedStore
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
@@ -159,6 +160,35 @@ async def test_pages_are_read_with_a_bounded_number_of_store_calls_however_much_
             onward = re.search(r'rel="next" href="([^"]+)"', page.text)
             where = onward[1] if onward else None
         assert len(seen) == len(set(seen)) == PAGE_SIZE * 3 + 1
+
+
+@requirement("inbox:cheap")
+async def test_a_look_at_the_list_costs_what_it_shows_and_nothing_when_nothing_changed() -> None:
+    """issue: 25 questions of 250 KB; calls of Python functions are counted, not seconds"""
+
+    async def look_on(_: StoreCall) -> None: ...
+
+    @planwarden.tool(risk="dangerous")
+    async def publish(text: str) -> str:
+        """Publish."""
+        return text
+
+    long = ("x" * 99 + "\n") * 2_500
+    store = WatchedStore(MemoryStore(), look_on)
+    async with warden(Ledger(), tools=[publish], store=store) as made:
+        for number in range(PAGE_SIZE):
+            await made.execute_plan(plan(tool_step("s", "publish", {"text": f"{number} {long}"})))
+        browser = await _served(made)
+        with count_calls() as calls:
+            page = await browser.open("/inbox")
+        assert page.words.count("... [") == PAGE_SIZE == calls["build_question_view"]
+        assert calls.total() < 100_000
+        where = page.text.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+        store.calls.clear()
+        with count_calls() as calls:
+            assert (await browser.open(where)).status == 204
+        assert not calls["build_question_view"] and not calls["escape_text"]
+        assert "read" not in store.calls
 
 
 async def _served(made: planwarden.Warden) -> Browser:
