@@ -3,24 +3,38 @@
 import time
 
 LEASE_S = 15.0
-"""Seconds by the store's clock after which an owner loses a lease that it does not renew."""
+"""Steady seconds after which a lease that its owner does not renew has run out."""
 
 
 class SystemClock:
-    """Unix time of this machine. All processes that share a SQLite file share a machine, so it is the store's clock."""
+    """The time of this machine. All processes that share a SQLite file share a machine, so it is the store's clock."""
 
     def now(self) -> float:
         return time.time()
 
+    def steady(self) -> float:
+        """Seconds since the machine started. On Linux and macOS they stand still while it sleeps."""
+        return time.monotonic()
+
 
 class ManualClock:
-    """Starts at `now` and stands still until `advance`."""
+    """Starts at `now` and stands still until `advance` or `jump`."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self._now = now
+        self._steady = now
 
     def now(self) -> float:
         return self._now
 
+    def steady(self) -> float:
+        return self._steady
+
     def advance(self, seconds: float) -> None:
+        """Time passes."""
+        self._now += seconds
+        self._steady += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Somebody sets the time, forward or back."""
         self._now += seconds

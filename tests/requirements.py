@@ -65,6 +65,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:takeover": Requirement(
         "design, durability", "A lease that ran out, or whose process is dead, can be taken; a valid one cannot."
     ),
+    "lease:effect": Requirement(
+        "approvals, learned from attacks", "A process that lost an execution sends nothing more and stops its calls."
+    ),
+    "lease:late-report": Requirement(
+        "issue", "A result that comes after the takeover is evidence in the open question, and settles nothing."
+    ),
+    "lease:living": Requirement(
+        "issue", "A living owner is replaced only after a long silence, never because a clock jumped."
+    ),
     "store:guard": Requirement(
         "approvals, law 3", "An answer is stored only while the question is pending, in that revision, at that time."
     ),

@@ -6,12 +6,12 @@ return `Suspend`; whatever it returns, the engine waits for an answer.
 """
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, TypeVar, get_type_hints, overload
 
-import anyio.to_thread
+from anyio import from_thread, to_thread
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
 
@@ -24,6 +24,8 @@ ToolFunction = Callable[..., Any]
 Function = TypeVar("Function", bound=ToolFunction)
 
 CALL_TIMEOUT_S = 60.0
+THREAD_WAIT_S = 1.0
+"""A function that waited longer for a thread asks again whether its call is still this process's."""
 _MARK = "__planwarden_tool__"
 
 
@@ -178,21 +180,29 @@ def _build_tool(
         values = {field: getattr(parsed, field) for field in fields}
         if context_parameter is not None:
             values[context_parameter] = context
-        returned = await _run(target, values)
+        returned = await _run(target, values, context)
         # Dates, dataclasses and the like become JSON here; a value without a JSON form raises.
         return returned if isinstance(returned, Suspend | str | int) else plain.dump_python(returned, mode="json")
 
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
         assert on_resume is not None
-        return plain.dump_python(await _run(on_resume, {"payload": payload, "decision": decision}), mode="json")
+        returned = await _run(on_resume, {"payload": payload, "decision": decision}, context)
+        return plain.dump_python(returned, mode="json")
 
     return Tool(definition, call, resume if on_resume is not None else None)
 
 
-async def _run(target: ToolFunction, values: dict[str, Any]) -> object:
+async def _run(target: ToolFunction, values: dict[str, Any], context: CallContext) -> object:
     if inspect.iscoroutinefunction(target):
         return await target(**values)
-    return await anyio.to_thread.run_sync(partial(target, **values), abandon_on_cancel=True)
+    asked_at = time.monotonic()
+
+    def run() -> object:
+        if time.monotonic() - asked_at > THREAD_WAIT_S:
+            from_thread.run(context.confirm_lease)
+        return target(**values)
+
+    return await to_thread.run_sync(run, abandon_on_cancel=True)
 
 
 def _build_argument_model(target: ToolFunction, tool_name: str) -> tuple[type[BaseModel], str | None]:

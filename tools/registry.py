@@ -25,7 +25,15 @@ from planwarden.agent.common.artifact import (
     make_artifact,
 )
 from planwarden.agent.common.canonical import check_depth
-from planwarden.agent.common.errors import LimitExceeded, StaleDefinition, ToolError, UnknownTool, UsageError
+from planwarden.agent.common.errors import (
+    LeaseLost,
+    LimitExceeded,
+    StaleDefinition,
+    StoreError,
+    ToolError,
+    UnknownTool,
+    UsageError,
+)
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
@@ -192,7 +200,7 @@ class Registry:
     async def _run(self, name: str, run: Callable[[], Awaitable[object]]) -> JsonValue | ResultWithArtifacts | Suspend:
         try:
             returned = await run()
-        except (ToolError, StaleDefinition):
+        except (ToolError, StaleDefinition, LeaseLost, StoreError):
             raise
         # A tool is somebody else's code: anything that it raises, even SystemExit, fails the call and not the server.
         except (Exception, SystemExit) as error:

@@ -115,11 +115,12 @@ def ask_what_happened(
     """The question whether a call took effect whose outcome is unknown."""
     risk = highest_risk("confirm", context.policy.requirement(definition, call.arguments or {}).risk)
     required = context.policy.for_risk(risk)
+    late = f"{call.late_report} " if call.late_report else ""
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="reconcile",
         addressee="human",
-        message=f"{call.error_message}. Did it happen? Answer with happened true and the result, with happened "
+        message=f"{late}{call.error_message}. Did it happen? Answer with happened true and the result, with happened "
         "false to run it (again), or reject to give the step up.",
         step_id=call.step_id,
         call_id=call.call_id,

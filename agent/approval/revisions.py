@@ -115,6 +115,16 @@ def revise_arguments(
     return bind_question(context, execution, changed)
 
 
+def add_late_report(
+    context: ApprovalContext, execution: ExecutionState, question: ev.Question, report: str
+) -> ev.SuspensionRevised:
+    """The next revision of the question what became of a call, with what its former process reported since."""
+    message = f"{report} {question.message}"[:MESSAGE_CHARS]
+    changed = replace(question, message=message, revision=question.revision + 1)
+    reason = "the process that made the call reported what became of it"
+    return ev.SuspensionRevised(question=bind_question(context, execution, changed), reason=reason)
+
+
 def _find_edited_arguments(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> tuple[str, ...]:
     """The names of arguments that were changed, added or removed."""
     names = dict.fromkeys([*before, *after])

@@ -279,6 +279,17 @@ class ToolOutcomeUnknown(StoredStruct, tag="TU"):
     message: str
 
 
+class CallReportedLate(StoredStruct, tag="TL"):
+    """The process that lost the execution reported what became of a call of its own. It settles nothing."""
+
+    call_id: str
+    message: str
+    """What it reported, as a sentence."""
+    value: JsonValue = None
+    artifact: str | None = None
+    """As of `ToolReturned`."""
+
+
 class Suspended(StoredStruct, tag="QA"):
     """A question was asked."""
 
@@ -440,6 +451,7 @@ Event: TypeAlias = (
     | ToolReturned
     | ToolFailed
     | ToolOutcomeUnknown
+    | CallReportedLate
     | Suspended
     | SuspensionRevised
     | SuspensionDecided

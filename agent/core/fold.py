@@ -199,6 +199,7 @@ def _apply_call_intended(execution: ExecutionState, event: ev.ToolCallIntended, 
         attempts=call.attempts + 1,
         intended_at=at,
         grant_id=event.grant_id,
+        late_report=None,
     )
     asked = execution.suspensions.get(event.suspension_id or "")
     is_same = asked is not None and (asked.question.asker or asked.question.kind == "wait")
@@ -221,6 +222,13 @@ def _apply_tool_failed(execution: ExecutionState, event: ev.ToolFailed, at: floa
 def _apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknown, at: float) -> Changes:
     call = execution.call(event.call_id)
     return {"steps": _move_call(execution, call, event, error_code="outcome_unknown", error_message=event.message)}
+
+
+def _apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, at: float) -> Changes:
+    call = execution.call(event.call_id)
+    state = execution.steps[call.step_id]
+    calls = tuple(replace(call, late_report=event.message) if other is call else other for other in state.calls)
+    return {"steps": _replace_step(execution, replace(state, calls=calls))}
 
 
 def _apply_suspended(execution: ExecutionState, event: ev.Suspended, at: float) -> Changes:
@@ -417,6 +425,7 @@ _EFFECTS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], Changes]] 
     ev.ToolReturned: _apply_tool_returned,
     ev.ToolFailed: _apply_tool_failed,
     ev.ToolOutcomeUnknown: _apply_outcome_unknown,
+    ev.CallReportedLate: _apply_reported_late,
     ev.Suspended: _apply_suspended,
     ev.SuspensionRevised: _apply_suspension_revised,
     ev.SuspensionDecided: _apply_decided,

@@ -44,6 +44,7 @@ _WORK: tuple[type[ev.Event], ...] = (
     ev.ToolReturned,
     ev.ToolFailed,
     ev.ToolOutcomeUnknown,
+    ev.CallReportedLate,
     ev.Suspended,
     ev.SuspensionRevised,
     ev.SuspensionDecided,
@@ -79,6 +80,7 @@ TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
         ev.SuspensionRevised: "suspended",
         ev.SuspensionEndorsed: "suspended",
         ev.SuspensionReminded: "suspended",
+        ev.CallReportedLate: "suspended",
         ev.CancelRequested: "running",
     },
     "completed": {},
@@ -195,6 +197,8 @@ class Call(FrozenStruct):
     """The standing grant that let it through."""
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
+    late_report: str | None = None
+    """What a process that had lost the execution reported about this call since it was last dispatched."""
 
 
 class ModelTurn(FrozenStruct):

@@ -3,7 +3,7 @@
 Plans pin the definition, people see it, and digests cover it. The `Toolbox` port hides how the tool runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -126,6 +126,10 @@ class Suspend:
             )
 
 
+async def _need_no_lease() -> None:
+    """For calls outside an execution."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """What a running tool may know about its call."""
@@ -144,3 +148,6 @@ class CallContext:
     """Ids of the executions of other agents that delegated down to this one, the first one first."""
     left: Mapping[str, float] = field(default_factory=dict[str, float])
     """What remains of each of the execution's budgets, by its name on the wire."""
+    confirm_lease: Callable[[], Coroutine[object, object, None]] = _need_no_lease
+    """Returns when this process certainly owns the execution; raises `LeaseLost` when another one does. A tool that
+    waited calls it immediately before it acts."""

@@ -5,7 +5,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Unix seconds."""
+        """Unix seconds. They jump when somebody sets the time."""
+        ...
+
+    def steady(self) -> float:
+        """Seconds for leases, the same for all processes of the store. They jump as little as the machine allows."""
         ...
 
 

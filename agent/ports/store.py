@@ -1,10 +1,11 @@
 """What the engine needs of a store, as a protocol. Its laws are tested over every implementation.
 
-Times are Unix seconds by the store's clock. Ids are opaque strings made by the engine.
+Times are Unix seconds by the store's clock, but leases run by its steady seconds, which do not jump with the time of
+day. Ids are opaque strings made by the engine.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pydantic import JsonValue
@@ -32,6 +33,7 @@ class Header:
     """The process that holds the lease, whether or not the lease is still valid."""
     fence: int = 0
     leased_until: float = 0.0
+    """Steady seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Lease:
     execution_id: str
     owner: str
     fence: int
+    is_from_silent: bool = field(default=False, compare=False)
+    """It was taken from a process that lives, as far as the store knows, and did not renew it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +236,19 @@ class Store(Protocol):
         """The earliest alarm or deadline of a pending suspension."""
         ...
 
-    async def claim(self, execution_id: str, owner: str) -> Lease | None:
-        """Take the lease of a running execution that nobody valid owns; None when there is nothing to take over."""
+    async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
+        """Take the lease of a running execution that nobody valid owns; None when there is nothing to take over.
+
+        An owner that may live loses its lease only when it ran out at least `silent_s` seconds ago.
+        """
+        ...
+
+    async def confirm(self, lease: Lease) -> None:
+        """Extend the lease. Raises `LeaseLost` when somebody else holds it, or nobody."""
         ...
 
     async def orphans(self, limit: int) -> tuple[str, ...]:
-        """Ids of running executions that nobody valid owns."""
+        """Ids of running executions that nobody valid owns: those of processes that are gone have no owner any more."""
         ...
 
     async def renew(self, owner: str) -> None:

@@ -4,14 +4,24 @@ A run calls the function inside its transaction, and again on a newer state when
 that returns no events asks for nothing; one that raises `PlanwardenError` refuses.
 """
 
+import logging
+
+from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.questions import is_of_policy
+from planwarden.agent.approval.revisions import add_late_report
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import find_due_alarm
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Guard, StartRequest
-from planwarden.agent.runtime.transaction import BuildEvents, EventBatch
+from planwarden.agent.runtime.transaction import BuildEvents, EventBatch, JobOutcome
+
+logger = logging.getLogger(__name__)
+
+REPORT_CHARS = 200
+"""Of a late result that stands in the question itself; the log has all of it."""
 
 
 def create(*events: ev.Event, start: StartRequest | None) -> BuildEvents:
@@ -80,3 +90,39 @@ def wake(suspension_id: str, policy: Policy) -> BuildEvents:
         return EventBatch((timed_out,), guard)
 
     return build
+
+
+def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
+    """Record what became of a call that another process has taken over, and revise the open question about it."""
+
+    def build(execution: ExecutionState, now: float) -> EventBatch:
+        report = _describe_late(outcome)
+        if report is None or execution.call(report.call_id).effect != "effect":
+            return EventBatch()
+        if execution.is_finished:
+            logger.error("execution %s ended before this was known: %s", execution.execution_id, report.message)
+            return EventBatch()
+        for asked in execution.open_suspensions:
+            question = asked.question
+            if question.kind == "reconcile" and question.call_id == report.call_id:
+                revised = add_late_report(context, execution, question, report.message)
+                guard = Guard(suspension_id=question.suspension_id, digest=question.digest, deadline="any")
+                return EventBatch((report, revised), guard, artifacts=outcome.artifacts)
+        return EventBatch((report,), artifacts=outcome.artifacts)
+
+    return build
+
+
+def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
+    """None when the process does not know what became of the job either."""
+    match outcome.events:
+        case (ev.ToolReturned(call_id=call_id, value=value, artifact=artifact),):
+            text = canonical_json(value)
+            shown = f": {text}" if len(text) <= REPORT_CHARS else f" {len(text)} characters, which the log holds"
+            message = f"The process that made the call reported later that it returned{shown}."
+            return ev.CallReportedLate(call_id=call_id, message=message, value=value, artifact=artifact)
+        case (ev.ToolFailed(call_id=call_id, message=reason),):
+            message = f"The process that made the call reported later that it failed: {reason[:REPORT_CHARS]}."
+            return ev.CallReportedLate(call_id=call_id, message=message)
+        case _:
+            return None

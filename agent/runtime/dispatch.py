@@ -71,12 +71,16 @@ def prepare_call(context: ApprovalContext, execution: ExecutionState, call: Call
     return _prepare_decided(context, execution, call, definition)
 
 
-def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
-    """A call whose process ended before its result: repeat it if that is allowed, else record that nobody knows."""
+def recover_call(
+    context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool = True
+) -> PreparedCall:
+    """A call that another process made and recorded no result of: repeat it if that is allowed, else say so."""
     definition = context.tools.get(call.tool_name)
     is_gone = definition is None or definition.unavailable is not None
     if call.effect == "effect" or definition is None or is_gone or has_changed_since_plan(execution, definition):
-        text = f"{call.tool_name} was dispatched, but the process ended before its result was recorded"
+        text = f"{call.tool_name} was dispatched, but its process ended or gave up before the result was recorded"
+        if not is_owner_gone:
+            text = f"{call.tool_name} was dispatched by a process that lives but does not respond; it has no result"
         return PreparedCall((ev.ToolOutcomeUnknown(call_id=call.call_id, message=text),))
     asked = execution.suspensions.get(call.suspension_id or "")
     is_resumed = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in ASKED_BY_TOOL

@@ -6,7 +6,7 @@ cancellation from outside (the process ends) passes through, and recovery finds 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 
 import anyio
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.questions import ask_approval_of_change, ask_what_tool_asks, decision_json
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
-from planwarden.agent.common.errors import ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
+from planwarden.agent.common.errors import LeaseLost, ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.decide import remaining_budgets
 from planwarden.agent.core.plan import ToolFacts
@@ -50,11 +50,20 @@ class Performer:
         self._model = model
         self._max_steps = max_steps
 
-    async def call(self, execution: ExecutionState, job: CallJob, scope: anyio.CancelScope) -> CallOutcome:
-        """How the call ended. Cancelling `scope` stops the call and is recorded."""
+    async def call(
+        self,
+        execution: ExecutionState,
+        job: CallJob,
+        scope: anyio.CancelScope,
+        confirm_lease: Callable[[], Coroutine[object, object, None]],
+    ) -> CallOutcome:
+        """How the call ended. Cancelling `scope` stops the call and is recorded.
+
+        `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
+        """
         limit_s = self.limit_s(job)
         with scope:
-            return await self._attempt(execution, job)
+            return await self._attempt(execution, job, confirm_lease)
         call = job.call
         is_late = limit_s is not None and anyio.current_time() >= scope.deadline
         why = f"gave no result within {limit_s:g} s" if is_late else "was cancelled while running"
@@ -66,7 +75,9 @@ class Performer:
         """Seconds that the call may take, or None."""
         return QUESTION_TIMEOUT_S if job.definition.is_blocking else job.definition.timeout_s
 
-    async def _attempt(self, execution: ExecutionState, job: CallJob) -> CallOutcome:
+    async def _attempt(
+        self, execution: ExecutionState, job: CallJob, confirm_lease: Callable[[], Coroutine[object, object, None]]
+    ) -> CallOutcome:
         call = job.call
         context = CallContext(
             execution_id=execution.execution_id,
@@ -76,9 +87,11 @@ class Performer:
             definition_digest=job.definition.digest,
             chain=execution.chain,
             left=remaining_budgets(execution),
+            confirm_lease=confirm_lease,
         )
         arguments = call.arguments or {}
         try:
+            await confirm_lease()
             if job.kind == "resume":
                 suspension = execution.suspensions[call.suspension_id or ""]
                 assert suspension.decision is not None
@@ -90,6 +103,8 @@ class Performer:
             return self._ask_again(execution, job, arguments, error)
         except OutcomeUnknown as error:
             return CallOutcome(ev.ToolOutcomeUnknown(call_id=call.call_id, message=error.message))
+        except LeaseLost as error:
+            return _fail(call, error.code, f"{call.tool_name} was not run: {error.message}")
         # A tool may raise any of our errors, not only the one that is meant for it.
         except PlanwardenError as error:
             return _fail(call, error.code, error.message)

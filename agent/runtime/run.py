@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -35,6 +36,7 @@ from planwarden.agent.core.references import ArtifactPart, PartAddress, PartsNee
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Header, Lease, Store, SuspensionRow
 from planwarden.agent.ports.watchers import NotificationSource, Observer
+from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer
@@ -47,6 +49,8 @@ RETRY_S = 1.0
 STREAM_NOTIFY_S = 0.5
 """The shortest time between two notifications of watchers about an answer that a model is writing."""
 STREAM_CHARS = 2_000
+CERTAIN_S = 5.0
+"""Seconds after its last renewal for which a lease needs no new look at the store."""
 
 running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
 """Execution id and thread id of the run that the current task belongs to, for log lines."""
@@ -84,6 +88,9 @@ class Run:
         self.execution = execution
         """The state as committed."""
         self.lease = lease
+        self._is_owner_gone = lease is None or not lease.is_from_silent
+        self._confirmed_at = -math.inf
+        """Steady seconds of a moment when the lease was certainly this process's."""
         self._waiting: list[JobOutcome | Command] = []
         self._is_committing = False
         self._inflight: dict[str, anyio.CancelScope] = {}
@@ -126,6 +133,7 @@ class Run:
                     outcome = await self._perform(job)
                     if self.is_foreign:
                         del self._inflight[job.key]
+                        self.submit(self._build_report(outcome))
                         return
                     self._waiting.append(outcome)
                     if self._is_committing:
@@ -153,7 +161,8 @@ class Run:
     async def _perform_unobserved(self, job: Job) -> JobOutcome:
         scope = self._inflight[job.key]
         if isinstance(job, CallJob):
-            outcome = await self._context.performer.call(self.execution, job, scope)
+            confirm = partial(self.confirm_lease, job.key)
+            outcome = await self._context.performer.call(self.execution, job, scope, confirm)
             return JobOutcome(job.key, (outcome.event,), outcome.artifacts)
         events: tuple[ev.Event, ...] = ()
         try:
@@ -250,6 +259,7 @@ class Run:
                 now=self._context.store.clock.now(),
                 inflight=self._inflight.keys() - arrived,
                 follow=not (self.is_foreign or self._context.is_closing()),
+                is_owner_gone=self._is_owner_gone,
                 parts=parts,
             )
             try:
@@ -294,11 +304,15 @@ class Run:
             artifacts=transaction.artifacts,
             notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
         )
+        confirmed_at = self._context.store.clock.steady()
         self.lease = await self._context.store.append(append)
+        self._confirmed_at = confirmed_at
 
     async def _claim(self) -> None:
         """Own the execution before repeating a call that needs no new event."""
+        confirmed_at = self._context.store.clock.steady()
         self.lease = await self._context.store.claim(self.execution.execution_id, self._context.owner)
+        self._confirmed_at = confirmed_at
         if self.lease is None:
             raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
 
@@ -312,21 +326,50 @@ class Run:
         self.execution = fold(self.execution, tail)
 
     async def _lose_lease(self, facts: list[JobOutcome | Command]) -> None:
-        """Another process owns the execution: leave the work to it, and keep only the commands among the facts."""
+        """Leave the work to the process that owns the execution, and keep only commands among the facts."""
+        self.disown()
+        self._give_up_outcomes(facts)
+        await self._catch_up()
+
+    def disown(self, keep: str | None = None) -> None:
+        """Another process owns the execution: stop what is in flight here, except the job `keep`."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
         self.lease = None
         self.is_foreign = True
-        for scope in self._inflight.values():
-            scope.cancel()
-        self._give_up_outcomes(facts)
-        await self._catch_up()
+        for key, scope in self._inflight.items():
+            if key != keep:
+                scope.cancel()
+        self._context.on_commit(self)
+
+    async def confirm_lease(self, key: str) -> None:
+        """Returns when this process certainly owns the execution, asking the store if it is some time since it did.
+
+        Raises:
+            LeaseLost: it does not, so the job `key` must not act.
+        """
+        clock = self._context.store.clock
+        if self.lease is not None and clock.steady() - self._confirmed_at < CERTAIN_S:
+            return
+        confirmed_at = clock.steady()
+        try:
+            if self.lease is None:
+                raise LeaseLost(f"execution {self.execution.execution_id!r} is no longer owned by this process")
+            await self._context.store.confirm(self.lease)
+        except LeaseLost:
+            self.disown(keep=key)
+            raise
+        self._confirmed_at = confirmed_at
 
     def _give_up_outcomes(self, facts: list[JobOutcome | Command]) -> None:
-        """Remove the outcomes: the new owner records the calls itself, and only commands may still be recorded here."""
-        for fact in [fact for fact in facts if isinstance(fact, JobOutcome)]:
-            del self._inflight[fact.key]
-            facts.remove(fact)
+        """Turn outcomes into reports: the new owner settles the calls, and only commands are recorded here."""
+        for index, fact in enumerate(facts):
+            if isinstance(fact, JobOutcome):
+                del self._inflight[fact.key]
+                facts[index] = self._build_report(fact)
+
+    def _build_report(self, outcome: JobOutcome) -> Command:
+        return Command(commands.report_late(self._context.transactions.approval, outcome))
 
     def _handle_store_error(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
         """Refuse the commands; keep the outcomes and bring them again, because nobody else knows them.

@@ -1,6 +1,7 @@
 """What needs no caller: deadlines, alarms, leases, abandoned executions, and the commits of other processes."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -51,9 +52,10 @@ class Scheduler:
         self._wake = wake
         self._take_over = take_over
         self._changes = 0
-        self._renewed_at = 0.0
         self._due: frozenset[str] = frozenset()
         """The questions that the last turn found due."""
+        self._renewed_at = -math.inf
+        """Steady seconds."""
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -71,7 +73,7 @@ class Scheduler:
     async def tick(self) -> bool:
         """One turn. True when more is due than it took care of, and the next turn must not wait."""
         await self._check_other_processes()
-        now = self._store.clock.now()
+        now = self._store.clock.steady()
         is_time_to_renew = now - self._renewed_at >= RENEW_S
         if is_time_to_renew:
             self._renewed_at = now
@@ -111,7 +113,11 @@ class Scheduler:
                 self._watches.wake(execution_id)
         for run in [found for found in self._known.runs.values() if found.lease is not None]:
             header = await self._store.header(run.execution.execution_id)
-            if header is not None and header.version > run.execution.version:
+            if header is None or run.lease is None:
+                continue
+            if header.fence != run.lease.fence:
+                run.disown()
+            elif header.version > run.execution.version:
                 run.refresh()
         self._watches.notify(None)
 

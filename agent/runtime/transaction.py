@@ -42,6 +42,8 @@ class EventBatch:
     events: tuple[ev.Event, ...] = ()
     guard: Guard | None = None
     start: StartRequest | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    """Artifacts that the events name."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,7 @@ class Transaction:
         now: float,
         inflight: Collection[str],
         follow: bool,
+        is_owner_gone: bool = True,
         parts: Mapping[PartAddress, ArtifactPart],
     ) -> None:
         self._context = context
@@ -109,6 +112,8 @@ class Transaction:
         self._now = now
         self._inflight = inflight
         self._follow = follow
+        self._is_owner_gone = is_owner_gone
+        """The process that had the execution before ended or gave it up; False when it is only silent."""
         self.execution = execution
         """The state after everything recorded here."""
         self.recorded: list[ev.Recorded] = []
@@ -137,6 +142,7 @@ class Transaction:
         try:
             batch = command.build(self.execution, self._now)
             self._record(batch.events)
+            self.artifacts.extend(batch.artifacts)
             if batch.guard is not None:
                 self.guards.append(batch.guard)
             self.start = batch.start or self.start
@@ -165,7 +171,7 @@ class Transaction:
         """Recover the calls that another process dispatched before this one owned the execution."""
         for call in tuple(find_running_calls(self.execution)):
             if call.call_id not in self._inflight:
-                self._add(recover_call(self._approval, self.execution, call))
+                self._add(recover_call(self._approval, self.execution, call, self._is_owner_gone))
 
     def _decide(self) -> bool:
         """Record and prepare what `decide` wants; False when it wants nothing more."""

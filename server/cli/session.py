@@ -217,5 +217,5 @@ async def _report_other_owner(service: Service, execution: ExecutionState, termi
     header = await service.engine.store.header(execution.execution_id)
     if header is None or header.owner in (None, service.engine.owner) or header.status != "running":
         return
-    if header.leased_until > service.engine.store.clock.now():
+    if header.leased_until > service.engine.store.clock.steady():
         terminal.say(TerminalLine((("Another planwarden process runs this execution; watching it.", "dim"),)))

@@ -73,6 +73,12 @@ def _observe_call(event: ev.Event) -> ObservedFact | None:
         case ev.ToolOutcomeUnknown():
             data = _build_failure(event.call_id, "outcome_unknown", "outcome_unknown", event.message)
             return "TOOL_RETURNED", _find_step_id(event.call_id), data
+        case ev.CallReportedLate():
+            return (
+                "CALL_REPORTED_LATE",
+                _find_step_id(event.call_id),
+                {"callId": event.call_id, "message": event.message[:_MAX_TEXT]},
+            )
         case _:
             return None
 

@@ -152,7 +152,7 @@ class MemoryStore:
                 updated_at=now,
                 owner=held.owner if held else None,
                 fence=1,
-                leased_until=now + self._lease_s if held else 0.0,
+                leased_until=self._leased_until() if held else 0.0,
             )
         )
         return held
@@ -191,12 +191,12 @@ class MemoryStore:
         if header.status in FINISHED:
             self._check_thread(header.thread_id)
         if append.acquire and lease is None:
-            if header.owner is not None and header.leased_until > now:
+            if header.owner is not None:
                 raise LeaseLost(f"execution {header.execution_id!r} is owned by another process")
             lease = Lease(header.execution_id, append.owner, header.fence + 1)
         changed = replace(header, status=append.execution.status, version=append.execution.version, updated_at=now)
         if lease is not None:
-            owner, until = (None, 0.0) if append.release else (lease.owner, now + self._lease_s)
+            owner, until = (None, 0.0) if append.release else (lease.owner, self._leased_until())
             changed = replace(changed, owner=owner, fence=lease.fence, leased_until=until)
         row.header = changed
         return None if append.release else lease
@@ -331,19 +331,28 @@ class MemoryStore:
             if row.status == "pending" and moments:
                 yield min(moments), row
 
-    async def claim(self, execution_id: str, owner: str) -> Lease | None:
+    async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         row = self._rows.get(execution_id)
-        now = self._clock.now()
         if row is None or row.header.status != "running":
             return None
-        if row.header.owner is not None and row.header.leased_until > now:
+        is_owned = row.header.owner is not None
+        if is_owned and row.header.leased_until > self._clock.steady() - silent_s:
             return None
         fence = row.header.fence + 1
-        row.header = replace(row.header, owner=owner, fence=fence, leased_until=now + self._lease_s)
-        return Lease(execution_id, owner, fence)
+        row.header = replace(row.header, owner=owner, fence=fence, leased_until=self._leased_until())
+        return Lease(execution_id, owner, fence, is_from_silent=is_owned)
+
+    async def confirm(self, lease: Lease) -> None:
+        row = self._rows.get(lease.execution_id)
+        if row is None or (row.header.owner, row.header.fence) != (lease.owner, lease.fence):
+            raise LeaseLost(f"execution {lease.execution_id!r} is owned by another process")
+        row.header = replace(row.header, leased_until=self._leased_until())
+
+    def _leased_until(self) -> float:
+        return self._clock.steady() + self._lease_s
 
     async def orphans(self, limit: int) -> tuple[str, ...]:
-        now = self._clock.now()
+        now = self._clock.steady()
         return tuple(
             row.header.execution_id
             for row in self._rows.values()
@@ -351,7 +360,7 @@ class MemoryStore:
         )[:limit]
 
     async def renew(self, owner: str) -> None:
-        until = self._clock.now() + self._lease_s
+        until = self._leased_until()
         for row in self._rows.values():
             if row.header.owner == owner and row.header.status not in FINISHED:
                 row.header = replace(row.header, leased_until=until)

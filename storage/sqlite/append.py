@@ -30,9 +30,11 @@ def write_append(
     entries: tuple[AuditEntry, ...],
     *,
     now: float,
-    lease_s: float,
+    leased_until: float,
 ) -> Lease | None:
     """Write one append inside the open transaction; returns the lease that the writer holds afterwards.
+
+    `now` is in Unix seconds, `leased_until` in steady seconds.
 
     Raises:
         VersionConflict, LeaseLost, GuardFailed, GrantUsedUp, StartRefused, ThreadBusy: a condition does not hold; the
@@ -44,7 +46,7 @@ def write_append(
     if changes:
         sqlite_grants.check_uses(connection, count_grant_uses(changes), now)
     try:
-        number, lease = _advance(connection, append, now, lease_s)
+        number, lease = _advance(connection, append, now, leased_until)
     except sqlite3.IntegrityError as error:
         raise _explain_duplicate(append, error) from error
     first, at = append.expected_version + 1, append.recorded[0].at
@@ -62,13 +64,15 @@ def write_append(
     return lease
 
 
-def _advance(connection: sqlite3.Connection, append: Append, now: float, lease_s: float) -> tuple[int, Lease | None]:
+def _advance(
+    connection: sqlite3.Connection, append: Append, now: float, leased_until: float
+) -> tuple[int, Lease | None]:
     """The execution's row number and the lease the writer holds now; the only conditional write of an append."""
     execution, lease = append.execution, append.lease
     if append.expected_version == 0:
-        return _create(connection, append, now, lease_s)
+        return _create(connection, append, now, leased_until)
     if lease is not None:
-        owner, until = (None, 0.0) if append.release else (lease.owner, now + lease_s)
+        owner, until = (None, 0.0) if append.release else (lease.owner, leased_until)
         found = connection.execute(
             SQL["extend_owned"],
             (
@@ -86,7 +90,7 @@ def _advance(connection: sqlite3.Connection, append: Append, now: float, lease_s
         if found is not None:
             return int(found[0]), None if append.release else lease
     elif append.acquire:
-        owner, until = (None, 0.0) if append.release else (append.owner, now + lease_s)
+        owner, until = (None, 0.0) if append.release else (append.owner, leased_until)
         found = connection.execute(
             SQL["extend_taking"],
             (
@@ -97,7 +101,6 @@ def _advance(connection: sqlite3.Connection, append: Append, now: float, lease_s
                 until,
                 execution.execution_id,
                 append.expected_version,
-                now,
             ),
         ).fetchone()
         if found is not None:
@@ -113,7 +116,9 @@ def _advance(connection: sqlite3.Connection, append: Append, now: float, lease_s
     raise _explain_conflict(connection, append)
 
 
-def _create(connection: sqlite3.Connection, append: Append, now: float, lease_s: float) -> tuple[int, Lease | None]:
+def _create(
+    connection: sqlite3.Connection, append: Append, now: float, leased_until: float
+) -> tuple[int, Lease | None]:
     execution = append.execution
     holds = append.acquire and not append.release
     number = connection.execute(
@@ -127,7 +132,7 @@ def _create(connection: sqlite3.Connection, append: Append, now: float, lease_s:
             now,
             now,
             append.owner if holds else None,
-            now + lease_s if holds else 0.0,
+            leased_until if holds else 0.0,
             append.start and append.start.plan,
         ),
     ).lastrowid

@@ -29,9 +29,9 @@ WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ?
 RETURNING number;
 
 -- name: extend_taking
--- An answer whose writer also takes the lease, if no process holds a valid one.
+-- An answer whose writer also takes the lease, if no process has it. Only `claim` takes it from a silent one.
 UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?, fence = fence + 1
-WHERE execution_id = ? AND version = ? AND (owner IS NULL OR leased_until <= ?)
+WHERE execution_id = ? AND version = ? AND owner IS NULL
 RETURNING number, fence;
 
 -- name: extend_unowned
@@ -153,7 +153,7 @@ WHERE s.status = 'pending' AND min(coalesce(s.alarm_at, s.expires_at), coalesce(
 ORDER BY min(coalesce(s.alarm_at, s.expires_at), coalesce(s.expires_at, s.alarm_at)) LIMIT 1;
 
 -- name: claim
--- Take over a running execution without a valid lease.
+-- Take over a running execution whose lease nobody has, or ran out before the given time.
 UPDATE executions SET owner = ?, fence = fence + 1, leased_until = ?
 WHERE execution_id = ? AND status = 'running' AND (owner IS NULL OR leased_until <= ?)
 RETURNING fence;
@@ -164,13 +164,18 @@ SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL 
 ORDER BY number LIMIT ?;
 
 -- name: owners
--- The owners of valid leases.
-SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL AND leased_until > ?
+-- The owners of leases, valid or not.
+SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL
   AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
 
 -- name: expire_owner
 -- End the leases of a process that is known to be dead.
-UPDATE executions SET leased_until = 0 WHERE owner = ? AND leased_until > 0;
+UPDATE executions SET owner = NULL, leased_until = 0 WHERE owner = ?
+  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+
+-- name: confirm
+-- Extend one lease, if its holder still has it.
+UPDATE executions SET leased_until = ? WHERE execution_id = ? AND owner = ? AND fence = ?;
 
 -- name: renew
 -- Extend the leases of a living process.

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planwarden.agent.common.artifact import Artifact, check_artifact
-from planwarden.agent.common.errors import (
-    InvalidArguments,
-)
+from planwarden.agent.common.errors import InvalidArguments, LeaseLost
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
@@ -125,7 +123,7 @@ class SqliteStore:
         entries = tuple(build_audit_entries(append.recorded, append.execution, append.policy))
         return await self._writer.run(
             lambda connection: write_append(
-                connection, append, body, changes, entries, now=self._clock.now(), lease_s=self._lease_s
+                connection, append, body, changes, entries, now=self._clock.now(), leased_until=self._leased_until()
             )
         )
 
@@ -203,25 +201,27 @@ class SqliteStore:
         rows = await self._fetch("next_deadline", ())
         return rows[0][0] if rows else None
 
-    async def claim(self, execution_id: str, owner: str) -> Lease | None:
+    async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         self._liveness.announce(owner)
 
         def take(connection: sqlite3.Connection) -> Lease | None:
-            now = self._clock.now()
-            parameters = (owner, now + self._lease_s, execution_id, now)
+            held = connection.execute(SQL["header"], (execution_id,)).fetchone()
+            parameters = (owner, self._leased_until(), execution_id, self._clock.steady() - silent_s)
             found = connection.execute(SQL["claim"], parameters).fetchone()
-            return Lease(execution_id, owner, int(found[0])) if found else None
+            if found is None:
+                return None
+            return Lease(execution_id, owner, int(found[0]), is_from_silent=read_header(held).owner is not None)
 
         await self._expire_dead_owners()
         return await self._writer.run(take)
 
     async def orphans(self, limit: int) -> tuple[str, ...]:
         await self._expire_dead_owners()
-        return tuple(row[0] for row in await self._fetch("orphans", (self._clock.now(), limit)))
+        return tuple(row[0] for row in await self._fetch("orphans", (self._clock.steady(), limit)))
 
     async def _expire_dead_owners(self) -> None:
         """A process that died without releasing its leases need not be waited for."""
-        owners = [str(row[0]) for row in await self._fetch("owners", (self._clock.now(),))]
+        owners = [str(row[0]) for row in await self._fetch("owners", ())]
         dead = [owner for owner in owners if self._liveness.is_dead(owner)]
         if dead:
             await self._writer.run(
@@ -229,8 +229,18 @@ class SqliteStore:
             )
 
     async def renew(self, owner: str) -> None:
-        until = self._clock.now() + self._lease_s
+        until = self._leased_until()
         await self._writer.run(lambda connection: connection.execute(SQL["renew"], (until, owner)).rowcount)
+
+    async def confirm(self, lease: Lease) -> None:
+        parameters = (lease.execution_id, lease.owner, lease.fence)
+        if not await self._writer.run(
+            lambda connection: connection.execute(SQL["confirm"], (self._leased_until(), *parameters)).rowcount
+        ):
+            raise LeaseLost(f"execution {lease.execution_id!r} is owned by another process")
+
+    def _leased_until(self) -> float:
+        return self._clock.steady() + self._lease_s
 
     async def release(self, lease: Lease) -> None:
         parameters = (lease.execution_id, lease.owner, lease.fence)

@@ -160,12 +160,13 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_given_again
 
 @requirement("crash:disk")
 async def test_an_execution_that_was_taken_over_while_the_disk_was_full_goes_on_when_there_is_space(
-    inner: MemoryStore, ledger: EffectLedger, clock: ManualClock
+    inner: MemoryStore, ledger: EffectLedger
 ) -> None:
     """ours: an owner that cannot write tries again; nobody else will"""
     scribe = Scribe.on(inner, "e1", principal=PRINCIPAL)
     await scribe.start()
-    clock.advance(1_000)
+    assert scribe.lease is not None
+    await inner.release(scribe.lease)
     attempts = iter(range(100))
     store = RefusingStore(inner, lambda append: next(attempts) < 3)
     async with engine_on(store, Registry([recording_tool(ledger, "book")]), CallerModel()) as engine:

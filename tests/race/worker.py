@@ -59,6 +59,9 @@ class SharedClock:
     def now(self) -> float:
         return struct.unpack("d", self._memory[:8])[0]
 
+    def steady(self) -> float:
+        return self.now()
+
     def set(self, now: float) -> None:
         self._memory[:8] = struct.pack("d", now)
 

@@ -333,9 +333,7 @@ async def test_a_finished_execution_is_never_claimed(store: Store, clock: Manual
 
 
 @requirement("store:fence")
-async def test_an_answer_takes_the_lease_with_it_only_when_nobody_valid_holds_it(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_an_answer_takes_the_lease_with_it_only_when_nobody_has_it(store: Store, clock: ManualClock) -> None:
     """spec: ports.Append.acquire"""
     owner = Scribe.on(store, "e1")
     await owner.start()
@@ -343,6 +341,10 @@ async def test_an_answer_takes_the_lease_with_it_only_when_nobody_valid_holds_it
     with pytest.raises(LeaseLost):
         await other.write(ev.CancelRequested())
     clock.advance(LEASE_S + 1)
+    with pytest.raises(LeaseLost):
+        await other.write(ev.CancelRequested())
+    assert owner.lease is not None
+    await store.release(owner.lease)
     await other.write(ev.CancelRequested())
     assert other.lease is not None and owner.lease is not None and other.lease.fence > owner.lease.fence
     with pytest.raises(LeaseLost):

@@ -83,7 +83,7 @@ class Model:
 
     def broken(self, append: Append) -> set[type[PlanwardenError]]:
         """Every condition that the write does not meet."""
-        now, row = self.clock.now(), self.rows.get(append.execution.execution_id)
+        row = self.rows.get(append.execution.execution_id)
         found: set[type[PlanwardenError]] = {GuardFailed for guard in append.guards if not self.holds(guard)}
         if append.expected_version == 0:
             threads = {r.execution.thread_id for r in self.rows.values() if not r.execution.is_finished}
@@ -94,7 +94,7 @@ class Model:
             found.add(VersionConflict)
         if row is not None and append.lease is not None and append.lease != row.lease:
             found.add(LeaseLost)
-        if row is not None and append.lease is None and append.acquire and row.is_owned(now):
+        if row is not None and append.lease is None and append.acquire and row.owner is not None:
             found.add(LeaseLost)
         return found
 

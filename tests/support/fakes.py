@@ -211,8 +211,11 @@ class WatchedStore:
     async def next_deadline(self) -> float | None:
         return await self._call("next_deadline", self.inner.next_deadline)
 
-    async def claim(self, execution_id: str, owner: str) -> Lease | None:
-        return await self._call("claim", lambda: self.inner.claim(execution_id, owner))
+    async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
+        return await self._call("claim", lambda: self.inner.claim(execution_id, owner, silent_s=silent_s))
+
+    async def confirm(self, lease: Lease) -> None:
+        await self._call("confirm", lambda: self.inner.confirm(lease))
 
     async def orphans(self, limit: int) -> tuple[str, ...]:
         return await self._call("orphans", lambda: self.inner.orphans(limit))
@@ -303,16 +306,24 @@ class LyingStore(WatchedStore):
 
 
 class SilentStore(WatchedStore):
-    """The store of a process that does not renew its leases, so they expire."""
+    """The store of a process that stands still: it renews no lease and notices nothing that others do, until it wakes.
+
+    What the process had begun goes on all the same.
+    """
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner, self._watch)
+        self.is_awake = False
 
     async def _watch(self, moment: StoreCall) -> None:
         """Does nothing around the calls."""
 
     async def renew(self, owner: str) -> None:
-        """Renews nothing."""
+        if self.is_awake:
+            await super().renew(owner)
+
+    async def changes(self) -> int:
+        return await super().changes() if self.is_awake else 0
 
 
 class RefusingStore(WatchedStore):

@@ -17,6 +17,7 @@ from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall
 from planwarden.tools.downstream.tools import one_line
+from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, checked
 
 CANCEL: Answer = {"action": "cancel"}
 MAX_TRIES = 3
@@ -51,9 +52,12 @@ class RemoteAgent:
         execution_id: str,
         *,
         meta: dict[str, JsonValue] | None = None,
+        check: SendCheck | None = None,
         answer_elicitation: Callable[[ServerElicitation], Answer] = lambda elicitation: CANCEL,
     ) -> JsonValue:
         """Returns the result of the agent's tool: its structured content, or its text.
+
+        `check` is called immediately before a request is sent.
 
         Raises:
             AgentNotAsked: the request was certainly not sent.
@@ -65,7 +69,8 @@ class RemoteAgent:
         answers: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(MAX_TRIES):
-            found = await self._send(tool, arguments, execution_id, meta or {}, answer_elicitation, answers, state)
+            with checked(check):
+                found = await self._send(tool, arguments, execution_id, meta or {}, answer_elicitation, answers, state)
             if isinstance(found, CallToolResult):
                 return _read_result(self.name, tool, found)
             answers, state = {}, found.request_state
@@ -115,6 +120,8 @@ class RemoteAgent:
         await call.next_elicitation()
         if isinstance(call.error, MCPError) and call.error.code in (INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS):
             raise AgentRefused(f"agent {self.name!r} refused {tool}: {one_line(call.error.message, 500)}")
+        if isinstance(call.error, MCPError) and call.error.code == NOT_SENT:
+            raise AgentNotAsked(f"agent {self.name!r} was not asked: {one_line(call.error.message, 500)}")
         if call.error is not None or call.result is None:
             if isinstance(call.error, MCPError) and call.error.code == CONNECTION_CLOSED:
                 self.connection.mark_lost("the connection was closed")

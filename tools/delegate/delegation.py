@@ -114,7 +114,9 @@ class DelegationTool:
         await agent.open_session()
         goal = self._build_arguments(agent, settings, str(arguments["goal"]), context)
         try:
-            answer = await agent.call(settings.run_tool, goal, context.execution_id, meta=meta)
+            answer = await agent.call(
+                settings.run_tool, goal, context.execution_id, meta=meta, check=context.confirm_lease
+            )
         except (AgentNotAsked, AgentRefused):
             raise
         except AgentUnreachable as error:
@@ -192,7 +194,11 @@ class DelegationTool:
             arguments["digest"] = asked.digest
         try:
             await agent.call(
-                settings.resume_tool, arguments, context.execution_id, answer_elicitation=_answer_with(answer)
+                settings.resume_tool,
+                arguments,
+                context.execution_id,
+                check=context.confirm_lease,
+                answer_elicitation=_answer_with(answer),
             )
         except AgentRefused as error:
             # Somebody else decided first, or the agent does not accept the answer. Its next view shows which.

@@ -30,6 +30,7 @@ from planwarden.tools.downstream.in_flight_calls import InFlightCall
 from planwarden.tools.downstream.request_observer import ObservedRequest, RequestObserver
 from planwarden.tools.downstream.results import build_result, read_error_text
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
+from planwarden.tools.downstream.transports.send_check import NOT_SENT, checked
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, InputRequiredResult
@@ -125,6 +126,7 @@ class DownstreamCall:
             raise ToolError(f"server {self.connection.config.name!r} no longer offers {name}; nothing was sent")
         if known.digest != self.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
+        await context.confirm_lease()
         call = InFlightCall(context.execution_id)
         self.connection.begin(call, partial(self._request, session, call_round, context))
         return await self._wait_for_outcome(call, call_round, context)
@@ -180,7 +182,10 @@ class DownstreamCall:
         )
         request = CallToolRequest(params=params)
         try:
-            with self.observe_request(self._describe_request(session.protocol_version)) as report_end:
+            with (
+                checked(context.confirm_lease),
+                self.observe_request(self._describe_request(session.protocol_version)) as report_end,
+            ):
                 answer = await session.send_request(request, call_result_adapter(), progress_callback=report)
                 report_end(isinstance(answer, CallToolResult) and bool(answer.is_error))
                 return answer
@@ -205,7 +210,7 @@ class DownstreamCall:
         """Returns what an error of the protocol means for the call."""
         from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
 
-        from planwarden.tools.downstream.transports.http import LOST, NOT_SENT
+        from planwarden.tools.downstream.transports.http import LOST
         from planwarden.tools.downstream.transports.stdio import TOO_LARGE
 
         reason = one_line(message, MAX_ERROR_CHARS)

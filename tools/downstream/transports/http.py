@@ -6,7 +6,7 @@ have carried out the request. The SDK follows redirects within the same origin o
 """
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,15 +15,15 @@ import httpx2
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
+from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.downstream.bounded_body import ENCODINGS, BoundedEvents, bound_body
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import LoginFile
 from planwarden.tools.downstream.login.transport import LoginTransport
+from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, send_check
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-NOT_SENT = -32096
-"""Our code for a request that did not reach the server, or that it refused unread."""
 LOST = -32095
 """Our code for a request that was sent and not answered."""
 CONNECT_TIMEOUT_S = 10.0
@@ -44,8 +44,14 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             # Ending a session is a courtesy; a server that does not answer must not delay our own end.
             with anyio.fail_after(CLOSE_TIMEOUT_S):
                 return await self._inner.handle_async_request(request)
+        check = send_check.get() if is_post else None
+        if check is not None:
+            # Connecting and logging in can take long; this is called when the first byte of the request is about to go.
+            request.extensions = {**request.extensions, "trace": _check_at_headers(check)}
         try:
             response = await self._inner.handle_async_request(request)
+        except PlanwardenError as error:
+            return _error_response(NOT_SENT, error.message)
         except httpx2.TransportError as error:
             if not is_post:
                 raise
@@ -65,6 +71,16 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _check_at_headers(check: SendCheck) -> Callable[[str, Mapping[str, object]], Coroutine[object, object, None]]:
+    """Returns a trace for httpcore (https://www.encode.io/httpcore/extensions/#trace)."""
+
+    async def trace(event: str, info: Mapping[str, object]) -> None:
+        if event.endswith("send_request_headers.started"):
+            await check()
+
+    return trace
 
 
 async def _limit_body(response: httpx2.Response) -> httpx2.Response:

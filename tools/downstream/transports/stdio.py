@@ -14,6 +14,8 @@ import subprocess
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
@@ -32,10 +34,11 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.transports.lines import EDGE_BYTES, LineReader, OversizedLine
 from planwarden.tools.downstream.transports.log import ServerLog
+from planwarden.tools.downstream.transports.send_check import NOT_SENT, SendCheck, send_check
 from planwarden.tools.downstream.value_counter import MAX_VALUES, ValueCounter, slices
 
 logger = logging.getLogger(__name__)
@@ -56,6 +59,7 @@ _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notif
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 
 Item = SessionMessage | Exception
+Outgoing = tuple[JSONRPCMessage, SendCheck | None]
 OnLost = Callable[[str], None]
 """Takes why the connection cannot continue."""
 
@@ -70,7 +74,7 @@ class _Child:
     on_lost: OnLost
     on_tools_changed: Callable[[], None]
     inbox: MemoryObjectSendStream[Item]
-    outbox: MemoryObjectReceiveStream[SessionMessage]
+    outbox: MemoryObjectReceiveStream[Outgoing]
     unsolicited: int = 0
     malformed: int = 0
     server_requests: set[int | str] = field(default_factory=set[int | str])
@@ -150,9 +154,10 @@ class _Child:
         assert self.process.stdin is not None
         async with self.outbox:
             try:
-                async for entry in self.outbox:
-                    message = entry.message
+                async for message, check in self.outbox:
                     if isinstance(message, JSONRPCRequest):
+                        if check is not None and not await self._may_send(message, check):
+                            continue
                         self.our_requests.add(message.id)
                     elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
                         self.server_requests.discard(message.id)
@@ -166,6 +171,15 @@ class _Child:
         """Says why the connection is lost, before the session sees it; that the process has ended explains more."""
         is_over = await self._ends_within(END_S)
         self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
+
+    async def _may_send(self, request: JSONRPCRequest, check: SendCheck) -> bool:
+        try:
+            await check()
+        except PlanwardenError as error:
+            refusal = ErrorData(code=NOT_SENT, message=error.message)
+            await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=refusal)))
+            return False
+        return True
 
     async def keep_log(self) -> None:
         stream: ByteReceiveStream | None = self.process.stderr
@@ -231,20 +245,42 @@ async def _has_too_many_values(line: bytes) -> bool:
     return False
 
 
+class _Outbox:
+    """What the SDK writes to: it keeps with each message the check that the sending task has set."""
+
+    def __init__(self, stream: MemoryObjectSendStream[Outgoing]) -> None:
+        self._stream = stream
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._stream.send((item.message, send_check.get()))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        await self.aclose()
+
+
 @asynccontextmanager
+# The SDK's type of the pair has no public name.
 async def _connect(
     config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
-) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Item], MemoryObjectSendStream[SessionMessage]]]:
+) -> AsyncGenerator[Any]:
     process = await _spawn(config)
     # No await between here and the task group: a cancellation would leave the child behind.
     inbox, received = anyio.create_memory_object_stream[Item](0)
-    sent, outbox = anyio.create_memory_object_stream[SessionMessage](0)
+    sent, outbox = anyio.create_memory_object_stream[Outgoing](0)
     child = _Child(config, process, log, on_lost, on_tools_changed, inbox, outbox)
     async with anyio.create_task_group() as tasks:
         for task in (child.read, child.write, child.keep_log, child.watch):
             tasks.start_soon(task)
         try:
-            yield received, sent
+            yield received, _Outbox(sent)
         finally:
             with anyio.CancelScope(shield=True):
                 received.close()

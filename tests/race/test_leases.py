@@ -1,0 +1,235 @@
+"""Who owns an execution when processes stand still, clocks jump, or calls come back late."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.core.tool import CallContext, ToolDefinition
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime.engine import SILENT_S, UNLIMITED_S, Engine
+from planwarden.agent.runtime.run import load_execution
+from planwarden.agent.runtime.scheduler import RENEW_S
+from planwarden.tools.base import Tool, define
+from planwarden.tools.registry import Registry
+from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
+from tests.requirements import requirement
+from tests.storage.suite import BACK_ENDS, LEASE_S, BackEnd
+from tests.support.fakes import EffectLedger, Entry, SilentStore
+
+pytestmark = pytest.mark.anyio
+
+LIMIT_S = 300.0
+
+
+@dataclass
+class SlowMail:
+    """Sends mail after a wait, as a tool does whose server has to start first. One for each process."""
+
+    ledger: EffectLedger
+    is_waiting: anyio.Event = field(default_factory=anyio.Event)
+    is_cancelled: anyio.Event = field(default_factory=anyio.Event)
+    may_send: anyio.Event = field(default_factory=anyio.Event)
+    may_return: anyio.Event = field(default_factory=anyio.Event)
+    sent: list[str] = field(default_factory=list[str])
+
+    async def call(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue:
+        self.is_waiting.set()
+        try:
+            await self.may_send.wait()
+        except anyio.get_cancelled_exc_class():
+            self.is_cancelled.set()
+            raise
+        await context.confirm_lease()
+        key = context.idempotency_key
+        self.ledger.write(
+            Entry(tool_name="mail", effect="effect", key=key, arguments=arguments, value="sent", process=0)
+        )
+        self.sent.append(key)
+        with anyio.CancelScope(shield=True):
+            await self.may_return.wait()
+        return "sent"
+
+    def tools(self) -> Registry:
+        schema: dict[str, JsonValue] = {"type": "object"}
+        definition = ToolDefinition(
+            name="mail", description="Sends.", input_schema=schema, risk="read", timeout_s=LIMIT_S
+        )
+        return Registry([Tool(define(definition), self.call)])
+
+
+class Place:
+    """One store and ledger; `owner` has begun a call and stands still, `other` is another process."""
+
+    def __init__(self, back_end: BackEnd, folder: Path) -> None:
+        self.back_end, self.clock = back_end, back_end.clock
+        self.ledger = EffectLedger(folder / "effects")
+        self.mail, self.other_mail = SlowMail(self.ledger), SlowMail(self.ledger)
+        self.store = SilentStore(back_end.connect())
+        self.other_mail.may_send.set()
+        self.other_mail.may_return.set()
+
+    @asynccontextmanager
+    async def processes(self, store: Store | None = None) -> AsyncGenerator[tuple[Engine, Engine, ExecutionState]]:
+        async with (
+            engine_on(store or self.store, self.mail.tools(), CallerModel()) as owner,
+            engine_on(self.back_end.connect(), self.other_mail.tools(), CallerModel()) as other,
+        ):
+            call: JsonValue = [{"toolName": "mail", "arguments": {}}]
+            step: JsonValue = {"id": "mail", "description": "mail", "toolCalls": call}
+            plan, _ = parse_plan({"todoList": [step]}, author="caller", tools=owner.tool_facts())
+            running = await owner.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+            await self.mail.is_waiting.wait()
+            yield owner, other, running
+
+    async def take_over(self, other: Engine, running: ExecutionState) -> ExecutionState:
+        """Time passes until the other process has asked what became of the call."""
+        for seconds in (LEASE_S, LIMIT_S):
+            self.clock.advance(seconds)
+            await other.tick()
+        return await other.wait(running, 60)
+
+    async def read_kinds(self, running: ExecutionState) -> list[str]:
+        recorded = await self.back_end.connect().read(running.execution_id)
+        return [type(entry.event).__name__ for entry in recorded]
+
+    async def stored(self, running: ExecutionState) -> ExecutionState:
+        return await load_execution(self.back_end.connect(), running)
+
+
+@pytest.fixture(params=sorted(BACK_ENDS))
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    back_end = BACK_ENDS[request.param](tmp_path / "home")
+    try:
+        with anyio.fail_after(60):
+            yield Place(back_end, tmp_path)
+    finally:
+        await back_end.close()
+
+
+async def answer(engine: Engine, execution: ExecutionState, decision: Decision) -> ExecutionState:
+    execution = await engine.find(execution.execution_id)
+    [asked] = execution.open_suspensions
+    answered, _ = await engine.answer(execution, asked.question.suspension_id, decision, PERSON)
+    return await engine.wait(answered, 60)
+
+
+DID_NOT_HAPPEN = Decision(approved=True, content={"happened": False})
+GIVE_UP = Decision(approved=False)
+
+
+@requirement("lease:effect")
+@pytest.mark.parametrize("decision", [DID_NOT_HAPPEN, GIVE_UP], ids=["did not happen", "give up"])
+async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: Place, decision: Decision) -> None:
+    """spec: approvals.md, asks for its lease again after every wait"""
+    async with place.processes() as (_, other, running):
+        asked = await place.take_over(other, running)
+        [question] = [found.question for found in asked.open_suspensions]
+        assert question.kind == "reconcile" and "lives but does not respond" in question.message
+        done = await answer(other, asked, decision)
+        place.mail.may_send.set()
+        place.mail.may_return.set()
+        await other.wait(done, 60)
+    again = [f"{running.execution_id}:mail:1"] if decision is DID_NOT_HAPPEN else []
+    assert place.ledger.tools_run() == ["mail"] * len(again)
+    assert (place.mail.sent, place.other_mail.sent) == ([], again)
+
+
+@requirement("lease:effect")
+async def test_an_owner_that_notices_another_one_stops_its_calls(place: Place) -> None:
+    """spec: issue; a foreign fence is noticed, not only a newer version"""
+    async with place.processes() as (owner, other, running):
+        await place.take_over(other, running)
+        place.store.is_awake = True
+        await owner.tick()
+        await place.mail.is_cancelled.wait()
+    assert place.ledger.tools_run() == []
+
+
+@requirement("lease:late-report")
+async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place) -> None:
+    """spec: issue, never thrown away"""
+    place.mail.may_send.set()
+    async with place.processes() as (_, other, running):
+        while not place.mail.sent:
+            await anyio.lowlevel.checkpoint()
+        asked = await place.take_over(other, running)
+        [before] = [found.question for found in asked.open_suspensions]
+        place.mail.may_return.set()
+        while "CallReportedLate" not in await place.read_kinds(running):
+            await anyio.lowlevel.checkpoint()
+        [after] = [found.question for found in (await place.stored(running)).open_suspensions]
+        assert 'reported later that it returned: "sent"' in after.message
+        assert (after.revision, after.suspension_id) == (before.revision + 1, before.suspension_id)
+        assert after.digest != before.digest
+        done = await answer(other, asked, Decision(approved=True, content={"happened": True, "result": "sent"}))
+    assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
+
+
+@requirement("lease:living")
+async def test_a_living_owner_keeps_its_execution_when_the_time_jumps(place: Place) -> None:
+    """spec: issue, as after sleep or when somebody sets the time"""
+    place.store.is_awake = True
+    async with place.processes() as (owner, other, running):
+        for seconds in (60, -3_600, 86_400):
+            place.clock.jump(seconds)
+            for engine in (other, owner, other):
+                await engine.tick()
+        place.mail.may_send.set()
+        place.mail.may_return.set()
+        done = await owner.wait(running, 60)
+    assert (done.status, place.ledger.tools_run()) == ("completed", ["mail"])
+    assert "ToolOutcomeUnknown" not in await place.read_kinds(running)
+
+
+@requirement("lease:living")
+async def test_a_living_owner_keeps_its_execution_when_all_processes_slept(place: Place) -> None:
+    """ours: on machines whose steady clock counts sleep, every lease has run out when they wake"""
+    place.store.is_awake = True
+    async with place.processes() as (owner, other, running):
+        place.clock.advance(LEASE_S + UNLIMITED_S)
+        for engine in (other, owner, other):
+            await engine.tick()
+        header = await place.back_end.connect().header(running.execution_id)
+        assert header is not None and (header.owner, header.fence) == (owner.owner, 1)
+        place.mail.may_send.set()
+        place.mail.may_return.set()
+
+
+@requirement("lease:living")
+async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_longer_begin(place: Place) -> None:
+    """spec: issue, a reconcile is not offered before that"""
+    async with place.processes() as (_, other, running):
+        for seconds in (LEASE_S, SILENT_S, LIMIT_S - SILENT_S - RENEW_S):
+            place.clock.advance(seconds)
+            await other.tick()
+            assert (await place.stored(running)).status == "running"
+        place.clock.advance(RENEW_S)
+        await other.tick()
+        assert (await other.wait(running, 60)).status == "suspended"
+
+
+@requirement("lease:effect")
+async def test_what_a_person_gave_up_is_told_when_the_call_still_comes_back(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ours: the execution is over, so the log of the server says it"""
+    place.mail.may_send.set()
+    async with place.processes() as (_, other, running):
+        while not place.mail.sent:
+            await anyio.lowlevel.checkpoint()
+        asked = await place.take_over(other, running)
+        done = await answer(other, asked, GIVE_UP)
+        place.mail.may_return.set()
+        while "ended before this was known" not in caplog.text:
+            await anyio.lowlevel.checkpoint()
+    assert done.status != "completed"
