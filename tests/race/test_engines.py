@@ -70,12 +70,14 @@ class World:
         async with engine_on(on(self.back_end.connect()), tools, CallerModel()) as engine:
             yield engine
 
-    async def outlast_silence(self, engine: Engine) -> None:
-        """Time passes in which a silent owner renews nothing, until `engine` takes over from it."""
+    async def outlast_silence(self, engine: Engine, running: ExecutionState) -> None:
+        """Time passes in which a silent owner renews nothing, until `engine` has taken over from it."""
+        store = self.back_end.connect()
         self.clock.advance(LEASE_S)
-        await engine.tick()
-        self.clock.advance(UNLIMITED_S)
-        await engine.tick()
+        while (header := await store.header(running.execution_id)) is not None and header.fence == 1:
+            await engine.tick()
+            self.clock.advance(UNLIMITED_S)
+            await anyio.lowlevel.checkpoint()
 
     async def stored(self, execution: ExecutionState) -> ExecutionState:
         return await load_execution(self.back_end.connect(), execution)
@@ -293,7 +295,7 @@ async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_se
     async with world.process(gate, on=SilentStore) as silent, world.process() as other:
         running = await start(silent, SLOW)
         await gate.is_reached.wait()
-        await world.outlast_silence(other)
+        await world.outlast_silence(other, running)
         asked = await other.wait(running, 60)
         assert [found.question.kind for found in asked.open_suspensions] == ["reconcile"]
         gate.may_pass.set()
@@ -314,7 +316,7 @@ async def test_a_read_of_a_silent_owner_is_repeated_and_recorded_once(world: Wor
     async with world.process(gate, effect="read", on=SilentStore) as silent, world.process(effect="read") as other:
         running = await start(silent, SLOW)
         await gate.is_reached.wait()
-        await world.outlast_silence(other)
+        await world.outlast_silence(other, running)
         done = await other.wait(running, 60)
         gate.may_pass.set()
         while len(world.ledger.tools_run()) < 2:
@@ -347,7 +349,7 @@ async def test_results_that_arrive_while_the_loss_of_the_lease_is_noticed_are_no
         running = await start(silent, step("late", "late"), SLOW)
         await first.is_reached.wait()
         await second.is_reached.wait()
-        await world.outlast_silence(other)
+        await world.outlast_silence(other, running)
         await never.is_reached.wait()
         version = (await world.stored(running)).version
         first.may_pass.set()
