@@ -405,6 +405,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "results:slices": Requirement(
+        "ours", "Encoding a large result never keeps the event loop's thread busy for more than 100 ms."
+    ),
     "downstream:schema-work": Requirement(
         "ours", "The work of checking a value against a schema is bounded before it is done, whoever sent either."
     ),

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_type_hints, overload
 
 from anyio import from_thread, to_thread
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 from pydantic.errors import PydanticUserError
 
-from planwarden.agent.common.canonical import digest
+from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES
+from planwarden.agent.common.canonical import digest, exceeds
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
+from planwarden.tools.large_results import PLAIN
 
 # A tool's own types are unknown here; the tool's schema checks the values.
 ToolFunction = Callable[..., Any]
@@ -172,8 +174,6 @@ def _build_tool(
         )
     )
     fields = tuple(model.model_fields)
-    # NaN has no JSON form. As a constant it is refused later; otherwise it would silently become null.
-    plain = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants"))
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         parsed = model.model_validate(arguments)
@@ -181,13 +181,18 @@ def _build_tool(
         if context_parameter is not None:
             values[context_parameter] = context
         returned = await _run(target, values, context)
-        # Dates, dataclasses and the like become JSON here; a value without a JSON form raises.
-        return returned if isinstance(returned, Suspend | str | int) else plain.dump_python(returned, mode="json")
+        # Dates, dataclasses and the like become JSON here; a value without a JSON form raises. The registry does that
+        # for large ones, in slices.
+        if isinstance(returned, Suspend | str | int) or exceeds(returned, INLINE_VALUES, INLINE_BYTES):
+            return returned
+        return PLAIN.dump_python(returned, mode="json")
 
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
         assert on_resume is not None
         returned = await _run(on_resume, {"payload": payload, "decision": decision}, context)
-        return plain.dump_python(returned, mode="json")
+        if exceeds(returned, INLINE_VALUES, INLINE_BYTES):
+            return returned
+        return PLAIN.dump_python(returned, mode="json")
 
     return Tool(definition, call, resume if on_resume is not None else None)
 

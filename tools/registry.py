@@ -8,23 +8,16 @@ downstream server's tools, is replaced as a whole while plans run.
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.artifact import (
-    INLINE_BYTES,
-    MAX_ARTIFACT_BYTES,
-    PREVIEW_CHARS,
-    ResultWithArtifacts,
-    build_cut_off,
-    build_stand_in,
-    make_artifact,
-)
-from planwarden.agent.common.canonical import check_depth
+from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts
+from planwarden.agent.common.canonical import MAX_DEPTH, check_depth, exceeds
 from planwarden.agent.common.errors import (
     LeaseLost,
     LimitExceeded,
@@ -38,6 +31,7 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
+from planwarden.tools.large_results import ENCODER, store_large
 from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
@@ -45,8 +39,6 @@ MAX_QUESTION_BYTES = 1024 * 1024
 MAX_EARLIER = 2_000
 """Former definitions of changed tools that are kept, for all tools together."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class Registry:
@@ -199,15 +191,16 @@ class Registry:
 
     async def _run(self, name: str, run: Callable[[], Awaitable[object]]) -> JsonValue | ResultWithArtifacts | Suspend:
         try:
-            returned = await run()
+            # Nothing else holds the value here, so that a large one can be released in slices.
+            box = [await run()]
         except (ToolError, StaleDefinition, LeaseLost, StoreError):
             raise
         # A tool is somebody else's code: anything that it raises, even SystemExit, fails the call and not the server.
         except (Exception, SystemExit) as error:
             raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
-        if isinstance(returned, Suspend):
-            return self._check_suspend(name, returned)
-        return self._check_result(name, returned)
+        if isinstance(box[0], Suspend):
+            return self._check_suspend(name, box[0])
+        return await self._check_result(name, box)
 
     def _check_suspend(self, name: str, suspend: Suspend) -> Suspend:
         """Returns the question with parts that the log can hold. Raises `ToolError` for others."""
@@ -223,50 +216,57 @@ class Registry:
             raise StaleDefinition(f"{name} changed before it was called; nothing was run")
         return tool
 
-    def _check_result(self, name: str, value: object) -> JsonValue | ResultWithArtifacts:
+    async def _check_result(self, name: str, box: list[object]) -> JsonValue | ResultWithArtifacts:
         """Returns the value, or a stand-in for a large one, with the whole as an artifact unless it is too large."""
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, ResultWithArtifacts):
-            return self._check_attached(name, value)
-        found, text = _encode(name, value)
-        if len(text) > INLINE_BYTES:
-            preview = found[:PREVIEW_CHARS] if isinstance(found, str) else text[:PREVIEW_CHARS]
-            if len(text) > self._max_result_bytes:
-                return build_cut_off(len(text), preview)
-            artifact = make_artifact(text.encode())
-            return ResultWithArtifacts(
-                value=build_stand_in(artifact, preview), artifacts=(artifact,), whole=artifact.artifact_id
-            )
+        if box[0] is None or isinstance(box[0], bool):
+            return box[0]
+        if isinstance(box[0], ResultWithArtifacts):
+            return await self._check_attached(name, box[0])
+        with _refusing(name):
+            if exceeds(box[0], INLINE_VALUES, INLINE_BYTES):
+                return await store_large(box, self._max_result_bytes)
+            text = _encode(box[0])
+            if len(text) > INLINE_BYTES:
+                return await store_large(box, self._max_result_bytes)
         # As the log will hold it: tuples become lists, integer keys become strings.
-        return found if _is_plain(found) else cast("JsonValue", json.loads(text))
+        return cast("JsonValue", json.loads(text))
 
-    def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
+    async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
         """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
         if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
-        checked = self._check_result(name, attached.value)
+        checked = await self._check_result(name, [attached.value])
         if isinstance(checked, ResultWithArtifacts):
             return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts))
         return replace(attached, value=checked)
 
 
-def _encode(name: str, value: object) -> tuple[JsonValue, str]:
-    """Returns the value and its JSON text. Raises `ToolError` when it has none or is nested too deeply."""
+@contextmanager
+def _refusing(name: str) -> Generator[None]:
+    """Raises `ToolError` for a value that has no JSON text or is nested too deeply."""
     try:
-        text = _ENCODER.encode(value)
-        found = cast("JsonValue", value)
-        check_depth(found)
-    except (TypeError, ValueError, RecursionError, LimitExceeded) as error:
+        yield
+    except (TypeError, ValueError, RuntimeError, LimitExceeded) as error:
         raise ToolError(f"{name} ran, but what it returned is not usable JSON: {_first_line(error)}") from error
-    return found, text
+
+
+def _encode(value: object) -> str:
+    """Returns the JSON text. Raises when there is none, or the value is nested too deeply."""
+    text = ENCODER.encode(value)
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        check_depth(cast("JsonValue", json.loads(text)))
+    return text
 
 
 def _check_question_part(name: str, value: JsonValue) -> JsonValue:
-    found, text = _encode(name, value)
-    if len(text) > MAX_QUESTION_BYTES:
-        raise ToolError(f"{name} asks with a form or payload of {len(text)} bytes; the limit is {MAX_QUESTION_BYTES}")
-    return found if _is_plain(found) else cast("JsonValue", json.loads(text))
+    text = ""
+    if not (is_too_large := exceeds(value, INLINE_VALUES, MAX_QUESTION_BYTES)):
+        with _refusing(name):
+            text = _encode(value)
+    if is_too_large or len(text) > MAX_QUESTION_BYTES:
+        limit = f"{MAX_QUESTION_BYTES} bytes or {INLINE_VALUES} values"
+        raise ToolError(f"{name} asks with a form or payload of more than {limit}")
+    return cast("JsonValue", json.loads(text))
 
 
 def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -280,14 +280,6 @@ def _with_defaults(arguments: dict[str, JsonValue], schema: dict[str, JsonValue]
         if name not in arguments and isinstance(entry, dict) and "default" in entry
     }
     return {**arguments, **missing} if missing else arguments
-
-
-def _is_plain(value: JsonValue) -> bool:
-    if isinstance(value, dict):
-        return all(type(key) is str and _is_plain(child) for key, child in value.items())
-    if isinstance(value, list):
-        return all(_is_plain(child) for child in value)
-    return not isinstance(value, tuple)
 
 
 def _first_line(error: BaseException) -> str:

@@ -13,6 +13,8 @@ from planwarden.agent.common.errors import StoreError
 
 INLINE_BYTES = 256 * 1024
 """JSON up to this size goes into the log itself; nothing larger fits into arguments either."""
+INLINE_VALUES = 20_000
+"""A value with more values than this is an artifact too: each costs time wherever the log is read."""
 MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
 """Larger content is not stored."""
 PREVIEW_CHARS = 4_000

@@ -7,6 +7,7 @@ Keys are sorted; there is no white space, only ASCII, and no NaN. Readers refuse
 import hashlib
 import json
 import math
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -15,6 +16,8 @@ from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 MAX_DEPTH = 64
 """Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
 
+_DICT: type[Any] = dict
+_CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -80,6 +83,26 @@ def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
         else:
             size += 1
     return size + len(stack)
+
+
+def exceeds(value: object, max_values: int, max_chars: int) -> bool:
+    """Whether a value has more values or characters than that; stops there. Other objects count as one value each."""
+    stack: list[Any] = [value]
+    values = chars = 0
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str | bytes):
+            chars += len(node)
+            if chars > max_chars:
+                return True
+        elif isinstance(node, _CONTAINERS):
+            values += len(node)
+            if values > max_values:
+                return True
+            stack.extend(node)
+            if isinstance(node, _DICT):
+                stack.extend(node.values())
+    return False
 
 
 def has_json_form(value: JsonValue) -> bool:

@@ -260,7 +260,7 @@ async def test_a_question_that_is_too_large_to_be_kept_is_refused() -> None:
     registry = Registry(
         [Tool(define(ToolDefinition(name="ask", description="x", input_schema={})), build_constant_call(asked))]
     )
-    with pytest.raises(ToolError, match="form or payload of 2000002 bytes; the limit is 1048576"):
+    with pytest.raises(ToolError, match="form or payload of more than 1048576 bytes"):
         await registry.call("ask", {}, CONTEXT)
 
 

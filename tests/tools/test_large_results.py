@@ -1,0 +1,136 @@
+"""What a tool returned is encoded in slices when it is large: the same text, without the event loop standing still."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import date
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.common.artifact import INLINE_VALUES, PREVIEW_CHARS, ResultWithArtifacts
+from planwarden.agent.common.errors import ToolError
+from planwarden.agent.core.tool import CallContext, Suspend
+from planwarden.tools.base import as_tool, tool
+from planwarden.tools.registry import Registry
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+MAX_TURN_S = 0.1
+MANY = INLINE_VALUES + 1
+
+
+@dataclass
+class Row:
+    day: date
+
+
+async def call(returned: object, max_result_bytes: int = 64 * 1024 * 1024) -> JsonValue | ResultWithArtifacts | Suspend:
+    @tool(risk="read", effect="read")
+    async def big() -> object:
+        return returned
+
+    registry = Registry([as_tool(big)], max_result_bytes=max_result_bytes)
+    return await registry.call("big", {}, CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="k"))
+
+
+async def measure_longest_turn(work: Callable[[], Awaitable[object]]) -> tuple[float, int]:
+    """Returns the most CPU time, in seconds, that the loop's own thread took between two turns, and their number."""
+    turns: list[float] = []
+
+    async def sample() -> None:
+        while True:
+            before = time.thread_time()
+            await anyio.lowlevel.checkpoint()
+            turns.append(time.thread_time() - before)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sample)
+        await work()
+        tasks.cancel_scope.cancel()
+    return max(turns), len(turns)
+
+
+ENCODED: list[tuple[object, object]] = [
+    ([[]] * MANY, [[]] * MANY),
+    ({number: [number] for number in range(MANY)}, {str(number): [number] for number in range(MANY)}),
+    (
+        {"a": (1, 2.5, None, True), "text": '\u00e9\n"\\\ud800\U0001f600' * 100_000, "rows": [{"id": 1}] * MANY},
+        {"a": [1, 2.5, None, True], "text": '\u00e9\n"\\\ud800\U0001f600' * 100_000, "rows": [{"id": 1}] * MANY},
+    ),
+    ([[["x" * 300_000], {}], "y" * 300_000], [[["x" * 300_000], {}], "y" * 300_000]),
+    ("z" * 300_000, "z" * 300_000),
+    ([Row(date(2026, 1, 2))] * MANY, [{"day": "2026-01-02"}] * MANY),
+    ({"x" * 300_000: {"": 1}}, {"x" * 300_000: {"": 1}}),
+]
+
+
+@pytest.mark.parametrize(("returned", "expected"), ENCODED)
+async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
+    returned: object, expected: JsonValue
+) -> None:
+    found = await call(returned)
+    assert isinstance(found, ResultWithArtifacts)
+    text = json.dumps(expected, separators=(",", ":"))
+    assert found.artifacts[0].data.decode() == text
+    assert isinstance(found.value, dict)
+    preview = expected if isinstance(expected, str) else text
+    assert (found.value["preview"], found.value["sizeBytes"]) == (preview[:PREVIEW_CHARS], len(text))
+
+
+async def test_a_value_of_many_values_is_kept_outside_the_log_however_short_it_is() -> None:
+    assert isinstance(await call([0] * MANY), ResultWithArtifacts)
+    assert await call([0] * INLINE_VALUES) == [0] * INLINE_VALUES
+
+
+async def test_a_result_that_is_too_large_to_be_kept_says_how_large_it_was() -> None:
+    found = await call([[1]] * MANY, max_result_bytes=10_000)
+    assert isinstance(found, dict)
+    assert (found["stored"], found["sizeBytes"]) == (False, 4 * MANY + 1)
+    assert found["preview"] == json.dumps([[1]] * MANY, separators=(",", ":"))[:PREVIEW_CHARS]
+
+
+def nest(value: object, levels: int) -> object:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def build_circle() -> list[object]:
+    circle: list[object] = []
+    circle.append(circle)
+    return circle
+
+
+@pytest.mark.parametrize(
+    ("returned", "why"),
+    [
+        ([float("nan")] * MANY, "not JSON compliant"),
+        ([nest(1, 70), [0] * MANY], "nested deeper than 64 levels"),
+        (nest([0] * MANY, 70), "nested deeper than 64 levels"),
+        (nest(1, 70), "nested deeper than 64 levels"),
+        (build_circle(), "."),
+        ([object()] * MANY, "object"),
+    ],
+)
+async def test_a_large_result_without_json_text_fails_the_call(returned: object, why: str) -> None:
+    with pytest.raises(ToolError, match=why):
+        await call(returned)
+
+
+@requirement("results:slices")
+@pytest.mark.parametrize("kind", ["rows", "lists", "text"])
+async def test_the_event_loop_turns_while_a_large_result_is_encoded(kind: str) -> None:
+    """ours: the loop's thread is busy for less than 100 ms at a time, whatever a tool returns"""
+    values: dict[str, object] = {
+        "rows": [{"id": number, "name": f"name {number}", "tags": ["a", "b"]} for number in range(100_000)],
+        "lists": [[] for _ in range(1_000_000)],
+        "text": "x\u00e9\n" * 2_000_000,
+    }
+    longest_s, turns = await measure_longest_turn(lambda: call(values[kind]))
+    assert longest_s < MAX_TURN_S
+    assert turns > 10
