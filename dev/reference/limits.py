@@ -22,7 +22,8 @@ def _size(count: int) -> str:
 def limits() -> str:
     """One row for each kind of input."""
     assert plan_input.MAX_TEXT_CHARS == service_limits.MAX_GOAL_CHARS == options.MAX_PROMPT_CHARS
-    inline, stored = _size(artifact.INLINE_BYTES), _size(artifact.MAX_ARTIFACT_BYTES)
+    inline = f"{_size(artifact.INLINE_BYTES)} and {artifact.INLINE_VALUES:,} values"
+    stored = _size(artifact.MAX_ARTIFACT_BYTES)
     in_minutes = f"in {service_limits.ATTEMPTS_S / 60:g} minutes"
     rows = (
         ("steps of a plan", f"{plan_input.MAX_STEPS} (`[execution] maxSteps`)"),
