@@ -10,6 +10,8 @@ from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import TypeAdapter
 
+from tests.support.loop_time import pass_time
+
 _DOCUMENT = TypeAdapter[dict[str, Any]](dict[str, Any])
 CHUNK = b"x" * 65_536
 
@@ -41,6 +43,8 @@ class Receiver:
     bytes_sent: int = 0
     hung_up: anyio.Event = field(default_factory=anyio.Event)
     """Set when a client closed a connection before the reply was complete."""
+    silent_s: float = 0.0
+    """How much time passes at once when a request gets no reply."""
     _arrival: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -80,6 +84,7 @@ def reply_with(status: int, **headers: str) -> Manner:
 
 async def never_reply(receiver: Receiver, stream: SocketStream) -> None:
     """Never replies; records when the client disconnects."""
+    pass_time(receiver.silent_s)
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         await stream.receive()
     receiver.hung_up.set()

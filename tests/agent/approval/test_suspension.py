@@ -20,6 +20,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from tests.support.loop_time import pass_time
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
 pytestmark = pytest.mark.anyio
@@ -392,11 +393,12 @@ async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by
     """spec: design.md durability contract"""
     attempts: list[int] = []
 
-    @planwarden.tool(risk="read", timeout_s=0.01)
+    @planwarden.tool(risk="read", timeout_s=5.0)
     async def pay(amount: int) -> str:
         """Pay, slowly the first time."""
         attempts.append(amount)
         if len(attempts) == 1:
+            pass_time(5.0)
             await anyio.sleep_forever()
         return "paid"
 
@@ -439,9 +441,10 @@ async def test_a_reconciled_call_takes_the_given_result_or_gives_the_step_up(
 async def test_a_read_that_times_out_fails_without_a_question() -> None:
     """ours"""
 
-    @planwarden.tool(risk="read", effect="read", timeout_s=0.01)
+    @planwarden.tool(risk="read", effect="read", timeout_s=5.0)
     async def look() -> str:
         """Never ends."""
+        pass_time(5.0)
         await anyio.sleep_forever()
         return "never"
 

@@ -20,6 +20,7 @@ from planwarden.server.mcp.server import build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.memory.store import MemoryStore
 from tests.server.mcp.support import ERAS, Document, Era, Served, ids_of, ok, refused, served, text_of
+from tests.support.loop_time import pass_time
 from tests.support.wardens import Ledger, plan, tool_step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
@@ -184,9 +185,10 @@ async def test_a_tool_that_raises_fails_its_step_and_nothing_else(tmp_path: Path
 
 
 async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, era: Era) -> None:
-    @planwarden.tool(risk="read", effect="read", timeout_s=0.02)
+    @planwarden.tool(risk="read", effect="read", timeout_s=5.0)
     async def hang() -> str:
         """Never returns."""
+        pass_time(5.0)
         await anyio.sleep_forever()
         return ""
 
@@ -198,9 +200,10 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, era: Era) -> None:
 async def test_an_effect_that_hangs_becomes_a_question(tmp_path: Path, era: Era) -> None:
     """spec: nobody knows whether it happened, so it is neither done nor repeated."""
 
-    @planwarden.tool(risk="read", timeout_s=0.02)
+    @planwarden.tool(risk="read", timeout_s=5.0)
     async def send() -> str:
         """Never returns."""
+        pass_time(5.0)
         await anyio.sleep_forever()
         return ""
 

@@ -19,6 +19,7 @@ from tests.support.doubles.wire import KEY, HttpRequest, RequestRefused, Wire, c
 from tests.support.doubles.wire_anthropic import AnthropicWire
 from tests.support.doubles.wire_gemini import GeminiWire
 from tests.support.doubles.wire_openai import OpenAIChatWire, OpenAIResponsesWire
+from tests.support.loop_time import pass_time
 
 WIRES: dict[str, Wire] = {
     wire.name: wire for wire in (AnthropicWire(), OpenAIChatWire(), OpenAIResponsesWire(), GeminiWire())
@@ -51,6 +52,8 @@ class ProviderDouble:
     """Set when a request gets no reply."""
     hung_up: anyio.Event = field(default_factory=anyio.Event)
     """Set when the client closes a connection that got no reply."""
+    silent_s: float = 0.0
+    """How much time passes at once when a request gets no reply."""
 
     @property
     def url(self) -> str:
@@ -120,6 +123,7 @@ class ProviderDouble:
     async def _stall(self, stream: SocketStream) -> None:
         """Sends nothing more until the client disconnects."""
         self.is_hanging.set()
+        pass_time(self.silent_s)
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
             await stream.receive()
         self.hung_up.set()

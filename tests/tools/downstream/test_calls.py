@@ -5,12 +5,15 @@ import signal
 import sys
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
+from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step
 from tests.tools.downstream.support import DOUBLE, Place, approve, build_entry, read_error, run_call, wait_until
@@ -186,14 +189,20 @@ async def test_the_child_sees_no_keys_of_ours(place: Place, monkeypatch: pytest.
 
 
 @requirement("downstream:calls")
-async def test_a_call_beyond_its_time_is_cancelled_at_the_server(place: Place) -> None:
+async def test_a_call_beyond_its_time_is_cancelled_at_the_server(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     """spec: issue, time-outs and cancellation"""
-    place.settings += "timeout_s = 0.5\n"
+    caplog.set_level("INFO", "planwarden.tools.downstream.call")
+    place.settings += "timeout_s = 20\n"
     place.serve(d="good")
     async with place.warden() as warden:
-        await warden.search_tools()
-        execution = await run_call(warden, "d_slow")
-        assert execution.status == "failed" and "within 0.5 s" in read_error(execution)
+        running = await warden.execute_plan(plan(tool_step("a", "d_slow")), wait_seconds=0)
+        await wait_until(lambda: "d_slow is at 1 of 2" in caplog.text)
+        pass_time(20.0)
+        while (execution := await warden.get_execution(running.thread_id)).status == "running":
+            await anyio.lowlevel.checkpoint()
+        assert execution.status == "failed" and "within 20 s" in read_error(execution)
         assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
     assert "cancelled" in place.ledger
 

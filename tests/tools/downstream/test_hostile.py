@@ -39,7 +39,7 @@ async def test_a_server_that_never_answers_is_down_in_time(place: Place) -> None
     place.serve(bad="silent", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        assert read_health(warden) == "down: it did not answer within 0.5 s"
+        await wait_until(lambda: read_health(warden) == "down: it did not answer within 0.5 s")
         await check_other_tools(warden)
 
 
@@ -62,7 +62,7 @@ async def test_a_server_that_closes_its_input_before_it_ends_is_down_with_its_ex
     place.serve(bad="shuts", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        assert read_health(warden) == "down: its process ended with exit code 7"
+        await wait_until(lambda: read_health(warden) == "down: its process ended with exit code 7")
         await check_other_tools(warden)
 
 
