@@ -386,6 +386,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "design, durability",
         "What was sent and has no answer is unknown when it may have had an effect, and only then.",
     ),
+    "downstream:adopted": Requirement(
+        "issue, soak", "A process that continues an execution first lists the servers of the tools that it needs."
+    ),
     "downstream:link": Requirement(
         "design, two-tier tools", "A server starts when it is needed, is started again, and ends with the process."
     ),

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 from pydantic import JsonValue
 
@@ -41,6 +41,18 @@ MAX_EARLIER = 2_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
+class Listings(Protocol):
+    """Servers that list their tools when they are asked for the first time."""
+
+    def is_unlisted(self, name: str) -> bool:
+        """True if a tool of that name can only come from a server that did not answer yet."""
+        ...
+
+    async def wait_until_listed(self, names: Iterable[str]) -> None:
+        """Ask the servers of the named tools, and wait a limited time for their answers."""
+        ...
+
+
 class Registry:
     """All tools of one process by name. Implements the engine's `Toolbox` port."""
 
@@ -55,6 +67,8 @@ class Registry:
         """Former definitions of changed tools in groups, by pin."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[object, Callable[[], None]] = {}
+        self.listings: Listings | None = None
+        """Where tools may come from that are not known yet."""
         for tool in tools:
             self.add(tool)
 
@@ -150,6 +164,13 @@ class Registry:
     def get(self, name: str) -> ToolDefinition | None:
         tool = self._tools.get(name)
         return tool.definition if tool is not None else None
+
+    def is_awaited(self, name: str) -> bool:
+        return name not in self._tools and self.listings is not None and self.listings.is_unlisted(name)
+
+    async def wait_for_tools(self, names: Iterable[str]) -> None:
+        if self.listings is not None:
+            await self.listings.wait_until_listed(names)
 
     def definitions(self) -> Sequence[ToolDefinition]:
         return self._sorted

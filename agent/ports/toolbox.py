@@ -1,6 +1,6 @@
 """What the engine needs of the tools that exist now."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -13,6 +13,14 @@ class Toolbox(Protocol):
     """The tools that exist now."""
 
     def get(self, name: str) -> ToolDefinition | None: ...
+
+    def is_awaited(self, name: str) -> bool:
+        """True while the tool is unknown, and `wait_for_tools` may bring it."""
+        ...
+
+    async def wait_for_tools(self, names: Iterable[str]) -> None:
+        """Wait a limited time until none of the tools is awaited any more."""
+        ...
 
     def definitions(self) -> Sequence[ToolDefinition]:
         """All of them, sorted by name, unavailable ones included; the same object until something changes."""

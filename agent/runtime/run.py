@@ -40,7 +40,16 @@ from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer
-from planwarden.agent.runtime.transaction import Command, EventBatch, Job, JobOutcome, Transaction, TransactionContext
+from planwarden.agent.runtime.transaction import (
+    Command,
+    EventBatch,
+    Job,
+    JobOutcome,
+    ListingJob,
+    PromptJob,
+    Transaction,
+    TransactionContext,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +160,10 @@ class Run:
             await self._abandon()
 
     async def _perform(self, job: Job) -> JobOutcome:
+        if isinstance(job, ListingJob):
+            with self._inflight[job.key]:
+                await self._context.transactions.approval.tools.wait_for_tools(job.tools)
+            return JobOutcome(job.key, ())
         observer = self._context.observer
         if observer is None:
             return await self._perform_unobserved(job)
@@ -158,7 +171,7 @@ class Run:
         with observer.performing(self.execution, job.key, prompt, self._context.store.clock.now()):
             return await self._perform_unobserved(job)
 
-    async def _perform_unobserved(self, job: Job) -> JobOutcome:
+    async def _perform_unobserved(self, job: CallJob | PromptJob) -> JobOutcome:
         scope = self._inflight[job.key]
         if isinstance(job, CallJob):
             confirm = partial(self.confirm_lease, job.key)

@@ -80,7 +80,18 @@ class PromptJob:
         return f"prompt {self.prompt.purpose} {self.prompt.step_id or ''}"
 
 
-Job = CallJob | PromptJob
+@dataclass(frozen=True, slots=True)
+class ListingJob:
+    """A wait for tools that are not known yet in this process; it records nothing."""
+
+    tools: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return f"listing {' '.join(self.tools)}"
+
+
+Job = CallJob | PromptJob | ListingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +181,7 @@ class Transaction:
     def _recover(self) -> None:
         """Recover the calls that another process dispatched before this one owned the execution."""
         for call in tuple(find_running_calls(self.execution)):
-            if call.call_id not in self._inflight:
+            if call.call_id not in self._inflight and not self._awaits(call.tool_name):
                 self._add(recover_call(self._approval, self.execution, call, self._is_owner_gone))
 
     def _decide(self) -> bool:
@@ -184,7 +195,7 @@ class Transaction:
                     self._record((event,))
                     moved = True
                 case DispatchCall(call=call):
-                    if find_exhausted_budget(self.execution) is None:
+                    if find_exhausted_budget(self.execution) is None and not self._awaits(call.tool_name):
                         prepared = prepare_call(self._approval, self.execution, call)
                         self._add(prepared)
                         # Nothing more follows from a call that is on its way.
@@ -196,8 +207,22 @@ class Transaction:
                     moved = True
         return moved
 
+    def _awaits(self, *names: str) -> bool:
+        """True while a tool is awaited; a job then waits for it, and what needs it is decided again afterwards.
+
+        The process that lists a server need not be the one that continues the execution.
+        """
+        missing = tuple(filter(self._approval.tools.is_awaited, names))
+        if missing:
+            self._add_once(ListingJob(missing))
+        return bool(missing)
+
     def _prompt_model(self, purpose: ev.Purpose, step_id: str | None) -> None:
-        job = PromptJob(self._build_prompt(purpose, step_id))
+        if step_id is not None and self._awaits(*self.execution.steps[step_id].step.required_tools):
+            return
+        self._add_once(PromptJob(self._build_prompt(purpose, step_id)))
+
+    def _add_once(self, job: Job) -> None:
         if job.key not in self._inflight and all(job.key != other.key for other in self.jobs):
             self.jobs.append(job)
 

@@ -99,6 +99,7 @@ class DownstreamServers:
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        self._registry.listings = self
         for config in self.configs:
             connection = self._connections[config.name]
             connection.reset()
@@ -114,6 +115,7 @@ class DownstreamServers:
         """End every server; each gets a moment to end by itself."""
         assert self._tasks is not None
         tasks, self._tasks = self._tasks, None
+        self._registry.listings = None
         tasks.cancel_scope.cancel()
         # A task group would wrap what the body raised in a group.
         if isinstance(error, Exception):
@@ -180,6 +182,11 @@ class DownstreamServers:
         if connection.state == "down" or config.problem is not None:
             return f"server {server!r} is down: {connection.reason}"
         return f"server {server!r} is starting" if server in self.never_listed_servers else None
+
+    def is_unlisted(self, name: str) -> bool:
+        """True if a tool of that name can only come from a server that is not down and was never listed."""
+        server = self._server_of(name)
+        return server in self.never_listed_servers and self._connections[server].state in ("idle", "starting")
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
         """Wait until the servers of the named tools were listed at least once, for `LISTING_WAIT_S` at most.

@@ -11,12 +11,17 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.scheduler import RENEW_S
+from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step
-from tests.tools.downstream.support import DOUBLE, Place, approve, build_entry, read_error, run_call, wait_until
+from tests.tools.downstream.support import DOUBLE, WAIT_S, Place, approve, build_entry, read_error, run_call, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -271,6 +276,30 @@ async def test_a_takeover_waits_for_the_tools_that_it_needs(place: Place) -> Non
     async with place.warden(store) as warden:
         execution = await approve(warden, execution)
         assert execution.status == "completed"
+    assert place.ledger.count("note x") == 1
+
+
+@requirement("downstream:adopted")
+async def test_an_execution_of_another_process_waits_for_the_tools_that_were_never_listed_here(place: Place) -> None:
+    """issue, soak: one process listed the server, another one recorded the answer, and this one continues"""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with place.warden(store) as first:
+        asked = await run_call(first, "d_note", {"text": "x"})
+    for cached in (place.home / "downstream").glob("*.json"):
+        cached.unlink()
+    async with place.warden(store) as warden:
+        engine = warden.service.engine
+        recorder = Engine(store, engine.tools, CallerModel(), engine.grants.policy, adopts=False, follows=False)
+        async with recorder:
+            execution = await recorder.find(asked.execution_id)
+            yes = planwarden.Decision(approved=True)
+            human = Authority(assurance="human", channel="inbox", principal="ann")
+            await recorder.answer(execution, asked.suspensions[0].suspension_id, yes, human)
+        clock.advance(RENEW_S)
+        await engine.tick()
+        ended = await engine.wait(await engine.find(asked.execution_id), WAIT_S)
+        assert ended.status == "completed", ended.steps
     assert place.ledger.count("note x") == 1
 
 
