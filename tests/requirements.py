@@ -65,6 +65,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "store:takeover": Requirement(
         "design, durability", "A lease that ran out, or whose process is dead, can be taken; a valid one cannot."
     ),
+    "sqlite:replaced": Requirement(
+        "issue", "A process whose database file was replaced or removed writes nothing more, and ends with a sentence."
+    ),
     "lease:effect": Requirement(
         "approvals, learned from attacks", "A process that lost an execution sends nothing more and stops its calls."
     ),

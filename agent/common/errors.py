@@ -167,6 +167,10 @@ class StoreError(PlanwardenError):
     code = "storage_error"
 
 
+class StoreReplaced(StoreError):
+    """The storage was replaced under the running process, which can only end."""
+
+
 class ExecutionConflict(PlanwardenError):
     """Another writer changed the execution first."""
 

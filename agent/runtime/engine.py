@@ -24,6 +24,7 @@ from planwarden.agent.common.errors import (
     PlanUnfinished,
     PlanwardenError,
     StoreError,
+    StoreReplaced,
     UnknownSuspension,
     UnknownThread,
     UsageError,
@@ -118,6 +119,8 @@ class Engine:
 
         Only an owner that is still silent at a later look is replaced: after a sleep all leases may have run out.
         """
+        self._lost_store: StoreReplaced | None = None
+        """Why the engine ended by itself."""
         self._is_closing = False
         self._all_done = anyio.Event()
         """Set when the engine closes and nothing runs."""
@@ -143,13 +146,16 @@ class Engine:
             is_closing=lambda: self._is_closing or not self._follows,
             on_stream=self._wake_watcher,
         )
-        self._tasks.start_soon(self._scheduler.run)
+        self._tasks.start_soon(self._run_scheduler)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Let running calls finish for a moment, then stop; what is still running is settled by the next owner."""
+        """Let running calls finish for a moment, then stop; what is still running is settled by the next owner.
+
+        Raises `StoreReplaced` when that ended the engine.
+        """
         assert self._tasks is not None
         self._is_closing = True
         # What brought a task down has cancelled the others: none of them will say that it is done.
@@ -169,6 +175,16 @@ class Engine:
                 for run in self._known.runs.values():
                     if run.lease is not None:
                         await self._release_lease(run)
+            if self._lost_store is not None:
+                raise self._lost_store
+
+    async def _run_scheduler(self) -> None:
+        assert self._tasks is not None
+        try:
+            await self._scheduler.run()
+        except StoreReplaced as error:
+            self._lost_store = error
+            self._tasks.cancel_scope.cancel()
 
     async def create(
         self,

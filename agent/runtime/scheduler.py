@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import anyio
 
-from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.common.errors import PlanwardenError, StoreError, StoreReplaced
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.watches import Watches
@@ -63,6 +63,9 @@ class Scheduler:
             has_more = False
             try:
                 has_more = await self.tick()
+            except StoreReplaced:
+                # Nothing that this process does counts any more; the engine ends.
+                raise
             except StoreError as error:
                 logger.error("%s", error.message)
             # The scheduler must outlive one bad row; the next turn tries it again.

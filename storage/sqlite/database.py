@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import StoreError, StoreReplaced
 
 APPLICATION_ID = 0x706C7764  # "plwd"
 WAL_RESET_FIXED = (3, 51, 3)
@@ -91,6 +91,32 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+class FileIdentity:
+    """Which file is open, to notice when another one takes its place: a restored backup, or an emptied home.
+
+    SQLite goes on with the file that it opened, even if nobody can open that file any more.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened = self._read()
+
+    def check(self) -> None:
+        """Raises `StoreReplaced` when the path no longer leads to the file that was opened."""
+        if self._read() != self._opened:
+            raise StoreReplaced(
+                f"{str(self._path)!r} was replaced or removed while planwarden used it, and nothing more is written; "
+                "end every planwarden process that uses it, then start again"
+            )
+
+    def _read(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -88,8 +88,9 @@ class SqliteStore:
             lock.close()
             raise
         held = lock.held if database.needs_write_lock() else nullcontext
-        writer = Worker(connection, path, group=True, lock=held)
-        reader = Worker(database.connect(path, readonly=True), path, group=False)
+        check = database.FileIdentity(path).check
+        writer = Worker(connection, path, group=True, check=check, lock=held)
+        reader = Worker(database.connect(path, readonly=True), path, group=False, check=check)
         life = LivenessFile(path.parent / "owners")
         return cls(path, writer, reader, life, lock, clock or SystemClock(), lease_s)
 

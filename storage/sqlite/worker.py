@@ -36,7 +36,10 @@ class _Request(Generic[Result]):
 
 
 class Worker:
-    """Runs operations on its connection, in order. `group` makes it a writer with group commit."""
+    """Runs operations on its connection, in order. `group` makes it a writer with group commit.
+
+    `check` is called before each transaction, and raises when the file must not be used any more.
+    """
 
     def __init__(
         self,
@@ -44,11 +47,13 @@ class Worker:
         path: Path,
         *,
         group: bool,
+        check: Callable[[], None] = lambda: None,
         lock: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._connection = connection
         self._path = path
         self._group = group
+        self._check = check
         self._lock = lock
         self._requests: deque[_Request[Any]] = deque()
         """In order; appended to by event loops, emptied by the thread."""
@@ -152,6 +157,7 @@ class Worker:
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
+        self._check()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -164,6 +170,7 @@ class Worker:
 
     def _attempt(self, request: _Request[Any]) -> None:
         try:
+            self._check()
             request.value = request.operation(self._connection)
         except FAULTS as error:
             request.error = _translated(error, self._path)

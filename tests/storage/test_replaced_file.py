@@ -1,0 +1,112 @@
+"""A database that is replaced under the processes that use it: a restored backup, or a home that was emptied."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import StoreReplaced
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.models.caller import CallerModel
+from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.tools.registry import Registry
+from tests.crash.scenario import PRINCIPAL, engine_on
+from tests.requirements import requirement
+from tests.storage.suite import Scribe
+from tests.support.fakes import EffectLedger, recording_tool
+
+pytestmark = pytest.mark.anyio
+
+
+def replace_file(path: Path, how: str) -> None:
+    """Another file stands in the place of the database, as after `mv backup planwarden.db`, or none."""
+    if how == "removed":
+        path.unlink()
+    else:
+        backup = path.with_name("backup.db")
+        shutil.copy(path, backup)
+        os.replace(backup, path)
+
+
+def step(tool: str) -> JsonValue:
+    return {"id": tool, "description": tool, "toolCalls": [{"toolName": tool, "arguments": {}}]}
+
+
+@requirement("sqlite:replaced")
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replaced(tmp_path: Path, how: str) -> None:
+    """spec: issue, stop with a sentence"""
+    path = tmp_path / "planwarden.db"
+    store = SqliteStore.open(path)
+    scribe = Scribe.on(store, "e1")
+    await scribe.start()
+    replace_file(path, how)
+    with pytest.raises(StoreReplaced, match="end every planwarden process"):
+        await scribe.finish()
+    with pytest.raises(StoreReplaced):
+        await store.header("e1")
+    await store.close()
+
+
+@requirement("sqlite:replaced")
+async def test_an_engine_whose_file_was_replaced_runs_no_effect_and_ends(tmp_path: Path) -> None:
+    """ours: the next tick notices it even if nothing is written"""
+    path, ledger = tmp_path / "home" / "planwarden.db", EffectLedger(tmp_path / "effects")
+    store = SqliteStore.open(path)
+    is_reached, may_go = anyio.Event(), anyio.Event()
+
+    async def hold() -> None:
+        is_reached.set()
+        await may_go.wait()
+
+    tools = Registry([recording_tool(ledger, "slow", effect="read", before=hold), recording_tool(ledger, "mail")])
+    with pytest.raises(StoreReplaced):
+        async with engine_on(store, tools, CallerModel()) as engine:
+            plan, _ = parse_plan({"todoList": [step("slow"), step("mail")]}, author="caller", tools=engine.tool_facts())
+            await engine.create(thread_id="t", principal=PRINCIPAL, goal=None, plan=plan, options=ev.Options())
+            await is_reached.wait()
+            replace_file(path, "replaced")
+            may_go.set()
+            await anyio.sleep_forever()
+    await store.close()
+    assert "mail" not in ledger.tools_run()
+
+
+@requirement("sqlite:replaced")
+@pytest.mark.slow
+def test_a_server_whose_database_was_replaced_ends_with_a_sentence(tmp_path: Path) -> None:
+    """spec: issue; a real process"""
+    command = [
+        sys.executable,
+        "-m",
+        "planwarden.server.main",
+        "--home",
+        str(tmp_path),
+        "serve",
+        "--http",
+        "--port",
+        "0",
+    ]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    try:
+        path, lines = tmp_path / "planwarden.db", list[str]()
+        for line in server.stderr:
+            lines.append(line)
+            if "http://" in line:
+                break
+        path.unlink()
+        said = "".join([*lines, server.stderr.read()])
+        assert server.wait(60) == 1
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.stderr.close()
+        server.wait()
+    assert "was replaced or removed" in said and "Traceback" not in said
