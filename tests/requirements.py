@@ -411,6 +411,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "references:process": Requirement(
+        "ours", "A process of its own parses a very large result for references, and returns only the parts."
+    ),
     "results:slices": Requirement(
         "ours", "Encoding a large result never keeps the event loop's thread busy for more than 100 ms."
     ),

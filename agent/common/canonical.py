@@ -16,6 +16,7 @@ from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 MAX_DEPTH = 64
 """Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
 
+_TEXTS = (str, bytes)
 _DICT: type[Any] = dict
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -91,7 +92,7 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
     values = chars = 0
     while stack:
         node = stack.pop()
-        if isinstance(node, str | bytes):
+        if isinstance(node, _TEXTS):
             chars += len(node)
             if chars > max_chars:
                 return True

@@ -17,8 +17,8 @@ from typing import cast
 from jsonpointer import EndOfList, JsonPointer, JsonPointerException
 from pydantic import JsonValue
 
-from planwarden.agent.common.artifact import JSON_TYPE, Artifact
-from planwarden.agent.common.canonical import is_larger, measure_at_least
+from planwarden.agent.common.artifact import INLINE_VALUES, JSON_TYPE, Artifact
+from planwarden.agent.common.canonical import exceeds, is_larger, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.plan import find_references, read_reference
 from planwarden.agent.core.state import Call, StepState
@@ -93,8 +93,10 @@ def _part(document: JsonValue, pointer: str) -> ArtifactPart:
         value = _read_pointer(document, pointer)
     except JsonPointerException:
         return ArtifactPart(fault="has nothing there")
-    if is_larger(value, MAX_ARGUMENT_BYTES):
-        return ArtifactPart(fault=f"leads to more than {MAX_ARGUMENT_BYTES} bytes; point to the part that is needed")
+    # Counting first costs little, and then only what is small becomes text.
+    if exceeds(value, INLINE_VALUES, MAX_ARGUMENT_BYTES) or is_larger(value, MAX_ARGUMENT_BYTES):
+        limit = f"{MAX_ARGUMENT_BYTES} bytes or {INLINE_VALUES} values"
+        return ArtifactPart(fault=f"leads to more than {limit}; point to the part that is needed")
     return ArtifactPart(value)
 
 

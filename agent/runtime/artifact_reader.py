@@ -1,14 +1,17 @@
 """Reading from the store what references lead to, so that the pure core can resolve them."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from planwarden.agent.common.artifact import Artifact
+from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.references import ArtifactPart, PartAddress, read_parts
 from planwarden.agent.ports.store import Store
 
 logger = logging.getLogger(__name__)
+
+MAX_PARSED_BYTES = 1024 * 1024
+"""Larger content is parsed in another process."""
 
 
 async def read_wanted(
@@ -23,13 +26,22 @@ async def read_wanted(
         pointers = [part.pointer for part in wanted if part.artifact_id == artifact_id]
         try:
             artifact = new.get(artifact_id) or await store.artifact(thread_id, artifact_id)
+            if artifact is not None:
+                found.update(await _read_parts(artifact, pointers))
+                continue
         except StoreError as error:
             fault = f"cannot be followed: {error.message}"
         else:
-            if artifact is not None:
-                found.update(read_parts(artifact, pointers))
-                continue
             fault = f"cannot be followed: artifact {artifact_id!r} is not in the store any more"
         logger.error("thread %s: artifact %s could not be read", thread_id, artifact_id)
         found.update({PartAddress(artifact_id, pointer): ArtifactPart(fault=fault) for pointer in pointers})
     return found
+
+
+async def _read_parts(artifact: Artifact, pointers: Sequence[str]) -> dict[PartAddress, ArtifactPart]:
+    if artifact.media_type != JSON_TYPE or len(artifact.data) <= MAX_PARSED_BYTES:
+        return read_parts(artifact, pointers)
+    # Few executions need this module.
+    from planwarden.agent.runtime.part_process import read_large_parts
+
+    return await read_large_parts(artifact, pointers)

@@ -1,13 +1,9 @@
 """What a tool returned is encoded in slices when it is large: the same text, without the event loop standing still."""
 
 import json
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import date
 
-import anyio
-import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
@@ -17,10 +13,10 @@ from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.tools.base import as_tool, tool
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement
+from tests.support.turns import MAX_TURN_S, measure_longest_turn
 
 pytestmark = pytest.mark.anyio
 
-MAX_TURN_S = 0.1
 MANY = INLINE_VALUES + 1
 
 
@@ -36,23 +32,6 @@ async def call(returned: object, max_result_bytes: int = 64 * 1024 * 1024) -> Js
 
     registry = Registry([as_tool(big)], max_result_bytes=max_result_bytes)
     return await registry.call("big", {}, CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="k"))
-
-
-async def measure_longest_turn(work: Callable[[], Awaitable[object]]) -> tuple[float, int]:
-    """Returns the most CPU time, in seconds, that the loop's own thread took between two turns, and their number."""
-    turns: list[float] = []
-
-    async def sample() -> None:
-        while True:
-            before = time.thread_time()
-            await anyio.lowlevel.checkpoint()
-            turns.append(time.thread_time() - before)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(sample)
-        await work()
-        tasks.cancel_scope.cancel()
-    return max(turns), len(turns)
 
 
 ENCODED: list[tuple[object, object]] = [

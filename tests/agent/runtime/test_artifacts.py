@@ -89,7 +89,7 @@ async def test_a_pointer_finds_its_call_among_several_large_results_of_a_step() 
     ("reference", "why"),
     [
         ({}, "does not fit into arguments, which may have 262144 bytes (crawl returned 1"),
-        ({"pointer": "/results"}, "leads to more than 262144 bytes; point to the part that is needed"),
+        ({"pointer": "/results"}, "leads to more than 262144 bytes or 20000 values; point to the part that is needed"),
         ({"pointer": "/results/9999"}, "has nothing there"),
         ({"pointer": "/results/-"}, "has nothing there"),
         ({"pointer": "/preview"}, "has nothing there"),

@@ -1,0 +1,26 @@
+"""How long the event loop's own thread is busy between two of its turns. CPU time does not count a busy machine."""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.lowlevel
+
+MAX_TURN_S = 0.1
+
+
+async def measure_longest_turn(work: Callable[[], Awaitable[object]]) -> tuple[float, int]:
+    """Returns the most CPU time, in seconds, that the loop's own thread took between two turns, and their number."""
+    turns: list[float] = []
+
+    async def sample() -> None:
+        while True:
+            before = time.thread_time()
+            await anyio.lowlevel.checkpoint()
+            turns.append(time.thread_time() - before)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sample)
+        await work()
+        tasks.cancel_scope.cancel()
+    return max(turns), len(turns)
