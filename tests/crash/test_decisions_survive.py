@@ -74,7 +74,7 @@ async def start(engine: Engine) -> ExecutionState:
 
 async def asked(engine: Engine, execution: ExecutionState) -> ev.Question:
     """The one open question, once nothing else can be done."""
-    execution = await engine.wait(await engine.find(execution.execution_id), 5)
+    execution = await engine.wait(await engine.find(execution.execution_id), 60)
     [found] = execution.open_suspensions
     return found.question
 

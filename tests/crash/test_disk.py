@@ -78,7 +78,7 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_stored_when_there_is_s
     attempts = iter(range(100))
     store = RefusingStore(inner, lambda append: has_result_of(append, "a:1") and next(attempts) < 5)
     async with engine_on(store, Registry([recording_tool(ledger, "mail")]), CallerModel()) as engine:
-        done = await engine.wait(await start(engine, step("a", "mail")), 5)
+        done = await engine.wait(await start(engine, step("a", "mail")), 60)
     assert (done.status, store.refused, ledger.tools_run()) == ("completed", 5, ["mail"])
     assert "ToolOutcomeUnknown" not in await kinds(store, done)
 
@@ -101,7 +101,7 @@ async def test_a_result_that_waits_to_be_stored_is_not_taken_for_a_lost_one_by_a
     tools = Registry([recording_tool(ledger, "mail"), recording_tool(ledger, "find", before=may_find.wait)])
     store = RefusingStore(inner, refuses)
     async with engine_on(store, tools, CallerModel()) as engine:
-        done = await engine.wait(await start(engine, step("a", "mail"), step("b", "find")), 5)
+        done = await engine.wait(await start(engine, step("a", "mail"), step("b", "find")), 60)
     assert (done.status, ledger.tools_run()) == ("completed", ["mail", "find"])
     assert "ToolOutcomeUnknown" not in await kinds(store, done)
 
@@ -146,7 +146,7 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_can_be_given_again
     store = RefusingStore(inner, lambda append: is_full)
     tools = Registry([recording_tool(ledger, "book", risk="dangerous")])
     async with engine_on(store, tools, CallerModel()) as engine:
-        asked = await engine.wait(await start(engine, step("a", "book")), 5)
+        asked = await engine.wait(await start(engine, step("a", "book")), 60)
         [question] = asked.open_suspensions
         is_full = True
         with pytest.raises(StoreError, match="full"):
@@ -170,7 +170,7 @@ async def test_an_execution_that_was_taken_over_while_the_disk_was_full_goes_on_
     attempts = iter(range(100))
     store = RefusingStore(inner, lambda append: next(attempts) < 3)
     async with engine_on(store, Registry([recording_tool(ledger, "book")]), CallerModel()) as engine:
-        done = await engine.wait(scribe.execution, 5)
+        done = await engine.wait(scribe.execution, 60)
     assert (done.status, store.refused, ledger.tools_run()) == ("completed", 3, ["book"])
 
 

@@ -150,9 +150,9 @@ async def test_an_answer_recorded_elsewhere_reaches_the_owner_while_another_bran
 async def test_an_answer_to_a_suspended_execution_is_continued_by_whoever_took_it(world: World) -> None:
     """spec: design.md, a suspended execution has no owner"""
     async with world.process() as first, world.process() as second:
-        asked = await first.wait(await start(first, ASK, MAIL), 5)
+        asked = await first.wait(await start(first, ASK, MAIL), 60)
         assert asked.status == "suspended"
-        done = await second.wait(await answer(second, asked), 5)
+        done = await second.wait(await answer(second, asked), 60)
         await first.tick()
         assert (await first.find(asked.execution_id)) == done
     assert (done.status, world.ledger.tools_run()) == ("completed", ["mail"])
@@ -219,12 +219,12 @@ async def test_what_another_process_acknowledged_is_shown_although_something_of_
             await late.hold()
 
     async with world.process() as first, world.process(on=lambda store: WatchedStore(store, watch)) as second:
-        asked = await first.wait(await start(first, ASK, MAIL), 5)
+        asked = await first.wait(await start(first, ASK, MAIL), 60)
         known = await second.find(asked.execution_id)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer, second, known)
             await late.is_reached.wait()
-            done = await first.wait(await answer(first, asked), 5)
+            done = await first.wait(await answer(first, asked), 60)
             shown = await second.find(asked.execution_id)
             assert shown == await second.wait(shown, 60) == done
             late.may_pass.set()
@@ -304,7 +304,7 @@ async def test_an_effect_of_a_silent_owner_is_asked_about_and_its_late_result_se
         late = await silent.wait(running, 60)
         assert late.status == "suspended" and "ToolReturned" not in await world.kinds(running)
         truth = world.ledger.reconcile_answer(f"{running.execution_id}:slow:1")
-        done = await other.wait(await answer(other, asked, Decision(content=truth)), 5)
+        done = await other.wait(await answer(other, asked, Decision(content=truth)), 60)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow"])
     assert (await world.stored(running)) == done
 
@@ -402,7 +402,7 @@ async def test_an_effect_cut_off_by_shutdown_is_asked_about_by_the_next_process(
         [found] = asked.open_suspensions
         assert (found.question.kind, world.ledger.tools_run()) == ("reconcile", [])
         truth = world.ledger.reconcile_answer(f"{running.execution_id}:slow:1")
-        done = await engine.wait(await answer(engine, asked, Decision(content=truth)), 5)
+        done = await engine.wait(await answer(engine, asked, Decision(content=truth)), 60)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow"])
 
 
@@ -416,7 +416,7 @@ async def test_a_reconciliation_that_is_rejected_gives_the_step_up(world: World)
     async with world.process() as engine:
         await engine.tick()
         asked = await engine.wait(running, 60)
-        done = await engine.wait(await answer(engine, asked, Decision(approved=False)), 5)
+        done = await engine.wait(await answer(engine, asked, Decision(approved=False)), 60)
     assert (done.status, done.error_code, world.ledger.tools_run()) == ("failed", "outcome_unknown", [])
     assert done.steps["after"].status == "skipped"
 
@@ -431,7 +431,7 @@ async def test_a_read_cut_off_by_shutdown_is_repeated_by_the_next_process(world:
     async with world.process(effect="read") as engine:
         await engine.tick()
         asked = await engine.wait(running, 60)
-        done = await engine.wait(await answer(engine, asked), 5)
+        done = await engine.wait(await answer(engine, asked), 60)
     assert (done.status, world.ledger.tools_run()) == ("completed", ["slow", "mail"])
 
 

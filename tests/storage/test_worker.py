@@ -73,7 +73,7 @@ def stored(path: Path) -> list[int]:
 async def waiting(writer: Worker, gate: Gate, *operations: Callable[[sqlite3.Connection], object]) -> list[object]:
     """Results of operations that all waited while one transaction was held up."""
     first = asyncio.create_task(writer.run(insert(0)))
-    await asyncio.to_thread(gate.is_reached.wait, 10)
+    await asyncio.to_thread(gate.is_reached.wait, 60)
     tasks = [asyncio.create_task(writer.run(operation)) for operation in operations]
     await asyncio.sleep(0)
     gate.open()
@@ -156,7 +156,7 @@ async def test_a_failing_operation_does_not_hurt_the_others_of_its_group(
 async def test_cancelling_a_caller_takes_nobodys_transaction_away(writer: Worker, gate: Gate, tmp_path: Path) -> None:
     """spec: ports.Store; what was asked for may or may not be committed"""
     held_up = asyncio.create_task(writer.run(insert(1)))
-    await asyncio.to_thread(gate.is_reached.wait, 10)
+    await asyncio.to_thread(gate.is_reached.wait, 60)
     queued = asyncio.create_task(writer.run(insert(2)))
     await asyncio.sleep(0)
     for task in (held_up, queued):
@@ -220,7 +220,7 @@ def test_a_program_that_ends_without_closing_does_not_take_the_writer_with_it(tm
 
     async def gone() -> None:
         task = asyncio.create_task(writer.run(insert(1)))
-        await asyncio.to_thread(gate.is_reached.wait, 10)
+        await asyncio.to_thread(gate.is_reached.wait, 60)
         task.cancel()
 
     async def later() -> object:

@@ -207,7 +207,7 @@ async def test_a_listing_that_is_told_to_have_changed_and_has_not_asks_nobody(tm
     async with place.warden() as warden:
         execution = await warden.execute_plan(
             plan(tool_step("one", "d_echo", {"text": "1"}), tool_step("ask", "displayConfirmation", {"action": "?"})),
-            wait_seconds=20,
+            wait_seconds=60,
         )
         place.offer(dict(reversed(entry.items())), build_entry("new"))
         await run_call(warden, "d_echo", {"text": "x"})

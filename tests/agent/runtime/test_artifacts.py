@@ -173,7 +173,7 @@ async def test_a_tool_that_asks_in_its_own_words_does_not_cover_what_only_an_art
         return "Sign here."
 
     async with planwarden.Warden(home=tmp_path, tools=[big, sign, *ledger.tools()]) as w:
-        execution = await w.execute_plan(steps, wait_seconds=20)
+        execution = await w.execute_plan(steps, wait_seconds=60)
         [question] = execution.suspensions
         assert (question.message, question.confirms) == ("Sign here.", ())
         approved = planwarden.Decision(approved=True)
@@ -390,6 +390,6 @@ async def test_a_process_killed_between_a_large_effect_and_its_commit_leaves_a_q
         [header] = await w.service.engine.store.executions(None, 10)
         await w.service.engine.tick()
         execution = await load_execution(w.service.engine.store, header)
-        execution = await w.service.engine.wait(execution, 20)
+        execution = await w.service.engine.wait(execution, 60)
         [question] = execution.open_suspensions
     assert question.question.kind == "reconcile" and ledger.tools_run() == ["dump"]

@@ -94,7 +94,7 @@ async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
     gate = PausingTool()
     async with warden(tools=[gate.tool()]) as made, anyio.create_task_group():
         steps = plan(tool_step("a", "gate"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             first = await made.execute_plan(steps, key="k", options={"waitSeconds": 0})
             again = await made.execute_plan(steps, key="k", options={"waitSeconds": 0.01, "maxIterations": 1})
             in_thread = await made.execute_plan(steps, key="k", thread_id=first.thread_id, wait_seconds=0)

@@ -82,7 +82,7 @@ async def _launch(
         return True
 
     settings = Settings(home=Path("/nonexistent"), environment=environment, opens_inbox=opens_inbox)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with warden(ledger) as made, with_launcher(settings, made.service, opener=opener):
             yield made, opened, called
 

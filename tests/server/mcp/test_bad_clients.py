@@ -47,7 +47,7 @@ async def start_question_over(wire: Wire) -> tuple[Document, Document]:
 
 async def start_question(found: Served, steps: JsonValue) -> Document:
     """A plan that waits for a person, as arguments that approve its question."""
-    view = await found.warden.service.execute_plan(steps, wait_seconds=5, principal="local")
+    view = await found.warden.service.execute_plan(steps, wait_seconds=60, principal="local")
     [question] = view.suspensions
     return {
         "threadId": view.thread_id,

@@ -284,7 +284,7 @@ async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_serv
             assert isinstance(result, CallToolResult) and result.structured_content is not None
             assert result.structured_content["error"]["code"] == "invalid_arguments"
         steps = plan(tool_step("a", "find", {"topic": HALF, "limit": HALF}))
-        view = await found.warden.execute_plan(steps, wait_seconds=5)
+        view = await found.warden.execute_plan(steps, wait_seconds=60)
         assert view.steps[0].error is not None and view.steps[0].error.code == "invalid_arguments"
 
 

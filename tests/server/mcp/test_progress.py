@@ -85,7 +85,7 @@ async def test_a_client_that_stops_waiting_stops_nothing(tmp_path: Path, era: Er
             [header] = await service.engine.store.executions("local", 10)
             execution = await service.engine.find(header.execution_id)
             with anyio.fail_after(60):
-                await service.engine.wait(execution, 5)
+                await service.engine.wait(execution, 60)
             done = await ok(client, "get_execution", threadId=header.thread_id)
             assert (done["status"], done["steps"][0]["result"]) == ("completed", "through")
 

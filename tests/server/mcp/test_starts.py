@@ -29,7 +29,7 @@ async def test_whoever_sends_a_key_again_waits_and_is_told_of_progress_as_the_fi
         gate.opened.set()
 
     async with served(tmp_path, tools=[gate.tool()]) as found, Client(found.server, mode=era) as client:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             options = {"waitSeconds": 0}
             first = await ok(client, "execute_plan", plan=PLAN, key="k", options=options)
             at_once = await ok(client, "execute_plan", plan=PLAN, key="k", options=options)

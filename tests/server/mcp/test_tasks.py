@@ -174,7 +174,7 @@ async def test_an_answer_sent_a_hundred_times_has_one_effect(tmp_path: Path) -> 
     async with served(tmp_path, tools=[sender(ledger)]) as found, connect_with_tasks(found.server) as client:
         task_id = (await start(client, "execute_plan", plan=SENT))["taskId"]
         key = await key_of(client, task_id)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 for number in range(100):
                     tasks.start_soon(lambda n=number: update(client, task_id, **{key: APPROVED if n else REJECTED}))

@@ -165,7 +165,7 @@ async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
         tool_step("d", "erase", {"ids": [1]}, dependencies=["c"]),
     )
     script: list[JsonValue] = [calls(("note", {"text": "y"})), says("noted")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with planwarden.Warden(
             settings=Settings(home=Path("/nonexistent")),
             model=ScriptedModel({"replies": script}),
@@ -174,11 +174,11 @@ async def test_a_failing_observer_changes_no_execution(hook: str) -> None:
             tracer_provider=BrokenTraces(broken),
             meter_provider=BrokenMeters(broken),
         ) as w:
-            asked = await w.execute_plan(steps, wait_seconds=5)
+            asked = await w.execute_plan(steps, wait_seconds=60)
             assert (asked.status, statuses(asked)["b"]) == ("suspended", "failed")
             [question] = asked.suspensions
             yes = planwarden.Decision(approved=True)
-            done = await w.resume_execution(asked.thread_id, question.suspension_id, yes, wait_seconds=5)
+            done = await w.resume_execution(asked.thread_id, question.suspension_id, yes, wait_seconds=60)
             assert statuses(done)["d"] == "completed"
     assert ledger.lines == ["note x", "note y", "erase [1]"]
     assert broken.times or hook in ("set_attributes", "is_recording")
@@ -191,7 +191,7 @@ async def test_a_failing_observer_changes_no_request(tmp_path: Path, hook: str) 
     observer = Telemetry(BrokenTraces(broken), BrokenMeters(broken))
     warden = planwarden.Warden(settings=Settings(home=tmp_path), tools=Ledger().tools(), store=MemoryStore())
     server = build_server(build_service_opener(warden), tmp_path, observer=observer)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with Client(server, mode="auto") as client:
             done = await ok(client, "execute_plan", plan=plan(tool_step("a", "note", {"text": "x"})))
             assert done["status"] == "completed"
@@ -211,7 +211,7 @@ async def test_an_observer_that_fails_at_the_end_keeps_no_program_from_ending(ho
         tracer_provider=BrokenTraces(broken),
         meter_provider=BrokenMeters(broken),
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with made:
             await made.execute_plan(plan(tool_step("a", "gate")), wait_seconds=0)
             await gate.started.wait()

@@ -93,7 +93,7 @@ async def test_each_revision_of_a_question_has_a_span_of_its_own() -> None:
         execution, accepted = await engine.answer(execution, question.suspension_id, edited, authority)
         assert not accepted and execution.suspensions[question.suspension_id].question.revision == 2
         clock.advance(5)
-        done = await w.resume_execution(asked.thread_id, question.suspension_id, YES, wait_seconds=20)
+        done = await w.resume_execution(asked.thread_id, question.suspension_id, YES, wait_seconds=60)
         assert done.status == "completed"
     assert _waits(watching) == [("revised", 1, 10.0), ("approved", 2, 5.0)]
     [(_, waited_s)] = watching.points("planwarden.question.wait")

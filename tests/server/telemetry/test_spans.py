@@ -155,7 +155,7 @@ async def test_an_interrupted_read_that_runs_again_is_marked_as_repeated(tmp_pat
         return "seen"
 
     store = await anyio.to_thread.run_sync(SqliteStore.open, tmp_path / "x.db")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with first.warden(tools=[look], store=store) as w:
             going = await w.execute_plan(plan(tool_step("a", "look")), wait_seconds=0)
             await started.wait()
@@ -213,9 +213,9 @@ async def test_a_downstream_call_carries_the_context_of_its_tool_span_in_meta(tm
     place, watching = Place(tmp_path), Watching()
     place.serve(d="good")
     settings = load_settings(home=tmp_path, environment={})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with watching.warden(settings=settings) as w:
-            done = await w.execute_plan(plan(tool_step("a", "d_meta")), wait_seconds=20)
+            done = await w.execute_plan(plan(tool_step("a", "d_meta")), wait_seconds=60)
     result = done.steps[0].result
     assert isinstance(result, dict)
     span = watching.one("execute_tool d_meta")
@@ -272,7 +272,7 @@ print([name for name in sys.modules if name.startswith(("opentelemetry", "planwa
 @requirement("telemetry:off")
 async def test_a_collector_receives_spans_and_metrics_over_http(tmp_path: Path) -> None:
     """spec: OTLP/HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp"""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with serve_receiver(reply_with(200)) as receiver:
             (tmp_path / "planwarden.toml").write_text(
                 f'[otel]\nendpoint = "http://127.0.0.1:{receiver.port}"\n', encoding="utf-8"

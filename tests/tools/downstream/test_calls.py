@@ -138,7 +138,7 @@ async def test_a_server_killed_between_two_steps_is_restarted_and_the_plan_conti
             tool_step("ask", "displayConfirmation", {"action": "go on?"}),
             tool_step("write", "d_note", {"text": {"$from": "read", "pointer": "/said"}}),
         )
-        execution = await warden.execute_plan(steps, wait_seconds=20)
+        execution = await warden.execute_plan(steps, wait_seconds=60)
         os.kill(read_starts(place)[0], signal.SIGKILL)
         await wait_until(lambda: len(read_starts(place)) == 2)
         execution = await approve(warden, await approve(warden, execution))
