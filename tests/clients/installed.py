@@ -74,9 +74,10 @@ def find_node() -> Path:
     return _find_node_folder() / ("node.exe" if os.name == "nt" else "bin/node")
 
 
-def find_npm() -> Path:
+def find_npm(script: str = "npm-cli.js") -> Path:
+    """Returns a script of npm, for Node. What `bin` has under its name does not find its modules."""
     modules = _find_node_folder() / ("node_modules" if os.name == "nt" else "lib/node_modules")
-    return modules / "npm" / "bin" / "npm-cli.js"
+    return modules / "npm" / "bin" / script
 
 
 def path_with_node() -> str:

