@@ -453,6 +453,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "catalogue:dynamic": Requirement(
         "ports.Toolbox", "A group of tools is replaced at once or not at all, and definitions() changes exactly then."
     ),
+    "yes:worth": Requirement(
+        "approvals", "--yes without a terminal is worth a client's answer, never a person's; the log says which it was."
+    ),
     "call:gated": Requirement(
         "design, durability", "A single call needs approval and is recorded like a call of a plan."
     ),

@@ -139,7 +139,8 @@ def _add_executions(commands: CommandGroup) -> None:
     run.add_argument(
         "--yes",
         action="store_true",
-        help="approve every call and confirmation except critical ones; forms are still asked",
+        help="approve every call and confirmation except critical ones, and without a terminal except dangerous ones; "
+        "forms are still asked",
     )
     run.add_argument(
         "--key",

@@ -35,6 +35,10 @@ from planwarden.server.views.suspension import Suspension, build_suspension_view
 CHANNEL = "terminal"
 YES_CHANNEL = "terminal --yes"
 """The channel of approvals that --yes gave before the question was asked: nobody read it, and the audit says so."""
+YES_ADVICE = (
+    "--yes without a terminal does not suffice for it, because a script could have given it: run the command in a "
+    "terminal, or let a person approve the question there or in the inbox."
+)
 YES_COVERS: tuple[ev.SuspensionKind, ...] = ("confirmation", "approval")
 NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
 """Questions for which the owner's approval at a terminal is not enough."""
@@ -67,6 +71,11 @@ class CliSession:
         """Raises `UsageError` when the settings, a tool or the model are not usable."""
         terminal = build_terminal(arguments)
         return cls(CliContext.from_arguments(arguments), terminal, says_yes=says_yes, patience_s=patience_s)
+
+    @property
+    def assurance(self) -> ev.Assurance:
+        """What an answer given here is worth: only a terminal shows that a person gives it, and not a script."""
+        return "human" if self.terminal.can_ask else "client"
 
     def run_and_watch(self, start: Start) -> ExecutionState:
         """Calls `start` and shows the execution live until it ends or needs an answer."""
@@ -110,7 +119,7 @@ class CliSession:
 
         async def start(service: Service) -> ExecutionState:
             try:
-                return await record_decision(service, suspension, decision, channel)
+                return await record_decision(service, suspension, decision, channel, self.assurance)
             except Expired as error:
                 self.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
                 return await record_time_out(service, suspension.suspension_id)
@@ -175,6 +184,10 @@ class CliSession:
         )
         if self.says_yes and is_covered:
             terminal_question.show(self.terminal, suspension)
+            needs = cast("ev.Needs | None", suspension.needs)
+            if self.context.settings.policy.worth(self.assurance, find_operator(), LOCAL, needs) is None:
+                self.terminal.say(TerminalLine(((YES_ADVICE, "warn"),), "note"))
+                return None, CHANNEL
             self.terminal.say(TerminalLine((("Approve? ", "plain"), ("yes (--yes)", "good"))))
             return Decision(approved=True), YES_CHANNEL
         if not self.terminal.can_ask:
@@ -183,11 +196,13 @@ class CliSession:
         return terminal_question.ask(self.terminal, suspension), CHANNEL
 
 
-async def record_decision(service: Service, suspension: Suspension, decision: Decision, channel: str) -> ExecutionState:
+async def record_decision(
+    service: Service, suspension: Suspension, decision: Decision, channel: str, assurance: ev.Assurance
+) -> ExecutionState:
     """Records the operator's decision. The digest proves that it is about the question that was shown."""
     row, _ = await find_suspension(service, suspension.suspension_id)
     authority = Authority(
-        assurance="human",
+        assurance=assurance,
         channel=channel,
         principal=find_operator(),
         digest=suspension.digest,

@@ -90,13 +90,13 @@ def reject(session: CliSession, suspension_id: str, reason: str | None) -> Execu
     try:
         session.context.check_tools(execution)
     except UsageError:
-        return anyio.run(_record_without_running, session.context, suspension, decision)
+        return anyio.run(_record_without_running, session, suspension, decision)
     return session.answer(suspension, decision)
 
 
-async def _record_without_running(context: CliContext, suspension: Suspension, decision: Decision) -> ExecutionState:
-    async with context.open_for_writing(follows=False) as service:
-        return await record_decision(service, suspension, decision, CHANNEL)
+async def _record_without_running(session: CliSession, suspension: Suspension, decision: Decision) -> ExecutionState:
+    async with session.context.open_for_writing(follows=False) as service:
+        return await record_decision(service, suspension, decision, CHANNEL, session.assurance)
 
 
 async def _read_suspension(context: CliContext, suspension_id: str) -> tuple[ExecutionState, SuspensionState, str]:

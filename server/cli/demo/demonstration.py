@@ -29,7 +29,7 @@ def run_demonstration(terminal: Terminal, folder: Path | None, *, says_yes: bool
     """Runs the demonstration in `folder`, or in a temporary folder that it removes when the execution has ended."""
     home = folder.expanduser().absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANWARDEN_")}
-    model = fill_home(home)
+    model = fill_home(home, is_attended=terminal.can_ask or not says_yes)
     context = CliContext.load(home, model, environment)
     session = CliSession(context, terminal, says_yes=says_yes)
     subtitle = f"  {home}  no key, no network, a script plays the model"

@@ -80,8 +80,10 @@ MODEL: dict[str, JsonValue] = {
 """First the model only describes the call, as real models do. It makes the call when planwarden insists."""
 
 
-def fill_home(home: Path) -> str:
+def fill_home(home: Path, *, is_attended: bool) -> str:
     """Writes all files into an empty folder, and returns the name of the model.
+
+    Where nobody can be asked, the settings lower the risk of the deletion, because --yes does not suffice otherwise.
 
     Raises:
         UsageError: the folder is not empty.
@@ -94,6 +96,8 @@ def fill_home(home: Path) -> str:
     (home / "model.json").write_text(json.dumps(MODEL, indent=2), encoding="utf-8")
     model = f"scripted:{home / 'model.json'}"
     settings = f'model = {json.dumps(model)}\n\n[tools]\npython = ["tools.py"]\n'
+    if not is_attended:
+        settings += '\n[tools.deleteReports]\nrisk = "confirm"\n'
     (home / "planwarden.toml").write_text(settings, encoding="utf-8")
     reports = home / "reports"
     reports.mkdir()

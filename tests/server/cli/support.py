@@ -103,6 +103,11 @@ class Cli:
         path.write_text(json.dumps(document), encoding="utf-8")
         return str(path)
 
+    def set_risk(self, tool: str, risk: str) -> None:
+        """Adds the operator's risk of the tool to the settings."""
+        with (self.home / "planwarden.toml").open("a", encoding="utf-8") as file:
+            file.write(f'\n[tools.{tool}]\nrisk = "{risk}"\n')
+
     def main(self, *words: str) -> "CommandResult":
         """Runs the command in this process."""
         assert self.capture is not None

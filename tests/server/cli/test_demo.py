@@ -35,7 +35,7 @@ def test_the_demo_shows_the_whole_job_on_one_screen(cli: Cli) -> None:
         "was killed (kill -9) while the question waits",
         "The same decision also covers 1 call(s):",
         'names = ["2021-q4.txt", "2022-q1.txt", "2022-q2.txt"]',
-        "(human, terminal --yes)",
+        "(client, terminal --yes)",
         "deleted: 3 (covered by the confirmation)",
         "5 of 5 steps completed",
         "reports left: 2026-q3.txt",

@@ -57,6 +57,8 @@ def test_a_dangerous_call_waits_for_a_person_and_the_answer_runs_it(cli: Cli) ->
     assert result.code == 3 and "note x" not in cli.ledger
     thread = result.json["threadId"]
     assert result.json["suspensions"][0]["toolCall"]["arguments"] == {"text": "x"}
+    assert cli.main("call", "d_note", "--arg", "text=y", "--yes").code == 3
+    cli.set_risk("d_note", "confirm")
     assert cli.main("call", "d_note", "--arg", "text=y", "--yes").code == 0
     assert [line for line in cli.ledger if line.startswith("note")] == ["note y"]
     shown = cli.main("show", thread, "--observations", "0", "--json").json

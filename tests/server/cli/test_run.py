@@ -53,6 +53,7 @@ def test_a_goal_is_planned_and_run_with_the_configured_model(cli: Cli) -> None:
 @requirement("key:once")
 def test_a_run_started_again_with_its_key_goes_on_with_the_first_one(cli: Cli) -> None:
     """spec: plans, starting once"""
+    cli.set_risk("erase", "confirm")
     path = cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "old"}), ERASE]})
     first = cli.main("run", path, "--key", "monday", "--json")
     again = cli.main("run", path, "--key", "monday", "--json", "--yes")
@@ -148,7 +149,8 @@ def test_a_critical_question_is_printed_with_the_inbox_where_a_person_can_sign_i
 
 
 def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -> None:
-    """spec: the operator's terminal, assurance human; the log does not claim that somebody read the question"""
+    """spec: --yes without a terminal is worth `client`; the log does not claim that somebody read the question"""
+    cli.set_risk("erase", "confirm")
     ask = step("ask", "displayConfirmation", {"action": "Erase?"}, confirms=["erase"])
     again = step("again", "erase", {"ids": [9]})
     result = cli.main("run", "--yes", cli.write("plan.json", {"todoList": [ask, ERASE, again]}), "--json")
@@ -156,7 +158,32 @@ def test_yes_approves_calls_and_confirmations_and_says_so_in_the_log(cli: Cli) -
     assert cli.ledger == ["erase [1, 2] none", "erase [9] none"]
     shown = cli.main("show", result.json["threadId"], "--observations", "0", "--json").json
     decided = [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
-    assert [(found["assurance"], found["channel"]) for found in decided] == [("human", "terminal --yes")] * 2
+    assert [(found["assurance"], found["channel"]) for found in decided] == [("client", "terminal --yes")] * 2
+
+
+@requirement("yes:worth")
+@pytest.mark.parametrize("words", [("run", "plan.json"), ("call", "erase", "--arg", "ids=[1]")], ids=["run", "call"])
+def test_yes_without_a_terminal_approves_nothing_that_needs_a_person(cli: Cli, words: tuple[str, str]) -> None:
+    """spec: approvals, never `human`; a script that may run commands is no person"""
+    cli.write("plan.json", {"todoList": [ERASE]})
+    command, target, *rest = words
+    target = str(cli.home / target) if command == "run" else target
+    result = cli.main(command, target, *rest, "--yes")
+    assert (result.code, result.err, cli.ledger) == (3, "", [])
+    assert "--yes without a terminal does not suffice for it" in result.out
+    assert f"planwarden --home {cli.home} approve" in result.out
+    assert cli.main("list", "--json").json["total"] == 1
+
+
+@requirement("yes:worth")
+def test_a_rejection_without_a_terminal_is_not_recorded_as_a_persons(cli: Cli) -> None:
+    """ours: anybody may reject, and the log says what that was worth"""
+    suspension_id = cli.run_to_question(ERASE)
+    thread_id = cli.main("list", "--json").json["suspensions"][0]["threadId"]
+    assert cli.main("reject", suspension_id).code == 0
+    shown = cli.main("show", thread_id, "--observations", "0", "--json").json
+    [decided] = [seen["data"] for seen in shown["observations"] if seen["type"] == "AGENT_RESUMED"]
+    assert (decided["assurance"], decided["channel"]) == ("client", "terminal")
 
 
 @pytest.mark.parametrize(

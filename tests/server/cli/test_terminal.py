@@ -17,6 +17,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.core.state import FINISHED
+from tests.requirements import requirement
 from tests.server.cli.support import (
     ASK_FORM,
     ERASE,
@@ -85,6 +86,14 @@ def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal:
     [decided] = decisions(cli, thread_id)
     assert isinstance(decided, dict)
     assert (decided["assurance"], decided["channel"]) == ("human", "terminal")
+
+
+@requirement("yes:worth")
+def test_yes_at_a_terminal_is_the_persons_who_typed_the_command(cli: Cli, terminal: Open) -> None:
+    """ours: the log still says that the question was answered before it was asked"""
+    person = terminal("call", "erase", "--arg", "ids=[1]", "--yes")
+    assert person.finish() == 0 and cli.ledger == ["erase [1] none"]
+    assert "(human, terminal --yes)" in person.text
 
 
 def test_only_a_typed_yes_approves(cli: Cli, terminal: Open) -> None:
