@@ -414,6 +414,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "references:process": Requirement(
         "ours", "A process of its own parses a very large result for references, and returns only the parts."
     ),
+    "server:frames": Requirement(
+        "ours", "A client's message is bounded in bytes and values before it is parsed, and refused under its id."
+    ),
     "results:slices": Requirement(
         "ours", "Encoding a large result never keeps the event loop's thread busy for more than 100 ms."
     ),

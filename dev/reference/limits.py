@@ -7,10 +7,12 @@ from planwarden.agent.core import plan_input, references, replies
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import failures as access_failures
 from planwarden.server.inbox import security_middleware as inbox_security
+from planwarden.server.mcp import frames
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.settings import options
 from planwarden.server.transports import http
+from planwarden.tools.downstream import value_counter
 
 _KIB, _MIB = 1024, 1024 * 1024
 
@@ -43,6 +45,7 @@ def limits() -> str:
             "approvals without a person, per question",
             f"{service_limits.ATTEMPTS} {in_minutes}, then `rate_limited`; as many forms or pages without a decision",
         ),
+        ("message of an MCP client", f"{_size(frames.MAX_FRAME_BYTES)} and {value_counter.MAX_VALUES:,} values"),
         (
             "body of an HTTP request",
             f"{_size(http.MAX_BODY_BYTES)}; in the inbox {_size(inbox_security.MAX_BODY_BYTES)}",

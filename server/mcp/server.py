@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import anyio
 from mcp.server.apps import client_supports_apps
@@ -53,6 +53,7 @@ from planwarden.server.auth.caller import Identify, identify_bearer, identify_op
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
+from planwarden.server.mcp.frames import StandardInput
 from planwarden.server.mcp.handlers.request import ToolRequest
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService, ServiceOpener
@@ -108,9 +109,13 @@ class PlanwardenServer(MCPServer[LazyService]):
         """Serves until standard input ends, and writes to `wire` instead of standard output."""
         text = TextIOWrapper(wire.buffer, encoding="utf-8", newline="\n")
         try:
-            async with stdio_server(stdout=anyio.wrap_file(text)) as (received, sent):
-                options = self._lowlevel_server.create_initialization_options()
-                await self._lowlevel_server.run(received, sent, options)
+            with StandardInput() as lines:
+                # The SDK only iterates over it.
+                stdin = cast("anyio.AsyncFile[str]", lines)
+                async with stdio_server(stdin, anyio.wrap_file(text)) as (received, sent):
+                    lines.send = sent.send
+                    options = self._lowlevel_server.create_initialization_options()
+                    await self._lowlevel_server.run(received, sent, options)
         finally:
             # Otherwise the collector would close the buffer, which is not ours.
             text.detach()

@@ -42,14 +42,16 @@ from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.sockets import pair_socket
 from planwarden.server.inbox.web_server import until_cancelled
+from planwarden.server.mcp.frames import MAX_FRAME_BYTES
 from planwarden.server.mcp.lazy_service import ServiceOpener
 from planwarden.server.mcp.server import BearerAuth, PlanwardenServer, build_server
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.logs import log_to_stderr
+from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
 
 PATH = "/mcp"
-MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_BODY_BYTES = MAX_FRAME_BYTES
 CLOSING_S = 2
 """Seconds that open streams may last when the server stops."""
 
@@ -115,6 +117,7 @@ def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Cloc
     app = server.streamable_http_app(
         streamable_http_path=PATH, max_request_body_size=MAX_BODY_BYTES, transport_security=security
     )
+    app.add_middleware(BoundedFramesMiddleware, path=PATH)
     # The middleware that is added last sees a request first.
     app.add_middleware(FailedTokenLimiter, clock=clock, path=PATH)
     app.add_middleware(AllowedNamesMiddleware, names=names)

@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from mcp import Client
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
+from planwarden.tools.downstream.value_counter import MAX_VALUES
+from tests.requirements import requirement
 from tests.server.mcp.http_support import HEADERS, serving
 from tests.server.mcp.support import ERAS, Document, Era, approving, ids_of, ok, question_of
 from tests.support.wardens import confirm, plan, tool_step
@@ -148,6 +151,26 @@ async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
             assert response.status_code == 413
         async with Client(url) as client:
             assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
+
+
+@requirement("server:frames")
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_request_with_too_many_values_is_refused_before_it_is_parsed(tmp_path: Path, chunked: bool) -> None:
+    """ours: counted while it arrives, because parsing and checking it would make everybody wait"""
+    many = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
+    body = b'{"method":"tools/call","params":{"id":1,"x":' + many + b'},"jsonrpc":"2.0","id":"a7"}'
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 10_000):
+            yield body[start : start + 10_000]
+
+    async with serving(Settings(home=tmp_path)) as url, httpx2.AsyncClient() as http:
+        for _ in range(2):
+            response = await http.post(url, content=chunks() if chunked else body, headers=HEADERS)
+            assert response.status_code == 413
+            answer = response.json()
+            assert (answer["id"], answer["error"]["code"]) == ("a7", -32600)
+            assert "too many values" in answer["error"]["message"]
 
 
 async def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_no_traceback(

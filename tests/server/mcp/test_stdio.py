@@ -14,6 +14,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.types import ElicitResult, InputRequiredResult
 
+from planwarden.server.mcp.frames import MAX_FRAME_BYTES
+from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Era, approving, ids_of, ok, question_of
 from tests.support.wardens import confirm, model_step, plan, tool_step
@@ -152,6 +154,37 @@ def test_nothing_but_protocol_is_on_stdout_and_the_process_ends_cleanly(home: Pa
         assert (process.returncode, out) == (expected, b"")
         assert b"Traceback" not in err and b"nor must this" in err
     assert list((home / "owners").glob("*")) == []
+
+
+EMPTY = b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]"
+
+
+@pytest.mark.slow
+@requirement("server:frames")
+def test_a_request_that_is_too_large_is_refused_under_its_id_and_the_connection_lives_on(home: Path) -> None:
+    """ours: counted before it is parsed, because parsing and checking it would make everybody wait"""
+    with subprocess.Popen(
+        [*COMMAND, "--home", str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        _initialize(process)
+        assert _read(process)["id"] == 1
+        assert process.stdin is not None
+        long = b'"' + b"x" * (MAX_FRAME_BYTES + 10_000) + b'"'
+        for params, why in ((EMPTY, "too many values"), (long, f"larger than {MAX_FRAME_BYTES} bytes")):
+            process.stdin.write(b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"x":' + params + b"}}\n")
+            process.stdin.write(b'{"method":"tools/call","params":{"x":' + params + b'},"jsonrpc":"2.0","id":"a3"}\n')
+            # An answer, and a notification: there is nobody to tell.
+            process.stdin.write(b'{"jsonrpc":"2.0","id":7,"result":{"x":' + params + b"}}\n")
+            process.stdin.write(b'{"jsonrpc":"2.0","method":"n","params":{"id":9,"x":' + params + b"}}\n")
+            process.stdin.flush()
+            for request_id in (2, "a3"):
+                answer = _read(process)
+                assert (answer["id"], answer["error"]["code"]) == (request_id, -32600)
+                assert why in answer["error"]["message"]
+        _send(process, {"jsonrpc": "2.0", "id": 4, "method": "ping"})
+        assert _read(process) == {"jsonrpc": "2.0", "id": 4, "result": {}}
+        process.communicate(timeout=60)
+        assert process.returncode == 0
 
 
 NOISE = """

@@ -1,0 +1,115 @@
+"""Messages of clients, within limits before they are parsed: bytes, and values, each of which costs more than a byte.
+
+A request that exceeds them is answered with an error under its own id, and the connection lives on. The id is read
+without parsing, from the beginning or the end of the message, where clients write it.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import BinaryIO, Self
+
+import anyio
+import anyio.to_thread
+from mcp.shared.message import SessionMessage
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
+
+MAX_FRAME_BYTES = 8 * 1024 * 1024
+UNCOUNTED_BYTES = 64 * 1024
+"""A message that is not larger cannot have too many values."""
+EDGE_BYTES = 1_024
+"""Of the beginning and of the end of a message, where its id is looked for."""
+
+_HEAD = re.compile(r'\s*\{\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*,\s*)*')
+_TAIL = re.compile(
+    r',\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*(?:,\s*|(?=\})))+\}\s*\Z'
+)
+_FOUND_ID = re.compile(r'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*(?:,|\}|\Z)')
+
+
+def find_request_id(head: bytes, tail: bytes) -> str | int | None:
+    """Returns the id of the request that begins with `head` and ends with `tail`; None if it is none or unreadable."""
+    first, last = _HEAD.match(head.decode("utf-8", "replace")), _TAIL.search(tail.decode("utf-8", "replace"))
+    edges = (first[0] if first else "") + (last[0] if last else "")
+    found = _FOUND_ID.search(edges)
+    # An answer to one of our own requests has an id too, but no method.
+    if found is None or '"method"' not in edges:
+        return None
+    read: str | int = json.loads(found[1])
+    return read
+
+
+def build_refusal(request_id: str | int | None, why: str) -> JSONRPCError:
+    """Returns the answer to a message that is not parsed."""
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=INVALID_REQUEST, message=why))
+
+
+def has_too_many_values(message: bytes) -> bool:
+    """Whether parsing the message would take the event loop for too long."""
+    if len(message) <= UNCOUNTED_BYTES:
+        return False
+    from planwarden.tools.downstream.value_counter import ValueCounter, slices
+
+    counter = ValueCounter()
+    for piece in slices(message):
+        counter.feed(piece)
+        if counter.is_too_many:
+            return True
+    return False
+
+
+class StandardInput:
+    """The lines of standard input. Nobody else reads from descriptor 0 while it is open, no child process either."""
+
+    def __init__(self) -> None:
+        self.send: Callable[[SessionMessage], Awaitable[None]] | None = None
+        """Sends a refusal."""
+        self._stream: BinaryIO = sys.stdin.buffer
+        self._kept: int | None = None
+
+    def __enter__(self) -> Self:
+        with suppress(OSError, ValueError):
+            if self._stream.fileno() == 0:
+                self._kept = os.dup(0)
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                os.dup2(nothing, 0)
+                os.close(nothing)
+                # A thread may still read from it when the server has ended.
+                self._stream = open(self._kept, "rb", closefd=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._kept is not None:
+            os.dup2(self._kept, 0)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while True:
+            line, refusal = await anyio.to_thread.run_sync(self._read)
+            if refusal is not None:
+                await self._refuse(refusal)
+            elif not line:
+                return
+            else:
+                yield line
+
+    async def _refuse(self, refusal: JSONRPCError) -> None:
+        if self.send is not None and refusal.id is not None:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await self.send(SessionMessage(refusal))
+
+    def _read(self) -> tuple[str, JSONRPCError | None]:
+        """Returns the next line, empty at the end, or why it is not parsed. Runs on a thread."""
+        line = self._stream.readline(MAX_FRAME_BYTES + 1)
+        tail, why = line, ""
+        if len(line) > MAX_FRAME_BYTES and not line.endswith(b"\n"):
+            why = f"the message is larger than {MAX_FRAME_BYTES} bytes"
+            while not tail.endswith(b"\n") and (more := self._stream.readline(UNCOUNTED_BYTES)):
+                tail = tail[-EDGE_BYTES:] + more
+        elif has_too_many_values(line):
+            why = "the message has too many values"
+        if not why:
+            return line.decode("utf-8", "replace"), None
+        return "", build_refusal(find_request_id(line[:EDGE_BYTES], tail[-EDGE_BYTES:]), why)

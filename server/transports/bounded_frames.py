@@ -1,0 +1,59 @@
+"""Counts the values of a request's body while it arrives, before the SDK parses it on the event loop."""
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from planwarden.server.mcp.frames import EDGE_BYTES, MAX_FRAME_BYTES, build_refusal, find_request_id
+from planwarden.tools.downstream.value_counter import ValueCounter, slices
+
+
+class BoundedFramesMiddleware:
+    """Answers a request with too many values with 413 and an error under its id. The SDK bounds the bytes."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self._app = app
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != self._path:
+            await self._app(scope, receive, send)
+            return
+        body = _CountedBody(receive)
+        try:
+            await self._app(scope, body.receive, send)
+        except _TooManyValues:
+            refusal = build_refusal(find_request_id(body.head, body.tail), "the message has too many values")
+            text = refusal.model_dump_json(by_alias=True, exclude_unset=True)
+            await Response(text, status_code=413, media_type="application/json")(scope, receive, send)
+
+
+class _TooManyValues(Exception):
+    pass
+
+
+class _CountedBody:
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._counter = ValueCounter()
+        self._size = 0
+        self.head = self.tail = b""
+
+    async def receive(self) -> Message:
+        """Returns the next message. Reads the body to its end and raises when it has too many values."""
+        message = await self._read()
+        while self._counter.is_too_many:
+            if message["type"] != "http.request" or not message.get("more_body") or self._size > MAX_FRAME_BYTES:
+                raise _TooManyValues
+            message = await self._read()
+        return message
+
+    async def _read(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            data: bytes = message.get("body", b"")
+            self._size += len(data)
+            self.head = (self.head + data[:EDGE_BYTES])[:EDGE_BYTES]
+            self.tail = (self.tail + data[-EDGE_BYTES:])[-EDGE_BYTES:]
+            for piece in slices(data):
+                self._counter.feed(piece)
+        return message
