@@ -196,8 +196,13 @@ class People:
                 },
             )
             is_open = any(found["suspensionId"] == question.row.suspension_id for found in decided["suspensions"])
-            if self._form_was_shown and not is_open:
+            if self._form_was_shown and not is_open and not self._was_decided_elsewhere(question):
                 self._acknowledge(question, verdict, "form")
+
+    def _was_decided_elsewhere(self, question: Question) -> bool:
+        """Another channel decided while the form was open: the call then shows that outcome, and the form is void."""
+        found = Records(self.stage.home).state(question.row).suspensions.get(question.row.suspension_id)
+        return found is not None and found.decision is not None and found.channel != "elicitation"
 
     async def answer_form(self, params: Document) -> Document:
         """What the person enters into the form that is open now."""

@@ -126,18 +126,18 @@ class Round:
         """Everything works again, until nothing is left to do or the patience ends."""
         self.people.is_hasty = True
         self.chaos.calm()
-        with suppress(Lost):
-            if not self.stage.living("http"):
-                await self.stage.start("http")
-            while len(self.stage.living()) < 2:
-                await self.stage.start(self.chance.choice(("stdio", "program")))
-        for server in self.stage.living()[MAX_PROCESSES:]:
+        inboxes_first = sorted(self.stage.living(), key=lambda server: server.kind != "http")
+        for server in inboxes_first[MAX_PROCESSES:]:
             server.process.terminate()
         records = Records(self.stage.home)
         with anyio.move_on_after(SETTLE_S):
-            while True:
-                if not records.unfinished():
-                    return
+            while records.unfinished():
+                # A server that was ending when the mishaps stopped may be gone only now.
+                with suppress(Lost):
+                    if not self.stage.living("http"):
+                        await self.stage.start("http")
+                    elif len(self.stage.living()) < 2:
+                        await self.stage.start(self.chance.choice(("stdio", "program")))
                 await anyio.sleep(0.1)
 
     def _totals(self) -> tuple[int, int, int, int]:
