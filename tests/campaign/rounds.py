@@ -25,6 +25,8 @@ from tests.campaign.testimony import Testimony
 
 CHAOS_S = 2.0
 SETTLE_S = 40.0
+IDLE_LOOKS = 5
+"""Looks in a row, a tenth of a second apart, at which nothing is left to do."""
 ROUND_S = 120.0
 MAX_PROCESSES = 4
 
@@ -131,7 +133,10 @@ class Round:
             server.process.terminate()
         records = Records(self.stage.home)
         with anyio.move_on_after(SETTLE_S):
-            while records.unfinished():
+            idle_looks = 0
+            # A plan that was handed to a program which stood still begins only now.
+            while idle_looks < IDLE_LOOKS:
+                idle_looks = 0 if records.unfinished() else idle_looks + 1
                 # A server that was ending when the mishaps stopped may be gone only now.
                 with suppress(Lost):
                     if not self.stage.living("http"):

@@ -578,7 +578,10 @@ async def test_alarms_and_deadlines_come_from_one_index(tmp_path: Path, name: st
         parameters = (0.0, 100) if name == "due_suspensions" else ()
         plan = connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", parameters).fetchall()
     await store.close()
-    assert "USING INDEX suspension_wakes" in plan[0][3] and "B-TREE" not in str(plan)
+    reads = [row[3] for row in plan if row[3].startswith(("SEARCH s ", "SCAN s "))]
+    assert len(reads) == 1 and "USING INDEX suspension_wakes" in reads[0]
+    # Only what is due is sorted, so that owners take turns.
+    assert name == "due_suspensions" or "B-TREE" not in str(plan)
 
 
 @requirement("store:tasks")
