@@ -18,6 +18,7 @@ from pydantic.errors import PydanticUserError
 from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES
 from planwarden.agent.common.canonical import digest, exceeds
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, Suspend, ToolDefinition
 from planwarden.tools.large_results import PLAIN
 
@@ -42,6 +43,8 @@ class Tool:
     """Takes the stored `resume_payload` and the decision; returns the call's result."""
     question: Callable[[Mapping[str, JsonValue]], Suspend] | None = None
     """For a tool that only asks: builds the question without running anything."""
+    schema: Schema | None = None
+    """The compiled input schema, where it is compiled already."""
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:

@@ -131,12 +131,12 @@ class Registry:
                 f"tool name {definition.name!r} is not usable; letters, digits, '_', '-' and '.', at most 64"
             )
         if not definition.digest:
-            tool = Tool(define(definition), tool.call, tool.resume, tool.question)
+            tool = replace(tool, definition=define(definition))
         known = self._tools.get(definition.name)
         if known is not None and known.definition.digest == tool.definition.digest:
             return tool, self._schemas[definition.name]
         try:
-            return tool, Schema(definition.input_schema)
+            return tool, tool.schema or Schema(definition.input_schema)
         except ValueError as error:
             raise UsageError(f"tool {definition.name!r}: its input schema is not valid: {error}") from None
 

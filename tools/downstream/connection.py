@@ -62,7 +62,7 @@ ConnectionState = Literal["idle", "starting", "ready", "down", "closed"]
 class ConnectionListener(Protocol):
     """Is called by the connections of all servers."""
 
-    def on_listing(self, connection: "ServerConnection", tools: list[JsonValue], note: str | None) -> None:
+    async def on_listing(self, connection: "ServerConnection", tools: list[JsonValue], note: str | None) -> None:
         """`tools` are the server's tools as it lists them now; `note` says what was left out."""
         ...
 
@@ -213,8 +213,8 @@ class ServerConnection:
             ) as client:
                 tools, note = await self._read_first_listing(client)
                 starting.deadline = math.inf
+                await self._listener.on_listing(self, tools, note)
                 self._client = client
-                self._listener.on_listing(self, tools, note)
                 self.reason = None
                 self._set_state("ready")
                 async with anyio.create_task_group() as tasks:
@@ -284,7 +284,7 @@ class ServerConnection:
             except (MCPError, ValidationError, ToolError, TimeoutError) as error:
                 logger.warning("server %r could not be listed again: %s", self.config.name, _describe(error))
             else:
-                self._listener.on_listing(self, tools, note)
+                await self._listener.on_listing(self, tools, note)
             if await self._is_lost_within(self._timing.relist_s):
                 return
 

@@ -7,7 +7,8 @@ that is down makes its own tools unavailable, with the reason, and no others.
 
 import logging
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
@@ -34,7 +37,7 @@ from planwarden.tools.downstream.request_observer import (
     RequestObserver,
     ignore_request,
 )
-from planwarden.tools.downstream.tools import build_tools
+from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.registry import Registry
 
@@ -92,7 +95,7 @@ class DownstreamServers:
         for config in self.configs:
             listing = None if config.is_disabled else self._cache.load(config)
             if listing is not None:
-                self._register_tools(config, listing)
+                deque(self._register_tools(config, listing), maxlen=0)
             if config.problem is not None:
                 self._registry.mark_group(config.name, config.problem)
 
@@ -234,9 +237,10 @@ class DownstreamServers:
         command = shlex.join([*self._program, "login", config.name])
         return LoginLocation(path=self._folder / f"{file_stem(config)}.login", command=command)
 
-    def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
-        self._register_tools(connection.config, tools, note)
-        self._cache.save(connection.config, tools)
+    async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
+        for _ in self._register_tools(connection.config, tools, note):
+            await anyio.lowlevel.checkpoint()
+        await anyio.to_thread.run_sync(self._cache.save, connection.config, tools)
 
     def on_state_change(self, connection: ServerConnection) -> None:
         if connection.state == "ready":
@@ -257,16 +261,21 @@ class DownstreamServers:
             while any(connection.state in ("idle", "starting") for connection in waiting):
                 await self._state_changed.wait()
 
-    def _register_tools(self, config: ServerConfig, listing: list[JsonValue], note: str | None = None) -> None:
-        """Put the listing's tools into the catalogue, and note what cannot be used."""
-        listed = build_tools(
+    def _register_tools(
+        self, config: ServerConfig, listing: list[JsonValue], note: str | None = None
+    ) -> Generator[None]:
+        """Put the listing's tools into the catalogue at the last step, and note what cannot be used."""
+        listed = yield from build_tools(
             config, listing, other_tools=self._other_tools, slugs=tuple(other.slug for other in self.configs)
         )
         connection = self._connections[config.name]
         notes = [*([note] if note else []), *listed.notes]
-        tools: dict[str, Tool] = {}
+        defined: list[tuple[DownstreamTool, ToolDefinition]] = []
         for tool in listed.tools:
-            definition = define(self._apply_settings(tool.definition))
+            yield
+            defined.append((tool, define(self._apply_settings(tool.definition))))
+        tools: dict[str, Tool] = {}
+        for tool, definition in defined:
             other = self._registry.get(definition.name)
             # Only servers that try to collide get here. The first one keeps the name.
             if definition.name in tools or (other is not None and other.source != config.name):
@@ -277,7 +286,7 @@ class DownstreamServers:
             call = DownstreamCall(
                 connection, tool, definition, self._registry.get, self._on_progress, self._observe_request
             )
-            tools[definition.name] = Tool(definition, call, call.resume)
+            tools[definition.name] = Tool(definition, call, call.resume, schema=tool.input)
         self._registry.replace_group(config.name, tools.values())
         self._listed.add(config.name)
         if tuple(notes) != self._notes.get(config.name, ()):

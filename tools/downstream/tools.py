@@ -10,7 +10,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -73,6 +73,7 @@ class DownstreamTool:
     definition: ToolDefinition
     remote_name: str
     """The server's own name for the tool."""
+    input: Schema
     output: Schema | None
 
 
@@ -87,14 +88,16 @@ class ListedTools:
 
 def build_tools(
     config: ServerConfig, listing: Sequence[JsonValue], *, other_tools: Collection[str], slugs: Iterable[str] = ()
-) -> ListedTools:
-    """Returns the listing's tools. A tool that cannot be used becomes a note; the others are not affected.
+) -> Generator[None, None, ListedTools]:
+    """Returns the listing's tools, and yields after each, because a listing may hold megabytes of schemas.
 
-    `other_tools` are the names of tools that come from no server, `slugs` the slugs of all servers.
+    A tool that cannot be used becomes a note; the others are not affected. `other_tools` are the names of tools that
+    come from no server, `slugs` the slugs of all servers.
     """
     notes: list[str] = []
     entries: dict[str, tuple[_ListedTool, dict[str, JsonValue]]] = {}
     for raw in listing:
+        yield
         try:
             entry, whole = _read_entry(raw)
         except (ValidationError, ValueError, PlanwardenError) as error:
@@ -109,17 +112,18 @@ def build_tools(
     others = tuple(f"{other}_" for other in slugs if other != config.slug)
     tools: list[DownstreamTool] = []
     for remote_name, (entry, whole) in entries.items():
+        yield
         is_ambiguous = counts[_replace_special(remote_name).casefold()] > 1
         name = _build_name(config.slug, remote_name, others, other_tools, is_ambiguous=is_ambiguous)
         try:
             output = None if entry.outputSchema is None else Schema(entry.outputSchema)
-            Schema(entry.inputSchema)
+            arguments = Schema(entry.inputSchema)
         except ValueError as error:
             notes.append(
                 f"tool {one_line(remote_name, 64)!r} was left out: one of its schemas is not usable: {_describe(error)}"
             )
             continue
-        tools.append(DownstreamTool(_build_definition(config, name, entry, whole), remote_name, output))
+        tools.append(DownstreamTool(_build_definition(config, name, entry, whole), remote_name, arguments, output))
     return ListedTools(tuple(tools), tuple(notes))
 
 

@@ -1,5 +1,7 @@
 """Tools from a listing: names that no server can take over, risks that no hint can lower without trust."""
 
+from collections.abc import Collection, Iterable, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,26 +20,35 @@ def build_config(name: str = "d", *, trusted: bool = False, fingerprint: str = "
     )
 
 
+def build(
+    config: ServerConfig, listing: Sequence[JsonValue], *, other_tools: Collection[str], slugs: Iterable[str] = ()
+) -> ListedTools:
+    steps = build_tools(config, listing, other_tools=other_tools, slugs=slugs)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
 def tool_names(found: ListedTools) -> list[str]:
     return [tool.definition.name for tool in found.tools]
 
 
 def classify(*, trusted: bool, **hints: JsonValue) -> tuple[str, str]:
-    [tool] = build_tools(build_config(trusted=trusted), [build_entry("t", annotations=hints)], other_tools=()).tools
+    [tool] = build(build_config(trusted=trusted), [build_entry("t", annotations=hints)], other_tools=()).tools
     return tool.definition.risk, tool.definition.effect
 
 
 def build_definition(entry: dict[str, JsonValue], server: ServerConfig | None = None) -> ToolDefinition:
-    [tool] = build_tools(server or build_config(), [entry], other_tools=()).tools
+    [tool] = build(server or build_config(), [entry], other_tools=()).tools
     return tool.definition
 
 
 @requirement("downstream:names")
 def test_a_name_is_the_servers_and_the_tools() -> None:
     """spec: wire"""
-    assert tool_names(
-        build_tools(build_config("git"), [build_entry("git_status"), build_entry("log")], other_tools=())
-    ) == [
+    assert tool_names(build(build_config("git"), [build_entry("git_status"), build_entry("log")], other_tools=())) == [
         "git_git_status",
         "git_log",
     ]
@@ -53,17 +64,17 @@ def test_a_special_or_ambiguous_name_gets_a_hash_that_does_not_depend_on_order()
         build_entry("write"),
         build_entry("a.b"),
     ]
-    found = tool_names(build_tools(build_config(), tools, other_tools=()))
+    found = tool_names(build(build_config(), tools, other_tools=()))
     assert found[0] == "d_read"
     assert all(len(name.rpartition("_")[2]) == 8 for name in found[1:]) and len(set(found)) == 5
-    assert sorted(tool_names(build_tools(build_config(), tools[::-1], other_tools=()))) == sorted(found)
+    assert sorted(tool_names(build(build_config(), tools[::-1], other_tools=()))) == sorted(found)
 
 
 @requirement("downstream:names")
 @given(st.lists(st.text(min_size=1, max_size=200), unique=True, max_size=8))
 def test_any_names_become_distinct_valid_ones(remote_names: list[str]) -> None:
     """ours"""
-    found = tool_names(build_tools(build_config(), [build_entry(name) for name in remote_names], other_tools=()))
+    found = tool_names(build(build_config(), [build_entry(name) for name in remote_names], other_tools=()))
     assert len(set(found)) == len(found) and all(len(name) <= 64 and name.isascii() for name in found)
     assert all(name.replace("_", "").replace("-", "").isalnum() for name in found)
 
@@ -71,17 +82,13 @@ def test_any_names_become_distinct_valid_ones(remote_names: list[str]) -> None:
 @requirement("downstream:names")
 def test_no_server_can_take_a_name_of_another_server_or_of_our_tools() -> None:
     """ours: shadowing"""
-    assert tool_names(build_tools(build_config("a"), [build_entry("b_c")], other_tools=(), slugs=("a", "a_b"))) != [
-        "a_b_c"
-    ]
-    assert tool_names(build_tools(build_config("a_b"), [build_entry("c")], other_tools=(), slugs=("a", "a_b"))) == [
-        "a_b_c"
-    ]
-    assert tool_names(build_tools(build_config("crm"), [build_entry("find")], other_tools={"crm_find"})) != ["crm_find"]
-    assert tool_names(build_tools(build_config("delegate"), [build_entry("to_agent")], other_tools=())) != [
+    assert tool_names(build(build_config("a"), [build_entry("b_c")], other_tools=(), slugs=("a", "a_b"))) != ["a_b_c"]
+    assert tool_names(build(build_config("a_b"), [build_entry("c")], other_tools=(), slugs=("a", "a_b"))) == ["a_b_c"]
+    assert tool_names(build(build_config("crm"), [build_entry("find")], other_tools={"crm_find"})) != ["crm_find"]
+    assert tool_names(build(build_config("delegate"), [build_entry("to_agent")], other_tools=())) != [
         "delegate_to_agent"
     ]
-    assert tool_names(build_tools(build_config("execute"), [build_entry("plan")], other_tools=())) != ["execute_plan"]
+    assert tool_names(build(build_config("execute"), [build_entry("plan")], other_tools=())) != ["execute_plan"]
 
 
 @requirement("downstream:risk")
@@ -154,5 +161,5 @@ def test_an_unusable_tool_is_left_out_and_affects_no_other() -> None:
         build_entry("twice"),
         build_entry("good"),
     ]
-    found = build_tools(build_config(), tools, other_tools=())
+    found = build(build_config(), tools, other_tools=())
     assert tool_names(found) == ["d_twice", "d_good"] and len(found.notes) == 5
