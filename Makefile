@@ -108,7 +108,7 @@ campaign-sum: $(READY) ## Add up all parts of the campaign that have run here
 fuzz: $(READY) ## Send INPUTS=10000 broken inputs to every entrance, with SEED=; ends within 10 minutes, parts add up
 	@$(RUN) tests.fuzz --inputs $(or $(INPUTS),10000) $(if $(SEED),--seed $(SEED)) $(if $(ENTRANCE),--entrance $(ENTRANCE))
 
-soak: $(READY) ## Load two servers for MINUTES (60), hold that nothing grows; writes docs/images/soak.svg
+soak: $(READY) ## Load two servers for MINUTES (95), hold that nothing grows; writes docs/images/soak.svg
 	@$(RUN) tests.soak $(MINUTES)
 
 ##@ Document

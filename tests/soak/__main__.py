@@ -17,11 +17,20 @@ from pydantic import JsonValue
 from tests.soak.book import Book
 from tests.soak.load import Load
 from tests.soak.picture import draw
-from tests.soak.samples import Sample, Verdict, as_documents, judge_all, read_files, read_process, write_samples
+from tests.soak.samples import (
+    WARM_UP_MINUTES,
+    Sample,
+    Verdict,
+    as_documents,
+    judge_all,
+    read_files,
+    read_process,
+    write_samples,
+)
 from tests.soak.stage import Stage, open_stage
 from tests.support.paths import DOCS, ROOT
 
-PUBLISHED_MINUTES = 60.0
+PUBLISHED_MINUTES = 60.0 + WARM_UP_MINUTES
 SAMPLE_S = 5.0
 SERVERS = ("http", "stdio")
 COMPLAINTS = ("Traceback (most recent call last)", "internal_error", "InternalFailure")

@@ -13,7 +13,7 @@ from tests.soak.stage import open_stage
 
 
 def build_samples(*, leak_bytes: float = 0, leaked_files: float = 0) -> list[Sample]:
-    """An hour of a server that holds so much more with each sample after it has warmed up."""
+    """A warm-up and an hour of a server that holds so much more with each sample."""
     return [
         {
             "minute": number / 12,
@@ -23,7 +23,7 @@ def build_samples(*, leak_bytes: float = 0, leaked_files: float = 0) -> list[Sam
             "wal": 4.0 * MIB,
             "database": number * 1000.0,
         }
-        for number in range(720)
+        for number in range(1140)
     ]
 
 
