@@ -72,12 +72,17 @@ class World:
 
     async def outlast_silence(self, engine: Engine, running: ExecutionState) -> None:
         """Time passes in which a silent owner renews nothing, until `engine` has taken over from it."""
-        store = self.back_end.connect()
         self.clock.advance(LEASE_S)
-        while (header := await store.header(running.execution_id)) is not None and header.fence == 1:
+        while await self.fence(running) == 1:
             await engine.tick()
             self.clock.advance(UNLIMITED_S)
             await anyio.lowlevel.checkpoint()
+
+    async def fence(self, execution: ExecutionState) -> int:
+        """How often the execution was taken over, from 1 on."""
+        header = await self.back_end.connect().header(execution.execution_id)
+        assert header is not None
+        return header.fence
 
     async def stored(self, execution: ExecutionState) -> ExecutionState:
         return await load_execution(self.back_end.connect(), execution)
@@ -369,18 +374,14 @@ async def test_of_many_processes_one_takes_over(world: World) -> None:
         running = await start(silent, SLOW)
         await gate.is_reached.wait()
         world.clock.advance(LEASE_S)
-        async with (
-            world.process() as one,
-            world.process() as two,
-            world.process() as three,
-            anyio.create_task_group() as tasks,
-        ):
-            for engine in (one, two, three):
-                await engine.tick()
-            world.clock.advance(UNLIMITED_S)
-            for engine in (one, two, three):
-                tasks.start_soon(engine.tick)
-                tasks.start_soon(engine.tick)
+        async with world.process() as one, world.process() as two, world.process() as three:
+            while await world.fence(running) == 1:
+                async with anyio.create_task_group() as tasks:
+                    for engine in (one, two, three):
+                        tasks.start_soon(engine.tick)
+                        tasks.start_soon(engine.tick)
+                world.clock.advance(UNLIMITED_S)
+                await anyio.lowlevel.checkpoint()
             asked = await one.wait(running, 60)
             assert len(asked.open_suspensions) == 1
         assert (await world.kinds(running)).count("ToolOutcomeUnknown") == 1
