@@ -122,7 +122,9 @@ def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
             message = f"The process that made the call reported later that it returned{shown}."
             return ev.CallReportedLate(call_id=call_id, message=message, value=value, artifact=artifact)
         case (ev.ToolFailed(call_id=call_id, message=reason),):
-            message = f"The process that made the call reported later that it failed: {reason[:REPORT_CHARS]}."
+            # A server wrote the reason: quoted, it cannot pass for words of planwarden.
+            shown = canonical_json(reason[:REPORT_CHARS])
+            message = f"The process that made the call reported later that it failed: {shown}."
             return ev.CallReportedLate(call_id=call_id, message=message)
         case _:
             return None

@@ -51,14 +51,9 @@ def has_too_many_values(message: bytes) -> bool:
     """Whether parsing the message would take the event loop for too long."""
     if len(message) <= UNCOUNTED_BYTES:
         return False
-    from planwarden.tools.downstream.value_counter import ValueCounter, slices
+    from planwarden.tools.downstream.value_counter import ValueCounter, exceeds
 
-    counter = ValueCounter()
-    for piece in slices(message):
-        counter.feed(piece)
-        if counter.is_too_many:
-            return True
-    return False
+    return exceeds(ValueCounter(), message)
 
 
 class StandardInput:

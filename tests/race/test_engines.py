@@ -53,6 +53,7 @@ class World:
     def __init__(self, back_end: BackEnd, folder: Path) -> None:
         self.back_end = back_end
         self.clock = back_end.clock
+        self._store = back_end.connect()
         self.ledger = EffectLedger(folder / "effects")
 
     @asynccontextmanager
@@ -80,7 +81,7 @@ class World:
 
     async def fence(self, execution: ExecutionState) -> int:
         """How often the execution was taken over, from 1 on."""
-        header = await self.back_end.connect().header(execution.execution_id)
+        header = await self._store.header(execution.execution_id)
         assert header is not None
         return header.fence
 

@@ -76,6 +76,7 @@ class Place:
         self.ledger = EffectLedger(folder / "effects")
         self.mail, self.other_mail = SlowMail(self.ledger), SlowMail(self.ledger)
         self.store = SilentStore(back_end.connect())
+        self._looking = back_end.connect()
         self.other_mail.may_send.set()
         self.other_mail.may_return.set()
 
@@ -102,11 +103,11 @@ class Place:
         return await other.wait(running, 60)
 
     async def read_kinds(self, running: ExecutionState) -> list[str]:
-        recorded = await self.back_end.connect().read(running.execution_id)
+        recorded = await self._looking.read(running.execution_id)
         return [type(entry.event).__name__ for entry in recorded]
 
     async def stored(self, running: ExecutionState) -> ExecutionState:
-        return await load_execution(self.back_end.connect(), running)
+        return await load_execution(self._looking, running)
 
 
 @pytest.fixture(params=sorted(BACK_ENDS))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter, slices
+from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter, exceeds
 
 ENCODINGS = "gzip, deflate"
 """The encodings that requests accept."""
@@ -32,10 +32,8 @@ class BoundedBody(httpx2.AsyncByteStream):
             size += len(data)
             if size > self._max_bytes:
                 raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
-            for piece in slices(data):
-                self._values.feed(piece)
-                if self._values.is_too_many:
-                    raise httpx2.StreamError(f"the answer has more than {MAX_VALUES} values")
+            if exceeds(self._values, data):
+                raise httpx2.StreamError(f"the answer has more than {MAX_VALUES} values")
             yield data
 
     def _decompress(self, chunk: bytes, max_bytes: int) -> bytes:
@@ -59,10 +57,8 @@ class BoundedEvents(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
-            for piece in slices(chunk):
-                self._values.feed(piece)
-                if self._values.is_too_many:
-                    raise httpx2.SSEError(f"the answer has more than {MAX_VALUES} values")
+            if exceeds(self._values, chunk):
+                raise httpx2.SSEError(f"the answer has more than {MAX_VALUES} values")
             yield chunk
 
     async def aclose(self) -> None:

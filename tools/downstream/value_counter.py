@@ -68,6 +68,15 @@ class EventCounter:
             self._values.feed(part)
 
 
+def exceeds(counter: ValueCounter | EventCounter, data: bytes) -> bool:
+    """Counts the data, and returns whether there are too many values now."""
+    for piece in slices(data):
+        counter.feed(piece)
+        if counter.is_too_many:
+            return True
+    return False
+
+
 def slices(data: bytes) -> Iterator[bytes]:
     """Yields the data in slices that are short enough to count one without a pause."""
     for start in range(0, len(data), SLICE_BYTES):

@@ -104,6 +104,15 @@ async def test_an_authorization_server_that_publishes_no_metadata_gets_no_login(
     assert server.request_counts["/authorize"] == 0 and server.request_counts["/register"] == 0
 
 
+async def test_a_server_of_the_first_revision_without_any_document_gets_a_login(
+    place: Place, server: LoginServer
+) -> None:
+    """spec: https://modelcontextprotocol.io/specification/2025-03-26/basic/authorization: PKCE is required of all"""
+    server.broken |= {path: Response(status_code=404) for path in (RESOURCE, METADATA, OPENID)}
+    await log_in(place, server.visit)
+    assert server.request_counts["/authorize"] == 1
+
+
 async def test_text_of_the_authorization_server_cannot_control_the_terminal(place: Place, server: LoginServer) -> None:
     """ours"""
     server.says_no = True

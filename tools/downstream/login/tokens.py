@@ -187,8 +187,13 @@ class LoginTokenStorage:
         """Raises `ToolError` unless the authorization server says that it has PKCE with S256.
 
         https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: clients refuse to go on without.
+        Servers of revision 2025-03-26 may publish neither document; that revision requires PKCE of them all the same.
         """
-        metadata = self._provider.context.oauth_metadata if self._provider is not None else None
+        assert self._provider is not None
+        context = self._provider.context
+        metadata = context.oauth_metadata
+        if metadata is None and context.protected_resource_metadata is None:
+            return
         if metadata is None or "S256" not in (metadata.code_challenge_methods_supported or ()):
             raise ToolError(
                 "its authorization server does not say that it supports PKCE with S256, so a stolen code would count; "
