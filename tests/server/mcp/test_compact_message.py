@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -51,7 +51,9 @@ def _lines(suspension: Suspension) -> list[str]:
 
 
 def _cells(line: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in line)
+    """Columns of a terminal; what isolates right-to-left words takes none."""
+    visible = line.replace("\u2067", "").replace("\u2068", "").replace("\u2069", "")
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in visible)
 
 
 @requirement("forms:brief")
@@ -243,6 +245,9 @@ NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 
 
 @requirement("forms:brief")
+@example(
+    arguments={"": None, "0000000\x1f\x1f\x07\U00018d09": "00000000000000\u061b"}, words="", names=[""], revision=1
+)
 @given(
     arguments=st.dictionaries(NAMES, JSON, max_size=6),
     words=st.text(max_size=300),
