@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from planwarden.tools.downstream.value_counter import MAX_VALUES
+
 MAX_MEDIA_CHARS = 768 * 1024
 """Base64 characters of all blocks of one result together."""
 MAX_BLOCKS = 1_000
-MAX_VALUES = 100_000
-"""Of a text that may repeat the structured content. Commas in its own texts count too."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "image": ("mimeType", "data"),
@@ -95,7 +95,7 @@ def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
 
 
 def _is_json_of(text: str, value: JsonValue) -> bool:
-    # Parsing happens at once, on the event loop.
+    # Parsing happens at once, on the event loop. Commas in the texts count too.
     if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:
         return False
     try:

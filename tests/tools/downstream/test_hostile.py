@@ -95,7 +95,7 @@ async def test_an_answer_of_too_many_values_is_never_parsed(place: Place) -> Non
     place.serve(bad="dense", good="good")
     async with place.warden() as warden:
         await warden.search_tools()
-        assert "or 100000 values" in read_error(await run_call(warden, "bad_echo", {"text": "x"}))
+        assert "or 50000 values" in read_error(await run_call(warden, "bad_echo", {"text": "x"}))
         assert read_health(warden) == "ready: None"
         await check_other_tools(warden)
 
