@@ -9,14 +9,18 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from tests.campaign.ledger import Ledger
 from tests.campaign.manner import Manner, forgive, plan_death
 from tests.campaign.processes import Lost, Process
-from tests.campaign.seams import CALL_S, LEASE_S
+from tests.campaign.seams import CALL_S, LEASE_S, SILENT_S
 from tests.campaign.stage import Kind, Stage
 
 SLOW_LIST_S = 1.5
 PAUSES_S = (LEASE_S * 1.1, LEASE_S * 2, LEASE_S + CALL_S + 0.7)
 """Shorter than what a living owner is waited for, and, the last one, longer."""
+TAKEOVER_S = LEASE_S + SILENT_S + CALL_S
+"""Long enough that another process takes over, asks whether the call happened, and is told that it did not."""
+START_S = 1.0
 
 
 @dataclass
@@ -79,11 +83,23 @@ class Chaos:
 
     async def slow_start(self) -> None:
         """Downstream servers start again and take long to list their tools; their caller is stopped meanwhile."""
-        Manner(list_s=SLOW_LIST_S * self.chance.random(), call_s=0.1).write(self.stage.folder)
+        Manner(list_s=SLOW_LIST_S * (0.2 + 0.8 * self.chance.random()), call_s=0.1).write(self.stage.folder)
+        before = len(Ledger(self.stage.folder).lines("desk"))
         await self.kill_desks()
-        if self.chance.random() < 0.7:
-            await anyio.sleep(self.chance.random() * 0.5)
-            await self.pause()
+        if self.chance.random() < 0.8 and (victim := await self._starter(before)) is not None:
+            self.done.append("stop_in_start")
+            await victim.pause(TAKEOVER_S * (1 + 0.4 * self.chance.random()), [])
+
+    async def _starter(self, before: int) -> Process | None:
+        """A process that starts a downstream server soon: its call is stored, and no tools are listed yet."""
+        with anyio.move_on_after(START_S):
+            while True:
+                for line in Ledger(self.stage.folder).lines("desk")[before:]:
+                    parent = self.stage.launcher.started.get(line.facts["parent"])
+                    if parent is not None and not parent.has_ended:
+                        return parent
+                await anyio.sleep(0.02)
+        return None
 
     async def slow_calls(self) -> None:
         Manner(call_s=1.5 * self.chance.random()).write(self.stage.folder)

@@ -26,6 +26,8 @@ SILENT_S = 2.0
 HASTY_S = 0.5
 CALL_S = 2.0
 """The time limit of every tool with an effect."""
+HASTY_CALL_S = 12.0
+"""That limit where nobody waits for it: so long that it stops no call of a process that continues."""
 TRIGGER = """
 CREATE TEMP TRIGGER taken AFTER UPDATE OF owner ON main.executions
 WHEN old.owner IS NOT NULL AND old.owner IS NOT new.owner
@@ -39,9 +41,10 @@ def install(stage: Path, plant: str | None) -> None:
     """Raises `KeyError` when there is no such planted bug."""
     time.time = JumpingClock(stage).now
     scheduler.TICK_S, scheduler.RENEW_S = TICK_S, RENEW_S
-    setattr(engine, "SILENT_S", SILENT_S)  # noqa: B010
     setattr(run, "CERTAIN_S", CERTAIN_S)  # noqa: B010
-    if HASTY_VARIABLE in os.environ:
+    is_hasty = HASTY_VARIABLE in os.environ
+    setattr(engine, "SILENT_S", HASTY_S if is_hasty else SILENT_S)  # noqa: B010
+    if is_hasty:
         setattr(engine.Engine, "_longest_call_s", _wait_little)  # noqa: B010
     _shorten_leases()
     _report_owners(Ledger(stage))

@@ -23,7 +23,7 @@ from tests.campaign.clock import JumpingClock
 from tests.campaign.manner import Manner
 from tests.campaign.nursery import Nursery
 from tests.campaign.processes import Launcher, Lost, Process, read_lines
-from tests.campaign.seams import CALL_S
+from tests.campaign.seams import CALL_S, HASTY_CALL_S
 from tests.campaign.testimony import Testimony
 from tests.server.inbox.support import read
 from tests.support.paths import ROOT
@@ -32,13 +32,17 @@ Kind = Literal["http", "stdio", "program"]
 
 DISK_BYTES = 48 * 1024 * 1024
 SHOP = Path(__file__).with_name("shop.py")
-EFFECTS = "".join(f'[tools."{name}"]\ntimeout_s = {CALL_S}\n' for name in ("pay", "send", "jot"))
-SETTINGS = f"""\
+SETTINGS = """\
 [tools]
-python = ["{SHOP}"]
-{EFFECTS}\
+python = ["{shop}"]
+[tools."pay"]
+timeout_s = {call_s}
+[tools."send"]
+timeout_s = {call_s}
+[tools."jot"]
+timeout_s = {call_s}
 [tools."hurry"]
-timeout_s = {CALL_S}
+timeout_s = {call_s}
 answer_within_s = 1.5
 [tools."desk_peek"]
 risk = "read"
@@ -51,7 +55,7 @@ open_inbox = "never"
 waitSeconds = 0
 [servers.desk]
 start_timeout_s = 10
-timeout_s = {CALL_S}
+timeout_s = {call_s}
 """
 SERVERS = '{{"mcpServers": {{"desk": {{"command": "{python}", "args": ["-S", "-m", "tests.campaign.desk", "{stage}"], \
 "cwd": "{root}"}}}}}}'
@@ -178,13 +182,13 @@ async def open_stage(
     (folder / "logs").mkdir(parents=True)
     (folder / "home").mkdir(mode=0o700)
     has_own_disk = _mount(folder / "home")
-    (folder / "home" / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
+    is_hasty = (chance.random() < 0.5 and plant is None) or plant == "no-fence"
+    settings = SETTINGS.format(shop=SHOP, call_s=HASTY_CALL_S if is_hasty else CALL_S)
+    (folder / "home" / "planwarden.toml").write_text(settings, encoding="utf-8")
     servers = SERVERS.format(python=sys.executable, stage=folder, root=ROOT)
     (folder / "home" / "planwarden.json").write_text(servers, encoding="utf-8")
     Manner().write(folder)
-    launcher = Launcher(
-        folder, nursery, plant, is_hasty=(chance.random() < 0.5 and plant is None) or plant == "no-fence"
-    )
+    launcher = Launcher(folder, nursery, plant, is_hasty=is_hasty)
     async with httpx2.AsyncClient(timeout=8.0) as browser, anyio.create_task_group() as tasks:
         clock = JumpingClock(folder)
         stage = Stage(folder, launcher, tasks, browser, testimony, answer_form, clock, has_own_disk=has_own_disk)
