@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_larger
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import Suspend
 from planwarden.tools.downstream.tools import one_line
@@ -98,7 +99,11 @@ def read_form(schema: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
         raise BadElicitation("its form is not a flat object")
-    if len(properties) > MAX_FIELDS or is_larger(schema, MAX_FORM_BYTES):
+    try:
+        is_large = len(properties) > MAX_FIELDS or is_larger(schema, MAX_FORM_BYTES)
+    except InvalidArguments:
+        raise BadElicitation("its form holds numbers that JSON does not have") from None
+    if is_large:
         raise BadElicitation(f"its form has more than {MAX_FIELDS} fields or {MAX_FORM_BYTES} bytes")
     if any(not isinstance(name, str) or name not in properties for name in required):
         raise BadElicitation("its form requires a field that it does not have")

@@ -1,5 +1,6 @@
 """A downstream server's question in the middle of a call becomes our suspension, and the answer goes back to it."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from tests.requirements import requirement
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step
@@ -124,6 +126,14 @@ async def test_a_form_that_cannot_be_shown_is_refused(place: Place, form: JsonVa
         execution = await run_call(warden, "d_ask_form", {"form": form})
         assert execution.status == "completed"
         assert '"error"' in read_answers(place)[0]
+
+
+@requirement("downstream:questions")
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_form_with_a_number_that_json_does_not_have_is_refused(number: float) -> None:
+    """ours: the SDK reads `NaN` from a message"""
+    with pytest.raises(BadElicitation, match="numbers that JSON does not have"):
+        read_form({"type": "object", "properties": {"a": {"type": "number", "default": number}}})
 
 
 async def test_patterns_and_unknown_keywords_of_a_form_are_left_out(place: Place) -> None:
