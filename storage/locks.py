@@ -8,6 +8,7 @@ transaction would notice, and it creates a missing file, which would bring a dea
 """
 
 import os
+import re
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from pathlib import Path
 from filelock import lock_descriptor, unlock_descriptor
 
 from planwarden.agent.common.errors import StoreError
+
+_OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 def _open(path: Path) -> int:
@@ -84,9 +87,14 @@ class LivenessFile:
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
-        """Returns True only when `owner` is certainly dead, and then deletes its file."""
+        """Returns True only when `owner` is certainly dead, and then deletes its file.
+
+        A stored name that leads anywhere else than to a file of this folder was never announced.
+        """
         if owner in self._held:
             return False
+        if not _OWNER.fullmatch(owner):
+            return True
         path = self._folder / f"{owner}.alive"
         try:
             descriptor = os.open(path, os.O_RDWR)

@@ -22,7 +22,7 @@ from planwarden.agent.core.audit import TASK_KINDS
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import new_execution
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.locks import WriteLock
+from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.store import SqliteStore
@@ -595,3 +595,13 @@ async def test_what_is_noted_of_a_task_comes_from_an_index_that_holds_nothing_el
     await store.close()
     assert "USING INDEX audit_of_tasks (execution_id=? AND rowid>?)" in plan[0][3] and "B-TREE" not in str(plan)
     assert all(f"'{kind}'" in where for kind in TASK_KINDS) and where.count("'") == 2 * len(TASK_KINDS)
+
+
+@pytest.mark.parametrize("owner", ["\0", "", "../planted", "a/b", "x" * 300], ids=repr)
+def test_an_owner_edited_in_the_database_is_dead_and_touches_no_other_file(tmp_path: Path, owner: str) -> None:
+    """ours: rows are hostile"""
+    planted = tmp_path / "planted.alive"
+    planted.touch()
+    (tmp_path / "owners").mkdir()
+    assert LivenessFile(tmp_path / "owners").is_dead(owner)
+    assert planted.exists()
