@@ -42,7 +42,7 @@ def say(value: JsonValue) -> None:
 async def hold(folder: Path, arguments: list[str]) -> None:
     """Own a running execution until somebody kills the process or closes its standard input."""
     store = SqliteStore.open(folder / "planwarden.db", clock=ManualClock())
-    await Scribe.on(store, "held", owner="the dead one").start()
+    await Scribe.on(store, "held", owner="the-dead-one").start()
     say("held")
     await anyio.to_thread.run_sync(sys.stdin.read)
     await store.close()
