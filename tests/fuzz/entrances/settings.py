@@ -132,7 +132,7 @@ class SettingsFiles:
 
 def _change_value(mutator: Mutator, toml: bytes) -> bytes:
     """One line of the file with another value, or with another key."""
-    lines = toml.splitlines()
+    lines = toml.splitlines() or [b""]
     place = mutator.random.randrange(len(lines))
     key, equals, value = lines[place].partition(b" = ")
     odd = mutator.encode(mutator.odd_value())
