@@ -16,6 +16,7 @@ from platformdirs import user_data_path
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk, ToolDefinition
@@ -209,7 +210,7 @@ def load_settings(
     trusted: list[JsonValue] = [*sorted(name for name, found in parsed.servers.items() if found.trusted)]
     if trusted:
         facts["trusted"] = trusted
-    servers_file = folder / SERVERS_FILE if mcp_config is None else mcp_config.expanduser().absolute()
+    servers_file = folder / SERVERS_FILE if mcp_config is None else expand_home(mcp_config).absolute()
     return Settings(
         home=folder,
         model=model or env.get(MODEL_VARIABLE) or parsed.model or "caller",
@@ -264,7 +265,7 @@ def find_home(home: Path | None, environment: Mapping[str, str]) -> Path:
     """Returns the folder of database and settings: `home`, else `PLANWARDEN_HOME`, else the platform's data folder."""
     named = environment.get(HOME_VARIABLE)
     folder = home or (Path(named) if named else user_data_path("planwarden", appauthor=False))
-    return folder.expanduser().absolute()
+    return expand_home(folder).absolute()
 
 
 def _read(path: Path) -> tuple[_File, str]:

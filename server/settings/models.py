@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
 from planwarden.agent.common.errors import InvalidArguments, ModelError
+from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
@@ -39,7 +39,7 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
     if kind == "scripted" and rest:
         from planwarden.agent.models.scripted import ScriptedModel
 
-        return ScriptedModel.from_file(Path(rest).expanduser())
+        return ScriptedModel.from_file(expand_home(rest))
     from planwarden.agent.models.provider.endpoint import read_endpoint
 
     endpoint = read_endpoint(name, os.environ if environment is None else environment)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import digest, read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.common.paths import expand_home
 from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 
 MAX_SERVERS = 64
@@ -198,7 +199,7 @@ def _expand(plain: ServerConfig, entry: ServerEntry, folder: Path, environment: 
         command=None if entry.command is None else expand("command", entry.command),
         args=tuple(expand(f"args.{place}", text) for place, text in enumerate(entry.args)),
         env={key: expand(f"env.{key}", text) for key, text in entry.env.items()},
-        cwd=None if entry.cwd is None else folder / Path(expand("cwd", entry.cwd)).expanduser(),
+        cwd=None if entry.cwd is None else folder / expand_home(expand("cwd", entry.cwd)),
         url=None if entry.url is None else expand("url", entry.url),
         headers={key: expand(f"headers.{key}", text) for key, text in entry.headers.items()},
         client_secret=None if secret is None else expand("login.client_secret_env", f"${{{secret}}}"),

@@ -11,6 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.paths import expand_home
 from planwarden.server.api.audit import AuditLine, AuditPage, AuditReader, build_audit_line
 from planwarden.server.api.verification import AuditVerdict
 from planwarden.server.cli.arguments import read_settings
@@ -45,7 +46,7 @@ def handle_export(arguments: Namespace) -> int:
     if str(arguments.file) == "-":
         verdict = export(settings, sys.stdout.write)
     else:
-        verdict = export_to_file(settings, arguments.file.expanduser().absolute())
+        verdict = export_to_file(settings, expand_home(arguments.file).absolute())
     draw_verdict(Terminal(sys.stderr), verdict)
     return DONE if verdict.is_whole else FAILED
 

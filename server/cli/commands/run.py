@@ -2,12 +2,12 @@
 
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core.plan import parse_plan, read_tool_names
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.models.caller import CallerModel
@@ -40,7 +40,7 @@ def read_plan(path: str) -> JsonValue:
         if path == "-":
             data = sys.stdin.buffer.read(MAX_PLAN_BYTES + 1)
         else:
-            with Path(path).expanduser().open("rb") as file:
+            with expand_home(path).open("rb") as file:
                 data = file.read(MAX_PLAN_BYTES + 1)
     except OSError as error:
         raise InvalidArguments(f"cannot read the plan {source}: {error.strerror}") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
+from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import write_result
@@ -31,7 +32,7 @@ def handle_prune(arguments: Namespace) -> int:
 
 
 def handle_backup(arguments: Namespace) -> int:
-    target: Path = arguments.file.expanduser().absolute()
+    target: Path = expand_home(arguments.file).absolute()
     size_bytes = backup(read_settings(arguments), target)
     write_result(
         arguments,

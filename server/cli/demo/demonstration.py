@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.cli.context import CliContext, watch_execution
 from planwarden.server.cli.demo.home import fill_home
@@ -27,7 +28,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 
 def run_demonstration(terminal: Terminal, folder: Path | None, *, says_yes: bool) -> tuple[CliContext, ExecutionState]:
     """Runs the demonstration in `folder`, or in a temporary folder that it removes when the execution has ended."""
-    home = folder.expanduser().absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
+    home = expand_home(folder).absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANWARDEN_")}
     model = fill_home(home, is_attended=terminal.can_ask or not says_yes)
     context = CliContext.load(home, model, environment)

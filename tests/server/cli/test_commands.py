@@ -244,6 +244,13 @@ def test_a_backup_works_as_the_database_of_a_home(cli: Cli, tmp_path: Path) -> N
     connection.close()
 
 
+@pytest.mark.parametrize("command", [["backup"], ["run"], ["audit", "export"]], ids=" ".join)
+def test_the_home_folder_of_nobody_is_a_refusal_that_names_the_path(cli: Cli, command: list[str]) -> None:
+    """ours: found by fuzzing"""
+    said = cli.main(*command, "~no-such-user~/file")
+    assert said.code == 2 and "'~no-such-user~/file' begins with the home folder of a user who has none" in said.err
+
+
 def test_a_backup_never_overwrites_and_needs_a_database(cli: Cli, tmp_path: Path) -> None:
     """ours"""
     assert cli.main("backup", str(tmp_path / "copy.db")).code == 1
