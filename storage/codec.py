@@ -57,4 +57,5 @@ def decode_events(text: str) -> Transaction:
             document = json.loads(text, parse_constant=refuse_constant, parse_float=parse_finite_float)
             return msgspec.convert(document, Transaction)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"a stored event is damaged, or was written by a newer planwarden: {error}") from error
+        reason = str(error).replace("NoneType", "null")
+        raise StoreError(f"a stored event is damaged, or was written by a newer planwarden: {reason}") from error

@@ -1,8 +1,8 @@
 """All downstream MCP servers of one process: their tools in the catalogue, their health, their start and their end.
 
 The last listing tells the tools before any server runs. A server starts with the first call of one of its tools, or
-when a plan or a search needs tools of a server that was never listed. Its new listing replaces the old one. A server
-that is down makes its own tools unavailable, with the reason, and no others.
+when a plan needs a tool that it did not list, or a search a server that was never listed. Its new listing replaces the
+old one. A server that is down makes its own tools unavailable, with the reason, and no others.
 """
 
 import logging
@@ -86,6 +86,8 @@ class DownstreamServers:
         self._connections = {config.name: self._build_connection(config) for config in self.configs}
         self._notes: dict[str, tuple[str, ...]] = {}
         self._listed: set[str] = set()
+        self._listed_here: set[str] = set()
+        """Those that listed their tools to this process; the others are known by the kept listing, or not at all."""
         """Servers whose tools are in the catalogue, from a listing of this or of an earlier process."""
         self._state_changed = anyio.Event()
         """Set and replaced whenever the state of a connection changes."""
@@ -187,21 +189,26 @@ class DownstreamServers:
         return f"server {server!r} is starting" if server in self.never_listed_servers else None
 
     def is_unlisted(self, name: str) -> bool:
-        """True if a tool of that name can only come from a server that is not down and was never listed."""
+        """True if a tool of that name can only come from a server that may still list it."""
         server = self._server_of(name)
-        return server in self.never_listed_servers and self._connections[server].state in ("idle", "starting")
+        return server is not None and self._may_list(self._connections[server])
+
+    def _may_list(self, connection: ServerConnection) -> bool:
+        """True when the server can run, has not been listed by this process, and is not down."""
+        is_waiting = connection.state in ("idle", "starting")
+        return is_waiting and connection.config.can_start and connection.config.name not in self._listed_here
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
-        """Wait until the servers of the named tools were listed at least once, for `LISTING_WAIT_S` at most.
+        """Wait until the servers of the named tools have listed them, for `LISTING_WAIT_S` at most.
 
-        Known tools need no wait.
+        Known tools need no wait. An unknown one may be new since the kept listing, so its server lists once more.
         """
         servers = {self._server_of(name) for name in names if self._registry.get(name) is None}
-        await self._wait_for_listings(config for config in self.configs if config.name in servers)
+        await self._wait_for_listings(name for name in self._connections if name in servers)
 
     async def wait_until_all_listed(self) -> None:
         """Wait until every server was listed at least once, for `LISTING_WAIT_S` at most."""
-        await self._wait_for_listings(self.configs)
+        await self._wait_for_listings(self.never_listed_servers)
 
     async def start_all(self) -> None:
         """Start every server and wait until each runs or is down, within the time that its start may take."""
@@ -240,6 +247,7 @@ class DownstreamServers:
     async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         for _ in self._register_tools(connection.config, tools, note):
             await anyio.lowlevel.checkpoint()
+        self._listed_here.add(connection.config.name)
         await anyio.to_thread.run_sync(self._cache.save, connection.config, tools)
 
     def on_state_change(self, connection: ServerConnection) -> None:
@@ -250,15 +258,14 @@ class DownstreamServers:
         changed, self._state_changed = self._state_changed, anyio.Event()
         changed.set()
 
-    async def _wait_for_listings(self, configs: Iterable[ServerConfig]) -> None:
-        never_listed = self.never_listed_servers
-        waiting = [self._connections[config.name] for config in configs if config.name in never_listed]
+    async def _wait_for_listings(self, servers: Iterable[str]) -> None:
+        waiting = [connection for name in servers if self._may_list(connection := self._connections[name])]
         if not waiting or self._tasks is None:
             return
         for connection in waiting:
             connection.start()
         with anyio.move_on_after(LISTING_WAIT_S):
-            while any(connection.state in ("idle", "starting") for connection in waiting):
+            while any(map(self._may_list, waiting)):
                 await self._state_changed.wait()
 
     def _register_tools(

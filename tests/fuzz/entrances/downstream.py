@@ -3,8 +3,11 @@
 import json
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
 
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan
@@ -30,18 +33,29 @@ STEP_CODES = frozenset({"timeout", "cancelled", "tools_not_called"})
 class Downstream:
     """Each input is a call; the seed that it passes decides what the server sends."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, tasks: TaskGroup) -> None:
         self._home = home
-        self._stack = AsyncExitStack()
+        self._tasks = tasks
+        self._may_end, self._has_ended = anyio.Event(), anyio.Event()
+        self._has_ended.set()
 
     async def open(self) -> None:
         """Starts anew, with a server that has not misbehaved yet."""
-        await self._stack.aclose()
+        await self.close()
+        self._may_end, self._has_ended = anyio.Event(), anyio.Event()
+        self._warden = await self._tasks.start(self._keep_open)
+
+    async def _keep_open(self, *, task_status: TaskStatus[planwarden.Warden]) -> None:
+        """In a task of its own: an input that opens a warden anew must not leave it inside its own time limit."""
         settings = load_settings(home=self._home, environment={})
-        self._warden = await self._stack.enter_async_context(planwarden.Warden(settings=settings, store=MemoryStore()))
+        async with planwarden.Warden(settings=settings, store=MemoryStore()) as warden:
+            task_status.started(warden)
+            await self._may_end.wait()
+        self._has_ended.set()
 
     async def close(self) -> None:
-        await self._stack.aclose()
+        self._may_end.set()
+        await self._has_ended.wait()
 
     async def send(self, mutator: Mutator) -> str:
         seed = str(mutator.random.random())
@@ -74,7 +88,8 @@ async def open_downstream(home: Path) -> AsyncGenerator[Downstream]:
     entry = {"command": sys.executable, "args": [str(DOUBLES / "random_server.py"), str(root)]}
     (home / "planwarden.json").write_text(json.dumps({"mcpServers": {"d": entry}}), encoding="utf-8")
     (home / "planwarden.toml").write_text(SETTINGS, encoding="utf-8")
-    downstream = Downstream(home)
-    await downstream.open()
-    yield downstream
-    await downstream.close()
+    async with anyio.create_task_group() as tasks:
+        downstream = Downstream(home, tasks)
+        await downstream.open()
+        yield downstream
+        await downstream.close()

@@ -1,5 +1,6 @@
 """Calls of downstream tools through a real child process: approved, sent once, each failure told apart."""
 
+import json
 import os
 import signal
 import sys
@@ -73,6 +74,21 @@ async def test_the_next_process_knows_the_tools_without_starting_the_server(plac
         assert len(read_starts(place)) == before
         assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
         assert len(read_starts(place)) == before + 1
+
+
+async def test_a_tool_that_the_kept_listing_does_not_have_makes_its_server_list_again(place: Place) -> None:
+    """ours: the server was updated; found by fuzzing"""
+    async with place.warden() as warden:
+        await warden.search_tools()
+    [cached] = (place.home / "downstream").glob("*.json")
+    listing = json.loads(cached.read_text())
+    listing["tools"] = [tool for tool in listing["tools"] if tool["name"] != "echo"]
+    cached.write_text(json.dumps(listing))
+    async with place.warden() as warden:
+        assert warden.tools.get("d_note") is not None and warden.tools.get("d_echo") is None
+        assert (await run_call(warden, "d_echo", {"text": "x"})).status == "completed"
+        with pytest.raises(planwarden.PlanwardenError, match="unknown tools: 'd_gone'"):
+            await run_call(warden, "d_gone")
 
 
 @pytest.mark.parametrize("content", ["", "{]", "[]", '{"form": 1}', '{"form": 1, "tools": [1, {"name": 2}]}', "\x00"])

@@ -90,7 +90,7 @@ async def test_an_answer_is_limited_while_it_is_decompressed(tmp_path: Path, nam
 @requirement("downstream:bounded")
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("dense", "more than 100000 values"), ("dense_events", "did not return a result")],
+    [("dense", "more than 50000 values"), ("dense_events", "did not return a result")],
 )
 async def test_an_answer_of_too_many_values_over_http_is_never_parsed(tmp_path: Path, name: str, why: str) -> None:
     """ours"""
