@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 
+import h11
 import httpx2
 import uvicorn
 from mcp.server.auth.provider import TokenVerifier
@@ -105,8 +106,11 @@ async def serve_http(
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """False for a connection that ended in the middle of a request: nobody waits, and anybody could fill the log."""
-    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
+    """False for a connection that ended or broke off in the middle of a request: anybody could fill the log.
+
+    Where a request's body is not HTTP, uvicorn answers 400 while the request is handled; the answer then has no place.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect | h11.LocalProtocolError))
 
 
 def build_http_app(server: PlanwardenServer, names: AllowedNames, *, clock: Clock) -> Starlette:
