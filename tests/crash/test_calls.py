@@ -15,6 +15,7 @@ import pytest
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Suspend
 from planwarden.agent.ports.store import Store
+from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.run import load_execution
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import SqliteStore
@@ -33,6 +34,12 @@ from tests.requirements import requirement
 from tests.support.fakes import Crash, CrashingStore, EffectLedger, Entry, LyingStore
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first turn the scheduler makes none by itself, so store calls have the same numbers on any machine."""
+    monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
 
 When = Literal["before", "after"]
 
