@@ -83,7 +83,7 @@ class MemoryStore:
             self._clock, lambda entries: self._add_entries(entries, self._clock.now(), "")
         )
         self._changes = 0
-        self._tokens = MemoryTokens()
+        self._tokens = MemoryTokens(self.audit)
         self._sessions = MemorySessions(self.audit)
         self._keys = MemoryKeys(self.audit)
 

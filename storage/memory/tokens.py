@@ -1,20 +1,24 @@
 """Bearer tokens in a dictionary, by the same laws as in a file."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from planwarden.storage.ports.tokens import TokenRow, token_taken
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.storage.ports.tokens import TokenRow, build_token_entry, token_taken
 
 
 class MemoryTokens:
     """Tokens in a dictionary, by hash."""
 
-    def __init__(self) -> None:
+    def __init__(self, audit: Callable[[Sequence[AuditEntry]], Awaitable[None]]) -> None:
+        self._audit = audit
         self._rows: dict[str, TokenRow] = {}
 
     async def add(self, row: TokenRow, secret_hash: str) -> None:
         if secret_hash in self._rows or any(found.token_id == row.token_id for found in self._rows.values()):
             raise token_taken(row)
         self._rows[secret_hash] = row
+        await self._audit((build_token_entry("token_added", row),))
 
     async def find(self, secret_hash: str) -> TokenRow | None:
         return self._rows.get(secret_hash)
@@ -28,4 +32,5 @@ class MemoryTokens:
             if name in (row.token_id, row.principal) and row.revoked_at is None:
                 self._rows[secret_hash] = replace(row, revoked_at=at)
                 revoked.append(self._rows[secret_hash])
+        await self._audit([build_token_entry("token_revoked", row) for row in revoked])
         return tuple(revoked)

@@ -7,7 +7,10 @@ an index look-up reveals nothing about it.
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from pydantic import JsonValue
+
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.core.audit import AuditEntry
 
 Role = Literal["caller", "approver"]
 
@@ -29,7 +32,10 @@ class TokenRow:
 
 
 class TokenStore(Protocol):
-    """Laws: a call that returned is durable; a hash finds the row it was added with; a revoked row stays revoked."""
+    """Laws: a call that returned is durable; a hash finds the row it was added with; a revoked row stays revoked.
+
+    Each change writes what `build_token_entry` says of it into the audit, in the same transaction.
+    """
 
     async def add(self, row: TokenRow, secret_hash: str) -> None:
         """Raises `StoreError` when the id or the hash is taken."""
@@ -53,6 +59,14 @@ class HasTokens(Protocol):
 
     @property
     def tokens(self) -> TokenStore: ...
+
+
+def build_token_entry(kind: Literal["token_added", "token_revoked"], row: TokenRow) -> AuditEntry:
+    """What the audit says of a change: whose token, for what, until when, and nothing of its secret."""
+    facts: dict[str, JsonValue] = {"tokenId": row.token_id, "principal": row.principal, "role": row.role}
+    if row.expires_at is not None:
+        facts["expiresAt"] = row.expires_at
+    return AuditEntry(kind=kind, facts=facts)
 
 
 def token_taken(row: TokenRow) -> StoreError:

@@ -3,7 +3,8 @@
 import sqlite3
 from typing import Any
 
-from planwarden.storage.ports.tokens import TokenRow, token_taken
+from planwarden.storage.ports.tokens import TokenRow, build_token_entry, token_taken
+from planwarden.storage.sqlite.audit import add_entries
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.worker import Worker
 
@@ -23,6 +24,7 @@ class SqliteTokens:
                 connection.execute(SQL["add_token"], values)
             except sqlite3.IntegrityError as error:
                 raise token_taken(row) from error
+            add_entries(connection, (build_token_entry("token_added", row),), row.created_at)
 
         await self._writer.run(insert)
 
@@ -34,8 +36,12 @@ class SqliteTokens:
         return tuple(map(_row, await self._reader.run(lambda c: c.execute(SQL["tokens"]).fetchall())))
 
     async def revoke(self, name: str, at: float) -> tuple[TokenRow, ...]:
-        found = await self._writer.run(lambda c: c.execute(SQL["revoke_tokens"], (at, name)).fetchall())
-        return tuple(map(_row, found))
+        def end(connection: sqlite3.Connection) -> tuple[TokenRow, ...]:
+            rows = tuple(map(_row, connection.execute(SQL["revoke_tokens"], (at, name)).fetchall()))
+            add_entries(connection, [build_token_entry("token_revoked", row) for row in rows], at)
+            return rows
+
+        return await self._writer.run(end)
 
 
 def _row(found: tuple[Any, ...]) -> TokenRow:

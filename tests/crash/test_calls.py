@@ -41,6 +41,7 @@ def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """After its first turn the scheduler makes none by itself, so store calls have the same numbers on any machine."""
     monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
 
+
 When = Literal["before", "after"]
 
 

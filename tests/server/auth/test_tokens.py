@@ -41,6 +41,21 @@ async def test_a_token_is_found_by_its_secret_alone_in_another_process_too(back_
 
 
 @requirement("access:tokens")
+async def test_every_change_of_the_tokens_is_a_row_of_the_audit_without_a_secret(back_end: BackEnd) -> None:
+    """ours: a token may be a person's"""
+    store = back_end.connect()
+    assert isinstance(store, HasTokens)
+    secret, row = await make_token(store.tokens, back_end.clock, "bob", role="approver", days=1)
+    await store.tokens.revoke("bob", back_end.clock.now())
+    await store.tokens.revoke("bob", back_end.clock.now())
+    rows = await store.audit_rows()
+    assert [found.entry.kind for found in rows] == ["token_added", "token_revoked"]
+    expected = {"tokenId": row.token_id, "principal": "bob", "role": "approver", "expiresAt": row.expires_at}
+    assert all(found.entry.facts == expected for found in rows)
+    assert secret not in str(rows) and hash_token(secret) not in str(rows)
+
+
+@requirement("access:tokens")
 async def test_an_expired_or_revoked_token_and_one_of_another_role_is_refused(back_end: BackEnd) -> None:
     tokens, clock = _tokens(back_end)
     short, _ = await make_token(tokens, clock, "ann", days=1)
