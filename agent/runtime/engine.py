@@ -6,7 +6,6 @@ waiting only stops watching.
 """
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -39,25 +38,21 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Ids
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.policy import Policy
-from planwarden.agent.ports.store import Header, StartRequest, Store, SuspensionRow
+from planwarden.agent.ports.store import StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
-from planwarden.agent.runtime.dispatch import find_running_calls
-from planwarden.agent.runtime.known import MAX_IDLE, KnownExecutions
+from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, load_execution, settle
-from planwarden.agent.runtime.scheduler import RENEW_S, Scheduler
+from planwarden.agent.runtime.scheduler import Scheduler
+from planwarden.agent.runtime.silence import SilentOwners
 from planwarden.agent.runtime.transaction import BuildEvents, Command, EventBatch, TransactionContext
 from planwarden.agent.runtime.watches import Watches
 
 logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
-SILENT_S = 60.0
-"""Seconds after the end of its lease for which a process that lives, but does not respond, keeps an execution."""
-UNLIMITED_S = 600.0
-"""Stands in for the time limit of a call that has none, where an execution waits for a silent process."""
 
 
 class Engine:
@@ -114,11 +109,7 @@ class Engine:
             wake=self._wake,
             take_over=self._take_over,
         )
-        self._silent: dict[str, tuple[float, float]] = {}
-        """When a lease ran out that was not renewed, and when that was first seen, by execution id.
-
-        Only an owner that is still silent at a later look is replaced: after a sleep all leases may have run out.
-        """
+        self._silent_owners = SilentOwners(store.clock, tools)
         self._lost_store: StoreReplaced | None = None
         """Why the engine ended by itself."""
         self._is_closing = False
@@ -389,37 +380,16 @@ class Engine:
             return
         # Read before claiming: an execution that cannot be read must not be owned, and an owned one must continue.
         execution = await load_execution(self.store, header)
-        silent_s = self._longest_call_s(execution) if self._is_still_silent(header) else math.inf
-        lease = await self.store.claim(execution_id, self.owner, silent_s=silent_s)
+        grace_s = self._silent_owners.find_grace_s(header, execution)
+        lease = await self.store.claim(execution_id, self.owner, silent_s=grace_s)
         if lease is None:
             return
-        self._silent.pop(execution_id, None)
+        self._silent_owners.forget(execution_id)
         logger.info("taking over execution %s", execution_id)
         assert self._context is not None
         run = Run(self._context, execution, lease)
         self._known.runs[execution_id] = run
         run.refresh()
-
-    def _is_still_silent(self, header: Header) -> bool:
-        """True when the lease was seen to have run out `RENEW_S` ago, and was not renewed since."""
-        now = self.store.clock.steady()
-        if len(self._silent) > MAX_IDLE:
-            self._silent.clear()
-        leased_until, seen_at = self._silent.setdefault(header.execution_id, (header.leased_until, now))
-        if leased_until != header.leased_until:
-            self._silent[header.execution_id] = (header.leased_until, now)
-            return False
-        return now - seen_at >= RENEW_S
-
-    def _longest_call_s(self, execution: ExecutionState) -> float:
-        """Seconds after which a silent owner of the execution cannot send an effect any more that it has begun."""
-        longest = SILENT_S
-        for call in find_running_calls(execution):
-            definition = self.tools.get(call.tool_name)
-            limit_s = None if definition is None else definition.timeout_s
-            if call.effect == "effect":
-                longest = max(longest, UNLIMITED_S if limit_s is None else limit_s)
-        return longest
 
     async def _command(self, execution: ExecutionState, build: BuildEvents) -> ExecutionState:
         """Settle a command on the execution's run. If a stale copy refuses it, judge it again on a fresh one."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from planwarden.agent.core.state import ExecutionState
-from planwarden.agent.runtime import engine, run, scheduler
+from planwarden.agent.ports.toolbox import Toolbox
+from planwarden.agent.runtime import run, scheduler, silence
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.sqlite import store
 from planwarden.storage.sqlite.store import SqliteStore
@@ -43,16 +44,16 @@ def install(stage: Path, plant: str | None) -> None:
     scheduler.TICK_S, scheduler.RENEW_S = TICK_S, RENEW_S
     setattr(run, "CERTAIN_S", CERTAIN_S)  # noqa: B010
     is_hasty = HASTY_VARIABLE in os.environ
-    setattr(engine, "SILENT_S", HASTY_S if is_hasty else SILENT_S)  # noqa: B010
+    setattr(silence, "SILENT_S", HASTY_S if is_hasty else SILENT_S)  # noqa: B010
     if is_hasty:
-        setattr(engine.Engine, "_longest_call_s", _wait_little)  # noqa: B010
+        setattr(silence, "longest_call_s", _wait_little)  # noqa: B010
     _shorten_leases()
     _report_owners(Ledger(stage))
     if plant is not None:
         plants.PLANTS[plant]()
 
 
-def _wait_little(self: engine.Engine, execution: ExecutionState) -> float:
+def _wait_little(execution: ExecutionState, tools: Toolbox) -> float:
     return HASTY_S
 
 

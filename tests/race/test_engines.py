@@ -20,8 +20,9 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Effect
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime.engine import UNLIMITED_S, Engine
+from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.run import load_execution
+from planwarden.agent.runtime.silence import UNLIMITED_S
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
 from planwarden.tools.registry import Registry

@@ -17,9 +17,10 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.ports.store import Store
-from planwarden.agent.runtime.engine import SILENT_S, UNLIMITED_S, Engine
+from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.run import load_execution
 from planwarden.agent.runtime.scheduler import RENEW_S
+from planwarden.agent.runtime.silence import SILENT_S, UNLIMITED_S
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
 from tests.crash.scenario import PERSON, PRINCIPAL, engine_on
