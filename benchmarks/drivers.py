@@ -32,7 +32,7 @@ import aiosqlite
 from benchmarks.planwarden_side import DATABASE, resume_one, run_one, suspend_one, warden
 from benchmarks.side import IN_FLIGHT
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.worker import Worker
+from planwarden.storage.sqlite.writer import Writer
 
 SEQUENTIAL = 40
 ROUNDS = 5
@@ -127,7 +127,7 @@ async def record(folder: Path) -> Recording:
 @asynccontextmanager
 async def own_thread(path: Path) -> AsyncGenerator[Commit]:
     """Drives SQLite through planwarden's writer."""
-    worker = Worker(database.connect(path), path, group=True)
+    worker = Writer(database.connect(path), path)
 
     def perform(connection: sqlite3.Connection, transaction: Transaction) -> None:
         for statement in transaction:

@@ -59,6 +59,17 @@ class WriteLock:
         finally:
             unlock_descriptor(self._descriptor)
 
+    @contextmanager
+    def held_if_free(self) -> Generator[bool]:
+        """Does not block. Gives False when somebody else, in this process or another one, holds the lock."""
+        if not lock_descriptor(self._descriptor, blocking=False):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            unlock_descriptor(self._descriptor)
+
     def close(self) -> None:
         os.close(self._descriptor)
 

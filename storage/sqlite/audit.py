@@ -33,19 +33,7 @@ def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
         yield AuditEntry(kind="policy", facts={"digest": policy})
 
 
-def read_rows(connection: sqlite3.Connection, after: int, execution_id: str | None, limit: int) -> tuple[AuditRow, ...]:
-    return tuple(map(_row, connection.execute(SQL["audit_rows"], (after, execution_id, limit))))
-
-
-def read_task_rows(connection: sqlite3.Connection, execution_id: str, after: int, limit: int) -> tuple[AuditRow, ...]:
-    return tuple(map(_row, connection.execute(SQL["task_rows"], (execution_id, after, limit))))
-
-
-def end(connection: sqlite3.Connection) -> int:
-    return int(connection.execute(SQL["audit_end"]).fetchone()[0])
-
-
-def _row(row: tuple[Any, ...]) -> AuditRow:
+def read_row(row: tuple[Any, ...]) -> AuditRow:
     """A row as stored; what is wrong with its content is found by its hash, not here."""
     sequence, at, kind, execution_id, suspension_id, text, hash_ = row
     try:

@@ -177,22 +177,20 @@ def store_error(error: Exception, path: Path) -> StoreError:
     return StoreError(text)
 
 
-def backup(source: sqlite3.Connection, target: Path) -> None:
-    """A consistent copy through SQLite's online backup interface, mode 0600; refuses to overwrite."""
+def is_busy(error: Exception) -> bool:
+    """True when somebody else uses the file, so that the same statement may succeed later."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def open_copy(target: Path) -> sqlite3.Connection:
+    """A connection to a new file for a backup, mode 0600. Raises `StoreError` when the file exists."""
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         raise StoreError(f"{str(target)!r} exists already; choose another name") from None
     except OSError as error:
         raise StoreError(f"cannot write {str(target)!r}: {error.strerror}") from error
-    copy = sqlite3.connect(target)
-    try:
-        source.backup(copy)
-    except FAULTS as error:
-        copy.close()
-        target.unlink(missing_ok=True)
-        raise store_error(error, target) from error
-    copy.close()
+    return sqlite3.connect(target, check_same_thread=False)
 
 
 def latest_version() -> int:

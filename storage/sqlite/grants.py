@@ -53,11 +53,8 @@ def revoke_grant(connection: sqlite3.Connection, grant_id: str, now: float) -> b
     return connection.execute(SQL["revoke_grant"], (now, grant_id)).rowcount == 1
 
 
-def read_grants(connection: sqlite3.Connection, open_at: float | None, limit: int) -> tuple[Grant, ...]:
-    return tuple(map(_grant, connection.execute(SQL["grants"], (open_at, limit))))
-
-
-def _grant(row: tuple[Any, ...]) -> Grant:
+def read_grant(row: tuple[Any, ...]) -> Grant:
+    """The grant of a row. Raises `StoreError` when the row is damaged."""
     found = dict(zip(_COLUMNS, row, strict=True))
     try:
         found["arguments"] = _ARGUMENTS.validate_json(found["arguments"])

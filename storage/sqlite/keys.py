@@ -1,4 +1,4 @@
-"""Keys and nonces in the SQLite file, beside the executions and on the same two threads."""
+"""Keys and nonces in the SQLite file, beside the executions."""
 
 import sqlite3
 from typing import Any
@@ -6,14 +6,15 @@ from typing import Any
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.keys import OPEN_NONCES, KeyUse, SigningKey, SigningNonce
 from planwarden.storage.sqlite.audit import add_entries
+from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.worker import Worker
+from planwarden.storage.sqlite.writer import Writer
 
 
 class SqliteKeys:
     """Implements `KeyStore`; every condition is checked in the transaction that relies on it."""
 
-    def __init__(self, writer: Worker, reader: Worker) -> None:
+    def __init__(self, writer: Writer, reader: Reader) -> None:
         self._writer = writer
         self._reader = reader
 
@@ -90,10 +91,7 @@ class SqliteKeys:
         return await self._writer.run(revoke)
 
     async def keys(self, principal: str | None = None) -> tuple[SigningKey, ...]:
-        rows = await self._reader.run(
-            lambda connection: connection.execute(SQL["keys"], (principal, principal)).fetchall()
-        )
-        return tuple(map(_key, rows))
+        return tuple(map(_key, await self._reader.fetch("keys", (principal, principal))))
 
 
 def _open_keys(connection: sqlite3.Connection, principal: str) -> int:

@@ -12,8 +12,9 @@ from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.environment import Clock
 from planwarden.storage.ports.notifications import MAX_WAITING, NO_CHANNEL, TOO_MANY, failure
 from planwarden.storage.sqlite import audit as sqlite_audit
+from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.worker import Worker
+from planwarden.storage.sqlite.writer import Writer
 
 _FACTS = TypeAdapter[dict[str, Any]](dict[str, Any])
 _NOTICE = TypeAdapter(Notification)
@@ -39,16 +40,16 @@ def add_notifications(connection: sqlite3.Connection, notifications: Iterable[No
 
 
 class SqliteNotifications:
-    """Through the store's own two connections."""
+    """Through the store's writer and reader."""
 
-    def __init__(self, writer: Worker, reader: Worker, clock: Clock) -> None:
+    def __init__(self, writer: Writer, reader: Reader, clock: Clock) -> None:
         self._writer = writer
         self._reader = reader
         self._clock = clock
 
     async def is_due(self, channel: str) -> bool:
         wanted = (channel, self._clock.now())
-        return await self._reader.run(lambda c: c.execute(SQL["is_notification_due"], wanted).fetchone() is not None)
+        return bool(await self._reader.fetch("is_notification_due", wanted))
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
         def take(connection: sqlite3.Connection) -> tuple[Notification, ...]:
@@ -96,7 +97,7 @@ class SqliteNotifications:
         return await self._writer.run(end)
 
     async def waiting(self) -> Mapping[str, int]:
-        return dict(await self._reader.run(lambda c: c.execute(SQL["waiting_notifications"]).fetchall()))
+        return dict(await self._reader.fetch("waiting_notifications"))
 
 
 def _fail(connection: sqlite3.Connection, notifications: Sequence[Notification], reason: str, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Codes and sessions in the SQLite file, beside the executions and on the same two threads."""
+"""Codes and sessions in the SQLite file, beside the executions and through its writer and reader."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.ports.sessions import KEPT_S, InboxSession, PairingCode
 from planwarden.storage.sqlite.audit import add_entries
+from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.worker import Worker
+from planwarden.storage.sqlite.writer import Writer
 
 
 class SqliteSessions:
     """Implements `SessionStore`; every condition is checked in the transaction that relies on it."""
 
-    def __init__(self, writer: Worker, reader: Worker, life: LivenessFile) -> None:
+    def __init__(self, writer: Writer, reader: Reader, life: LivenessFile) -> None:
         self._writer = writer
         self._reader = reader
         self._life = life
@@ -31,10 +32,10 @@ class SqliteSessions:
         await self._writer.run(add)
 
     async def code(self, code_hash: str, now: float) -> PairingCode | None:
-        row = await self._reader.run(lambda connection: connection.execute(SQL["code"], (code_hash, now)).fetchone())
-        if row is None:
+        rows = await self._reader.fetch("code", (code_hash, now))
+        if not rows:
             return None
-        found_hash, pairing, principal, is_typed, created_at, expires_at, attempts = row
+        found_hash, pairing, principal, is_typed, created_at, expires_at, attempts = rows[0]
         return PairingCode(
             hash=found_hash,
             pairing=pairing,
@@ -78,17 +79,13 @@ class SqliteSessions:
         await self._writer.run(note)
 
     async def refusals(self, since: float) -> int:
-        return await self._reader.run(
-            lambda connection: int(connection.execute(SQL["count_refusals"], (since,)).fetchone()[0])
-        )
+        return int((await self._reader.fetch("count_refusals", (since,)))[0][0])
 
     async def session(self, session_hash: str, now: float) -> InboxSession | None:
-        row = await self._reader.run(
-            lambda connection: connection.execute(SQL["session"], (session_hash, now)).fetchone()
-        )
-        if row is None:
+        rows = await self._reader.fetch("session", (session_hash, now))
+        if not rows:
             return None
-        found_hash, principal, created_at, expires_at = row
+        found_hash, principal, created_at, expires_at = rows[0]
         return InboxSession(hash=found_hash, principal=principal, created_at=created_at, expires_at=expires_at)
 
     async def end(self, session_hash: str, now: float, entry: AuditEntry) -> bool:
@@ -117,7 +114,7 @@ class SqliteSessions:
         await self._writer.run(lambda connection: connection.execute(SQL["close_inbox"], (owner,)).rowcount)
 
     async def inboxes(self) -> tuple[str, ...]:
-        rows = await self._reader.run(lambda connection: connection.execute(SQL["inboxes"]).fetchall())
+        rows = await self._reader.fetch("inboxes")
         dead = [owner for owner, _ in rows if self._life.is_dead(owner)]
         for owner in dead:
             await self.close_inbox(owner)

@@ -1,6 +1,7 @@
 """Requests to start executions in the SQLite file: the keys that were used, and the plans that are unfinished."""
 
 import sqlite3
+from typing import Any
 
 from planwarden.agent.common.errors import KeyUsed, PlanUnfinished
 from planwarden.agent.ports.store import Append, StartedExecution
@@ -12,7 +13,7 @@ def check_start(connection: sqlite3.Connection, append: Append) -> None:
     start, principal = append.start, append.execution.principal
     if start is None:
         return
-    if start.key is not None and find_start(connection, principal, start.key) is not None:
+    if start.key is not None and connection.execute(SQL["find_start"], (principal, start.key)).fetchone() is not None:
         raise KeyUsed
     if start.plan is not None and start.is_only:
         found = connection.execute(SQL["unfinished_plan"], (start.plan, principal)).fetchone()
@@ -30,7 +31,6 @@ def keep_start(connection: sqlite3.Connection, append: Append, number: int) -> N
         connection.execute(SQL["finish_plan"], (number,))
 
 
-def find_start(connection: sqlite3.Connection, principal: str, key: str) -> StartedExecution | None:
-    """The execution that the principal started with the key."""
-    row = connection.execute(SQL["find_start"], (principal, key)).fetchone()
-    return StartedExecution(execution_id=row[0], thread_id=row[1], request=row[2]) if row else None
+def read_start(row: tuple[Any, ...]) -> StartedExecution:
+    """The execution that a row of `find_start` names."""
+    return StartedExecution(execution_id=row[0], thread_id=row[1], request=row[2])

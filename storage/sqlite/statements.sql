@@ -89,9 +89,14 @@ SELECT execution_id, thread_id, principal, status, version, created_at, updated_
 FROM executions WHERE thread_id = ? ORDER BY number;
 
 -- name: executions
--- Newest executions, of one principal or of all.
+-- The newest executions.
 SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
-FROM executions WHERE (?1 IS NULL OR principal = ?1) ORDER BY number DESC LIMIT ?2;
+FROM executions ORDER BY number DESC LIMIT ?;
+
+-- name: executions_of
+-- The newest executions of a principal.
+SELECT execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence, leased_until
+FROM executions WHERE principal = ? ORDER BY number DESC LIMIT ?;
 
 -- name: walk
 -- Executions by id, a page after another.
@@ -165,13 +170,11 @@ ORDER BY number LIMIT ?;
 
 -- name: owners
 -- The owners of leases, valid or not.
-SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL
-  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL;
 
 -- name: expire_owner
 -- End the leases of a process that is known to be dead.
-UPDATE executions SET owner = NULL, leased_until = 0 WHERE owner = ?
-  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+UPDATE executions SET owner = NULL, leased_until = 0 WHERE owner = ?;
 
 -- name: confirm
 -- Extend one lease, if its holder still has it.
@@ -179,8 +182,7 @@ UPDATE executions SET leased_until = ? WHERE execution_id = ? AND owner = ? AND 
 
 -- name: renew
 -- Extend the leases of a living process.
-UPDATE executions SET leased_until = ? WHERE owner = ?
-  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+UPDATE executions SET leased_until = ? WHERE owner = ?;
 
 -- name: release
 -- Give up one lease.
@@ -371,9 +373,14 @@ FROM audit ORDER BY sequence DESC LIMIT 1;
 INSERT INTO audit (sequence, at, kind, execution_id, suspension_id, facts, hash) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: audit_rows
--- A page of the audit, oldest first, of one execution or of all.
+-- A page of the audit, oldest first.
 SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
-WHERE sequence > ?1 AND (?2 IS NULL OR execution_id = ?2) ORDER BY sequence LIMIT ?3;
+WHERE sequence > ? ORDER BY sequence LIMIT ?;
+
+-- name: audit_rows_of
+-- A page of what the audit says of one execution, oldest first.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE execution_id = ? AND sequence > ? ORDER BY sequence LIMIT ?;
 
 -- name: task_rows
 -- A page of what the audit says of one execution as a task, oldest first; the kinds as in the index audit_of_tasks.
@@ -453,3 +460,15 @@ RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, cr
 -- name: waiting_notifications
 -- How many wait for each channel.
 SELECT channel, count(*) FROM notifications GROUP BY channel ORDER BY channel;
+
+-- name: data_version
+-- Changes whenever another connection has changed the file.
+PRAGMA data_version;
+
+-- name: quick_check
+-- "ok", or the first fault that SQLite finds.
+PRAGMA quick_check(1);
+
+-- name: user_version
+-- The version of the schema.
+PRAGMA user_version;

@@ -1,17 +1,18 @@
 """The store on a SQLite file that several processes may share.
 
-One writer thread with group commit, one reader thread. Every law of the port is a condition in SQL, checked inside the
-transaction that relies on it. The statements are in `statements.sql`, the schema in `migrations/`.
+One connection writes (`writer.py`), another one looks things up (`reader.py`). Every law of the port is a condition in
+SQL, checked inside the transaction that relies on it. The statements are in `statements.sql`, the schema in
+`migrations/`.
 """
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+
+import anyio
 
 from planwarden.agent.common.artifact import Artifact, check_artifact
-from planwarden.agent.common.errors import InvalidArguments, LeaseLost
+from planwarden.agent.common.errors import InvalidArguments, LeaseLost, StoreError
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entries, build_pruned_entry
 from planwarden.agent.ports.environment import Clock
@@ -39,11 +40,15 @@ from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.append import write_append
 from planwarden.storage.sqlite.keys import SqliteKeys
 from planwarden.storage.sqlite.notifications import SqliteNotifications
+from planwarden.storage.sqlite.reader import Reader, Rows
 from planwarden.storage.sqlite.rows import read_header, read_log, read_suspension
 from planwarden.storage.sqlite.sessions import SqliteSessions
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.tokens import SqliteTokens
-from planwarden.storage.sqlite.worker import Worker
+from planwarden.storage.sqlite.writer import Writer
+
+LARGE_CHARS = 256 * 1024
+"""Of the events of an append, from which on they are not written on the event loop's own thread."""
 
 
 class SqliteStore:
@@ -52,8 +57,8 @@ class SqliteStore:
     def __init__(
         self,
         path: Path,
-        writer: Worker,
-        reader: Worker,
+        writer: Writer,
+        reader: Reader,
         life: LivenessFile,
         lock: WriteLock,
         clock: Clock,
@@ -87,10 +92,9 @@ class SqliteStore:
         except BaseException:
             lock.close()
             raise
-        held = lock.held if database.needs_write_lock() else nullcontext
         check = database.FileIdentity(path).check
-        writer = Worker(connection, path, group=True, check=check, lock=held)
-        reader = Worker(database.connect(path, readonly=True), path, group=False, check=check)
+        writer = Writer(connection, path, check=check, lock=lock if database.needs_write_lock() else None)
+        reader = Reader(database.connect(path, readonly=True), path, check)
         life = LivenessFile(path.parent / "owners")
         return cls(path, writer, reader, life, lock, clock or SystemClock(), lease_s)
 
@@ -125,7 +129,8 @@ class SqliteStore:
         return await self._writer.run(
             lambda connection: write_append(
                 connection, append, body, changes, entries, now=self._clock.now(), leased_until=self._leased_until()
-            )
+            ),
+            is_large=bool(append.artifacts) or len(body) > LARGE_CHARS,
         )
 
     async def header(self, execution_id: str) -> Header | None:
@@ -136,20 +141,23 @@ class SqliteStore:
         return read_log(execution_id, after, await self._fetch("read_events", (execution_id, after + 1)))
 
     async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
-        rows = await self._fetch("find_artifact", (thread_id, artifact_id))
+        rows = await self._reader.fetch_long("find_artifact", (thread_id, artifact_id))
         return check_artifact(artifact_id, *rows[0]) if rows else None
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
         return tuple(map(read_header, await self._fetch("thread", (thread_id,))))
 
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._fetch("executions", (principal, limit))))
+        of_one = ("executions_of", (principal, limit))
+        rows = await self._reader.fetch_long(*(("executions", (limit,)) if principal is None else of_one))
+        return tuple(map(read_header, rows))
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._fetch("walk", (after, limit))))
+        return tuple(map(read_header, await self._reader.fetch_long("walk", (after, limit))))
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
-        return await self._reader.run(lambda connection: sqlite_starts.find_start(connection, principal, key))
+        rows = await self._reader.fetch("find_start", (principal, key))
+        return sqlite_starts.read_start(rows[0]) if rows else None
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._fetch("find_suspension", (suspension_id,))
@@ -164,36 +172,28 @@ class SqliteStore:
         limit: int = 20,
         cursor: str | None = None,
     ) -> SuspensionRowPage:
-        def page(connection: sqlite3.Connection) -> SuspensionRowPage:
-            start = 0
-            if cursor is not None:
-                found = connection.execute(SQL["suspension_number"], (cursor, principal)).fetchone()
-                if found is None:
-                    raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-                start = int(found[0])
-            chosen = (principal, thread_id, addressee)
-            rows = connection.execute(SQL["pending_suspensions"], (start, *chosen, limit + 1)).fetchall()
-            is_everybody = principal is None and thread_id is None
-            counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
-            total = int(connection.execute(SQL[counted[0]], counted[1]).fetchone()[0])
-            shown = tuple(map(read_suspension, rows[:limit]))
-            return SuspensionRowPage(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
-
-        return await self._reader.run(page)
+        start = 0 if cursor is None else await self._find_cursor(cursor, principal)
+        chosen = (principal, thread_id, addressee)
+        is_everybody = principal is None and thread_id is None
+        counted = ("count_open", (addressee,)) if is_everybody else ("count_suspensions", chosen)
+        rows, ((total,),) = await self._reader.fetch_all_long(
+            ("pending_suspensions", (start, *chosen, limit + 1)), counted
+        )
+        shown = tuple(map(read_suspension, rows[:limit]))
+        return SuspensionRowPage(shown, int(total), shown[-1].suspension_id if len(rows) > limit else None)
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        def page(connection: sqlite3.Connection) -> SuspensionRowPage:
-            before: int | None = None
-            if cursor is not None:
-                found = connection.execute(SQL["suspension_number"], (cursor, None)).fetchone()
-                if found is None:
-                    raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-                before = int(found[0])
-            rows = connection.execute(SQL["decided_suspensions"], (before, limit + 1)).fetchall()
-            shown = tuple(map(read_suspension, rows[:limit]))
-            return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
+        before = None if cursor is None else await self._find_cursor(cursor, None)
+        rows = await self._reader.fetch_long("decided_suspensions", (before, limit + 1))
+        shown = tuple(map(read_suspension, rows[:limit]))
+        return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
 
-        return await self._reader.run(page)
+    async def _find_cursor(self, cursor: str, principal: str | None) -> int:
+        """The number of the suspension at which a page ended."""
+        found = await self._reader.fetch("suspension_number", (cursor, principal))
+        if not found:
+            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+        return int(found[0][0])
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._fetch("due_suspensions", (self._clock.now(), limit))))
@@ -248,12 +248,14 @@ class SqliteStore:
         await self._writer.run(lambda connection: connection.execute(SQL["release"], parameters).rowcount)
 
     async def changes(self) -> int:
-        return await self._reader.run(lambda connection: int(connection.execute("PRAGMA data_version").fetchone()[0]))
+        return self._reader.read_changes()
 
     async def prune(self, before: float) -> int:
         total = 0
         while True:
-            pruned = await self._writer.run(lambda connection: _prune(connection, before, self._clock.now()))
+            pruned = await self._writer.run(
+                lambda connection: _prune(connection, before, self._clock.now()), is_large=True
+            )
             total += pruned
             if pruned == 0:
                 return total
@@ -277,7 +279,7 @@ class SqliteStore:
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
-        return await self._reader.run(lambda connection: sqlite_grants.read_grants(connection, open_at, limit))
+        return tuple(map(sqlite_grants.read_grant, await self._fetch("grants", (open_at, limit))))
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()
@@ -286,35 +288,41 @@ class SqliteStore:
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
     ) -> tuple[AuditRow, ...]:
-        return await self._reader.run(lambda connection: sqlite_audit.read_rows(connection, after, execution_id, limit))
+        of_one = ("audit_rows_of", (execution_id, after, limit))
+        rows = await self._reader.fetch_long(*(("audit_rows", (after, limit)) if execution_id is None else of_one))
+        return tuple(map(sqlite_audit.read_row, rows))
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        return await self._reader.run(
-            lambda connection: sqlite_audit.read_task_rows(connection, execution_id, after, limit)
-        )
+        return tuple(map(sqlite_audit.read_row, await self._fetch("task_rows", (execution_id, after, limit))))
 
     async def audit_end(self) -> int:
-        return await self._reader.run(sqlite_audit.end)
+        return int((await self._fetch("audit_end", ()))[0][0])
 
     async def backup(self, target: Path) -> None:
         """A consistent copy at `target` while others go on writing. Raises `StoreError` when it exists."""
-        await self._reader.run(lambda connection: database.backup(connection, target))
+        copy = database.open_copy(target)
+        try:
+            await self._reader.copy_into(copy)
+        except StoreError:
+            copy.close()
+            await anyio.Path(target).unlink(missing_ok=True)
+            raise
+        copy.close()
 
     async def check(self) -> dict[str, int | str]:
         """Facts for a health report: `integrity` is `ok` or SQLite's first complaint; counts of rows; file version."""
 
-        def facts(connection: sqlite3.Connection) -> dict[str, int | str]:
-            executions, running, pending = connection.execute(SQL["totals"]).fetchone()
-            return {
-                "integrity": str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]),
-                "schema": int(connection.execute("PRAGMA user_version").fetchone()[0]),
-                "executions": int(executions),
-                "running": int(running),
-                "pending": int(pending),
-                "size_bytes": self.path.stat().st_size,
-            }
-
-        return await self._reader.run(facts)
+        names = ("totals", "quick_check", "user_version")
+        totals, integrity, schema = await self._reader.fetch_all_long(*((name, ()) for name in names))
+        executions, running, pending = totals[0]
+        return {
+            "integrity": str(integrity[0][0]),
+            "schema": int(schema[0][0]),
+            "executions": int(executions),
+            "running": int(running),
+            "pending": int(pending),
+            "size_bytes": self.path.stat().st_size,
+        }
 
     async def close(self) -> None:
         await self._reader.close()
@@ -322,8 +330,8 @@ class SqliteStore:
         self._liveness.retire()
         self._lock.close()
 
-    async def _fetch(self, name: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        return await self._reader.run(lambda connection: connection.execute(SQL[name], tuple(parameters)).fetchall())
+    async def _fetch(self, name: str, parameters: Sequence[object]) -> Rows:
+        return await self._reader.fetch(name, parameters)
 
 
 def _connect_and_migrate(path: Path) -> sqlite3.Connection:

@@ -1,18 +1,19 @@
-"""Bearer tokens in the SQLite file, beside the executions and on the same two threads."""
+"""Bearer tokens in the SQLite file, beside the executions."""
 
 import sqlite3
 from typing import Any
 
 from planwarden.storage.ports.tokens import TokenRow, build_token_entry, token_taken
 from planwarden.storage.sqlite.audit import add_entries
+from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.worker import Worker
+from planwarden.storage.sqlite.writer import Writer
 
 
 class SqliteTokens:
-    """Tokens in the store's file, through the store's own two connections."""
+    """Tokens in the store's file, through the store's writer and reader."""
 
-    def __init__(self, writer: Worker, reader: Worker) -> None:
+    def __init__(self, writer: Writer, reader: Reader) -> None:
         self._writer = writer
         self._reader = reader
 
@@ -29,11 +30,11 @@ class SqliteTokens:
         await self._writer.run(insert)
 
     async def find(self, secret_hash: str) -> TokenRow | None:
-        found = await self._reader.run(lambda c: c.execute(SQL["find_token"], (secret_hash,)).fetchone())
-        return None if found is None else _row(found)
+        found = await self._reader.fetch("find_token", (secret_hash,))
+        return _row(found[0]) if found else None
 
     async def all(self) -> tuple[TokenRow, ...]:
-        return tuple(map(_row, await self._reader.run(lambda c: c.execute(SQL["tokens"]).fetchall())))
+        return tuple(map(_row, await self._reader.fetch("tokens")))
 
     async def revoke(self, name: str, at: float) -> tuple[TokenRow, ...]:
         def end(connection: sqlite3.Connection) -> tuple[TokenRow, ...]:

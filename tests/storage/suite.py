@@ -16,6 +16,7 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.sqlite import pace
 from planwarden.storage.sqlite.store import SqliteStore
 
 LEASE_S = 15.0
@@ -74,7 +75,19 @@ class Sqlite:
             await store.close()
 
 
-BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {"memory": Memory, "sqlite": Sqlite}
+class SlowSqlite(Sqlite):
+    """The same on a slow disk, so that commits and lookups run on threads."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._quick_s, pace.QUICK_S = pace.QUICK_S, -1.0
+
+    async def close(self) -> None:
+        await super().close()
+        pace.QUICK_S = self._quick_s
+
+
+BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {"memory": Memory, "sqlite": Sqlite, "sqlite, slow": SlowSqlite}
 
 
 @dataclass

@@ -26,7 +26,7 @@ from planwarden.storage.locks import LivenessFile, WriteLock
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.store import SqliteStore
-from planwarden.storage.sqlite.worker import Worker
+from planwarden.storage.sqlite.writer import Writer
 from tests.requirements import requirement
 from tests.storage.suite import Scribe, decided
 from tests.support.processes import ROOT, WORKER, run_on_mount
@@ -408,7 +408,7 @@ async def test_a_transaction_that_does_not_fit_is_rolled_back_and_the_next_one_i
     connection = database.connect(path)
     connection.execute("CREATE TABLE t (body TEXT)")
     connection.execute("PRAGMA max_page_count = 20")
-    writer = Worker(connection, path, group=True)
+    writer = Writer(connection, path)
     with pytest.raises(StoreError, match="the disk is full"):
         await writer.run(lambda c: c.execute("INSERT INTO t VALUES (hex(randomblob(100000)))").rowcount)
     await writer.run(lambda c: c.execute("INSERT INTO t VALUES ('small')").rowcount)
@@ -442,7 +442,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) 
 async def test_a_connection_that_may_not_write_says_read_only(path: Path) -> None:
     """spec: design.md; what SQLite reports when a disk turns read-only under it"""
     await written(path, 1)
-    reader = Worker(database.connect(path, readonly=True), path, group=True)
+    reader = Writer(database.connect(path, readonly=True), path)
     with pytest.raises(StoreError, match="read-only"):
         await reader.run(lambda connection: connection.execute("DELETE FROM executions").rowcount)
     await reader.close()

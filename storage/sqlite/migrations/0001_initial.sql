@@ -54,7 +54,13 @@ CREATE UNIQUE INDEX executions_of_thread ON executions (
 -- the status, so that the other updates of a row leave the index alone.
 CREATE INDEX unfinished_plans ON executions (plan_digest, principal) WHERE plan_digest IS NOT NULL;
 
-CREATE INDEX running_executions ON executions (leased_until) WHERE status = 'running';
+-- None of these grows with what is finished, or changes with the commits of an execution between its start and its end.
+CREATE INDEX running_executions ON executions (number) WHERE status = 'running';
+CREATE INDEX owned_executions ON executions (owner) WHERE owner IS NOT NULL;
+-- For `prune`, and for the lists of one principal.
+CREATE INDEX finished_executions ON executions (updated_at)
+    WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+CREATE INDEX executions_of_principal ON executions (principal);
 
 CREATE TABLE starts (
     principal  TEXT NOT NULL,
@@ -115,6 +121,7 @@ CREATE TABLE audit (
     hash           BLOB NOT NULL
 ) STRICT;
 
+CREATE INDEX audit_of_executions ON audit (execution_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX audit_of_policies ON audit (sequence) WHERE kind = 'policy';
 -- What clients were told of an execution as a task, or answered without deciding; few executions have such rows.
 CREATE INDEX audit_of_tasks ON audit (execution_id) WHERE kind IN ('form_closed', 'link_answered', 'task_ended');

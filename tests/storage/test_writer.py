@@ -1,7 +1,8 @@
-"""The writer thread: what shares a transaction, what a bad operation may not spoil, and what cancelling does not
-undo."""
+"""The writer: what shares a transaction, what a bad operation may not spoil, what cancelling does not undo, and that
+the event loop never waits for somebody else or for a slow disk. On the loop's thread and on the writer's own."""
 
 import asyncio
+import math
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from planwarden.agent.common.errors import StoreError, ThreadBusy
-from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.worker import MAX_GROUP, Worker
+from planwarden.storage.sqlite import database, pace
+from planwarden.storage.sqlite.writer import CHECKPOINT_ROWS, MAX_GROUP, Writer
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -25,16 +26,28 @@ class Gate:
         self.transactions = 0
         self.is_reached = threading.Event()
         self._opened = threading.Event()
+        self.threads: list[threading.Thread] = []
+        """Where each transaction ran."""
 
     def open(self) -> None:
         self._opened.set()
 
     @contextmanager
     def held(self) -> Generator[None]:
-        self.transactions += 1
         self.is_reached.set()
         assert self._opened.wait(60)
+        self._count()
         yield
+
+    @contextmanager
+    def held_if_free(self) -> Generator[bool]:
+        if self._opened.is_set():
+            self._count()
+        yield self._opened.is_set()
+
+    def _count(self) -> None:
+        self.transactions += 1
+        self.threads.append(threading.current_thread())
 
 
 @pytest.fixture
@@ -42,12 +55,19 @@ def gate() -> Gate:
     return Gate()
 
 
+@pytest.fixture(params=["loop", "thread"], autouse=True)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where commits run when nothing stands in their way."""
+    monkeypatch.setattr(pace, "QUICK_S", math.inf if request.param == "loop" else -1.0)
+    return str(request.param)
+
+
 @pytest.fixture
-async def writer(tmp_path: Path, gate: Gate) -> AsyncIterator[Worker]:
+async def writer(tmp_path: Path, gate: Gate) -> AsyncIterator[Writer]:
     path = tmp_path / "t.db"
     connection = database.connect(path)
     connection.execute("CREATE TABLE t (n INTEGER NOT NULL UNIQUE) STRICT")
-    made = Worker(connection, path, group=True, lock=gate.held)
+    made = Writer(connection, path, lock=gate)
     try:
         yield made
     finally:
@@ -70,7 +90,7 @@ def stored(path: Path) -> list[int]:
     return found
 
 
-async def waiting(writer: Worker, gate: Gate, *operations: Callable[[sqlite3.Connection], object]) -> list[object]:
+async def waiting(writer: Writer, gate: Gate, *operations: Callable[[sqlite3.Connection], object]) -> list[object]:
     """Results of operations that all waited while one transaction was held up."""
     first = asyncio.create_task(writer.run(insert(0)))
     await asyncio.to_thread(gate.is_reached.wait, 60)
@@ -84,7 +104,7 @@ async def waiting(writer: Worker, gate: Gate, *operations: Callable[[sqlite3.Con
 
 @requirement("store:group-commit")
 async def test_everything_that_waits_is_committed_in_one_transaction(
-    writer: Worker, gate: Gate, tmp_path: Path
+    writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
     """spec: design.md, group commit"""
     results = await waiting(writer, gate, *map(insert, range(1, 101)))
@@ -95,7 +115,7 @@ async def test_everything_that_waits_is_committed_in_one_transaction(
 
 @requirement("store:group-commit")
 async def test_what_one_turn_of_the_loop_asks_for_is_one_transaction(
-    writer: Worker, gate: Gate, tmp_path: Path
+    writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
     """ours: the thread is woken when the turn is over, not by the first request of it"""
     gate.open()
@@ -107,7 +127,7 @@ async def test_what_one_turn_of_the_loop_asks_for_is_one_transaction(
 
 @requirement("store:group-commit")
 async def test_what_was_asked_for_in_the_turn_of_closing_is_committed(
-    writer: Worker, gate: Gate, tmp_path: Path
+    writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
     """ours: closing does not overtake what the thread was not woken for yet"""
     gate.open()
@@ -119,7 +139,7 @@ async def test_what_was_asked_for_in_the_turn_of_closing_is_committed(
 
 
 @requirement("store:group-commit")
-async def test_a_group_is_bounded(writer: Worker, gate: Gate, tmp_path: Path) -> None:
+async def test_a_group_is_bounded(writer: Writer, gate: Gate, tmp_path: Path) -> None:
     """ours: one caller's flood does not make everybody's commit endless"""
     await waiting(writer, gate, *map(insert, range(1, MAX_GROUP + 2)))
     assert gate.transactions == 3
@@ -127,7 +147,7 @@ async def test_a_group_is_bounded(writer: Worker, gate: Gate, tmp_path: Path) ->
 
 @requirement("store:group-commit")
 async def test_a_refused_operation_leaves_the_group_in_its_one_transaction(
-    writer: Worker, gate: Gate, tmp_path: Path
+    writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
     """ours: a refusal changes nothing, so nothing has to be repeated"""
 
@@ -143,7 +163,7 @@ async def test_a_refused_operation_leaves_the_group_in_its_one_transaction(
 @requirement("store:group-commit", "store:atomic")
 @pytest.mark.parametrize("bad", [insert("not a number"), insert(0), insert(object())])
 async def test_a_failing_operation_does_not_hurt_the_others_of_its_group(
-    writer: Worker, gate: Gate, tmp_path: Path, bad: Callable[[sqlite3.Connection], object]
+    writer: Writer, gate: Gate, tmp_path: Path, bad: Callable[[sqlite3.Connection], object]
 ) -> None:
     """spec: issue, group commit"""
     first, failed, last = await waiting(writer, gate, insert(1), lambda c: (insert(5)(c), bad(c)), insert(2))
@@ -153,7 +173,7 @@ async def test_a_failing_operation_does_not_hurt_the_others_of_its_group(
 
 
 @requirement("store:cancelled-caller")
-async def test_cancelling_a_caller_takes_nobodys_transaction_away(writer: Worker, gate: Gate, tmp_path: Path) -> None:
+async def test_cancelling_a_caller_takes_nobodys_transaction_away(writer: Writer, gate: Gate, tmp_path: Path) -> None:
     """spec: ports.Store; what was asked for may or may not be committed"""
     held_up = asyncio.create_task(writer.run(insert(1)))
     await asyncio.to_thread(gate.is_reached.wait, 60)
@@ -171,7 +191,7 @@ async def test_cancelling_a_caller_takes_nobodys_transaction_away(writer: Worker
 
 @requirement("store:atomic")
 async def test_a_closed_worker_finishes_what_is_queued_and_refuses_what_comes_later(
-    writer: Worker, gate: Gate, tmp_path: Path
+    writer: Writer, gate: Gate, tmp_path: Path
 ) -> None:
     """ours: closing loses nothing that was accepted"""
     accepted = [asyncio.create_task(writer.run(insert(number))) for number in range(5)]
@@ -190,16 +210,21 @@ async def test_a_lock_that_nobody_gives_up_fails_the_whole_group_at_once(tmp_pat
     tries: list[int] = []
     may_try, is_free = threading.Event(), threading.Event()
 
-    @contextmanager
-    def stuck() -> Generator[None]:
-        tries.append(1)
-        assert may_try.wait(60)
-        if not is_free.is_set():
-            raise StoreError("another process has held the lock")
-        yield
+    class Stuck:
+        @contextmanager
+        def held(self) -> Generator[None]:
+            tries.append(1)
+            assert may_try.wait(60)
+            if not is_free.is_set():
+                raise StoreError("another process has held the lock")
+            yield
+
+        @contextmanager
+        def held_if_free(self) -> Generator[bool]:
+            yield False
 
     path = tmp_path / "t.db"
-    writer = Worker(database.connect(path), path, group=True, lock=stuck)
+    writer = Writer(database.connect(path), path, lock=Stuck())
     tasks = [asyncio.create_task(writer.run(insert(number))) for number in range(20)]
     await asyncio.sleep(0)
     may_try.set()
@@ -216,7 +241,7 @@ def test_a_program_that_ends_without_closing_does_not_take_the_writer_with_it(tm
     path = tmp_path / "t.db"
     connection = database.connect(path)
     connection.execute("CREATE TABLE t (n INTEGER NOT NULL UNIQUE) STRICT")
-    writer = Worker(connection, path, group=True, lock=gate.held)
+    writer = Writer(connection, path, lock=gate)
 
     async def gone() -> None:
         task = asyncio.create_task(writer.run(insert(1)))
@@ -232,3 +257,59 @@ def test_a_program_that_ends_without_closing_does_not_take_the_writer_with_it(tm
     asyncio.run(gone())
     assert asyncio.run(later()) == 2
     assert stored(path) == [1, 2]
+
+
+@requirement("store:group-commit")
+async def test_a_quick_commit_runs_on_the_event_loops_own_thread(writer: Writer, gate: Gate, place: str) -> None:
+    """spec: issue, commit where you are; no hand-over, and no thread until one is needed"""
+    gate.open()
+    for number in range(5):
+        await writer.run(insert(number))
+    assert {thread is threading.current_thread() for thread in gate.threads} == {place == "loop"}
+
+
+async def test_the_loop_never_waits_for_another_writer(writer: Writer, gate: Gate, tmp_path: Path) -> None:
+    """ours: SQLite's own lock, held by somebody for as long as the loop turns"""
+    gate.open()
+    other = sqlite3.connect(tmp_path / "t.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    turns = 0
+    waiting = asyncio.create_task(writer.run(insert(1)))
+    while turns < 100:
+        await asyncio.sleep(0)
+        turns += 1
+    assert not waiting.done()
+    other.execute("ROLLBACK")
+    other.close()
+    assert await waiting == 1
+    assert stored(tmp_path / "t.db") == [1]
+
+
+async def test_a_slow_disk_sends_commits_to_the_thread_until_it_is_quick_again(
+    writer: Writer, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ours: a stall is one commit long"""
+    gate.open()
+    monkeypatch.setattr(pace, "QUICK_S", 0.5)
+    writer.pace.note(60.0)
+    await writer.run(insert(1))
+    assert gate.threads[-1] is not threading.current_thread()
+    for number in range(2, 200):
+        await writer.run(insert(number))
+    assert gate.threads[-1] is threading.current_thread()
+
+
+async def test_a_large_operation_is_left_to_the_thread(writer: Writer, gate: Gate) -> None:
+    """ours: writing megabytes is no lookup"""
+    gate.open()
+    await writer.run(insert(1), is_large=True)
+    assert gate.threads[-1] is not threading.current_thread()
+
+
+async def test_the_log_is_moved_into_the_database_as_rows_come(writer: Writer, gate: Gate, tmp_path: Path) -> None:
+    """ours: without it the log grows for ever"""
+    gate.open()
+    for number in range(CHECKPOINT_ROWS * 4):
+        await writer.run(insert(number))
+    assert (tmp_path / "t.db-wal").stat().st_size < 4 * 1024 * 1024
+    assert len(stored(tmp_path / "t.db")) == CHECKPOINT_ROWS * 4

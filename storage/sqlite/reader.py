@@ -1,0 +1,121 @@
+"""Reads of the file: what one lookup finds at once, on the caller's own thread; what may take long through aiosqlite.
+
+A lookup in cached pages takes some 20 microseconds, and handing it to a thread and back ten times as long. A long read
+opens a connection of its own, so that no thread stays behind and nobody waits for it.
+"""
+
+import sqlite3
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio.lowlevel
+
+from planwarden.agent.common.errors import StoreError
+from planwarden.storage.sqlite.database import FAULTS, connect, is_busy, store_error
+from planwarden.storage.sqlite.pace import Pace
+from planwarden.storage.sqlite.statements import SQL
+
+if TYPE_CHECKING:
+    import aiosqlite
+
+Rows = list[tuple[Any, ...]]
+
+MAX_AT_ONCE = 64
+"""Rows that the caller's own thread reads; the rest of a longer answer is read like a long one."""
+READS_A_TURN = 16
+"""Lookups after which the event loop has a turn, whoever asks."""
+
+
+class Reader:
+    """Reads by the name of a statement and its parameters. `check` raises when the file must not be used any more."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, check: Callable[[], None] = lambda: None) -> None:
+        self._connection = connection
+        self._path = path
+        self._check = check
+        self._using = threading.Lock()
+        self._pace = Pace()
+        self._reads = 0
+        self._is_closed = False
+        connection.execute("PRAGMA busy_timeout = 0")
+
+    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        """Returns the rows of a lookup. Raises `StoreError` when the medium failed or the reader is closed."""
+        self._reads += 1
+        if self._reads % READS_A_TURN == 0:
+            await anyio.lowlevel.checkpoint()
+        if self._pace.is_quick:
+            rows = self._look_up(SQL[name], parameters)
+            return await self.fetch_long(name, parameters) if rows is None else rows
+        began = perf_counter()
+        rows = await self.fetch_long(name, parameters)
+        self._pace.note(perf_counter() - began)
+        return rows
+
+    def _look_up(self, sql: str, parameters: Sequence[object]) -> Rows | None:
+        """None when there are more than `MAX_AT_ONCE` rows, or when the file cannot be read without waiting."""
+        self._check_open()
+        began = perf_counter()
+        try:
+            with self._using:
+                cursor = self._connection.execute(sql, parameters)
+                rows = cursor.fetchmany(MAX_AT_ONCE + 1)
+                cursor.close()
+        except FAULTS as error:
+            if is_busy(error):
+                return None
+            raise store_error(error, self._path) from error
+        self._pace.note(perf_counter() - began)
+        return rows if len(rows) <= MAX_AT_ONCE else None
+
+    def read_changes(self) -> int:
+        """Returns a number that differs whenever another connection has changed the file; it is in shared memory."""
+        rows = self._look_up(SQL["data_version"], ())
+        return -1 if rows is None else int(rows[0][0])
+
+    async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        """Returns the rows of a read that may take long."""
+        async with self._open() as connection:
+            return cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
+
+    async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
+        """Returns the rows of each of several such reads, all as of one moment."""
+        async with self._open() as connection:
+            await connection.execute("BEGIN")
+            return [
+                cast("Rows", await connection.execute_fetchall(SQL[name], parameters)) for name, parameters in reads
+            ]
+
+    async def copy_into(self, target: sqlite3.Connection) -> None:
+        """Copies the database as of one moment, through SQLite's online backup, while others go on writing."""
+        async with self._open() as connection:
+            await connection.backup(target)
+
+    @asynccontextmanager
+    async def _open(self) -> "AsyncGenerator[aiosqlite.Connection]":
+        """Gives a connection that only reads, on a thread of its own. Raises `StoreError` when it fails."""
+        import aiosqlite
+
+        self._check_open()
+        try:
+            async with aiosqlite.Connection(
+                lambda: connect(self._path, readonly=True), iter_chunk_size=64
+            ) as connection:
+                yield connection
+        except FAULTS as error:
+            raise store_error(error, self._path) from error
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreError("the store is closed")
+        self._check()
+
+    async def close(self) -> None:
+        """Later reads are refused."""
+        self._is_closed = True
+        with self._using, suppress(sqlite3.Error):
+            self._connection.close()

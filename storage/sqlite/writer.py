@@ -1,0 +1,305 @@
+"""The connection that writes: commits on the event loop's own thread while the disk is quick, else on a thread.
+
+Whatever is asked for in one turn of the loop is committed together when the turn is over (group commit): one BEGIN
+IMMEDIATE, one COMMIT, one wait for the disk. Handing that to a thread and back costs more than an ordinary commit. So
+the loop commits by itself, unless recent commits were slow, somebody else holds the database, or a request is large;
+then it never waits, and a thread does. An operation must make its first write its only conditional one, so that
+refusing it leaves nothing behind. Cancelling a caller cancels its wait, never the transaction.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeVar
+
+from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, store_error
+from planwarden.storage.sqlite.pace import Pace
+
+Result = TypeVar("Result")
+Operation = Callable[[sqlite3.Connection], Result]
+
+MAX_GROUP = 256
+CHECKPOINT_ROWS = 400
+"""Changed rows after which the thread moves the log into the database: about SQLite's own 1,000 pages."""
+CHECKPOINT_PAGES = 4_000
+"""Pages of the log after which a commit does that itself, such as one of a large artifact."""
+
+
+class Lock(Protocol):
+    """Keeps other processes from writing, where SQLite alone is not enough."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Blocks the calling thread until it has the lock. Raises `StoreError` when that takes too long."""
+        ...
+
+    def held_if_free(self) -> AbstractContextManager[bool]:
+        """Does not block; gives False when another process has the lock."""
+        ...
+
+
+class _NoLock:
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def held_if_free(self) -> AbstractContextManager[bool]:
+        return nullcontext(True)
+
+
+class _Request(Generic[Result]):
+    __slots__ = ("error", "future", "is_large", "loop", "operation", "value")
+
+    def __init__(self, operation: Operation[Result], *, is_large: bool) -> None:
+        self.operation = operation
+        self.is_large = is_large
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Result] = self.loop.create_future()
+        self.value: Result | None = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Runs operations on its connection, in order, in transactions of up to `MAX_GROUP`.
+
+    `check` is called before each transaction, and raises when the file must not be used any more.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        *,
+        check: Callable[[], None] = lambda: None,
+        lock: Lock | None = None,
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._check = check
+        self._lock = lock or _NoLock()
+        self.pace = Pace()
+        """Of commits, each with the statements of one operation of its group."""
+        self._requests: deque[_Request[Any]] = deque()
+        """In order; appended to by event loops, emptied by whoever has `_using`."""
+        self._using = threading.Lock()
+        """Held by the loop or the thread that uses the connection."""
+        self._wakes: SimpleQueue[bool] = SimpleQueue()
+        """One entry whenever the thread has to look; False is the last."""
+        self._turning: asyncio.AbstractEventLoop | None = None
+        """The loop that will commit when its present turn is over."""
+        self._moved_rows = 0
+        """Changed rows when the log was last moved into the database."""
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+        with suppress(sqlite3.Error):
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute("PRAGMA busy_timeout = 0")
+
+    async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
+        """Returns the operation's result once it is committed. A large one is always left to the thread.
+
+        Raises:
+            StoreError: the medium failed or the writer is closed; nothing of the operation is stored.
+            PlanwardenError: whatever the operation itself refused.
+        """
+        if self._closed:
+            raise StoreError("the store is closed")
+        request = _Request(operation, is_large=is_large)
+        self._requests.append(request)
+        if self._turning is not request.loop:
+            self._turning = request.loop
+            request.loop.call_soon(self._end_turn, request.loop)
+        return await request.future
+
+    def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called when everything that was ready in the loop's turn has run, so that what it asks for is one group."""
+        self._turning = None
+        if self._closed or not self._requests:
+            # The thread has taken what was asked for.
+            return
+        if not self.pace.is_quick or not self._commit_here(loop):
+            self._wake(True)
+
+    def _commit_here(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Commits what is waiting on the loop's thread; False when the thread has to."""
+        if not self._using.acquire(blocking=False):
+            return False
+        try:
+            batch = self._batch()
+            if any(request.is_large for request in batch) or not self._perform_if_free(batch):
+                self._requests.extendleft(reversed(batch))
+                return False
+            is_done = not self._requests
+            needs_thread = self._needs_checkpoint() or not is_done
+        finally:
+            self._using.release()
+        _deliver(batch, loop)
+        if needs_thread:
+            self._wake(True)
+        return True
+
+    def _perform_if_free(self, batch: list[_Request[Any]]) -> bool:
+        """False, with nothing done, when another process or connection writes."""
+        with suppress(_Busy), self._lock.held_if_free() as is_free:
+            if is_free:
+                self._perform(batch)
+                return True
+        return False
+
+    def _wake(self, goes_on: bool) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
+                self._thread.start()
+        self._wakes.put(goes_on)
+
+    async def close(self) -> None:
+        """Commits what is queued and closes the connection."""
+        if not self._closed:
+            self._closed = True
+            self._wake(False)
+            assert self._thread is not None
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            goes_on = self._wakes.get()
+            with self._using:
+                while batch := self._batch():
+                    self._wait_and_perform(batch)
+                    _deliver(batch, None)
+                if goes_on and self._needs_checkpoint():
+                    self._checkpoint()
+        # Closing the last connection moves the log, which is a write. Without the lock the next opener does it.
+        with suppress(StoreError), self._lock.held():
+            self._connection.close()
+
+    def _batch(self) -> list[_Request[Any]]:
+        """The oldest requests, as many as are performed together; empty when there are none."""
+        return [self._requests.popleft() for _ in range(min(len(self._requests), MAX_GROUP))]
+
+    def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
+        """On the thread: waits for other writers. What it cannot get fails all requests of the batch."""
+        try:
+            with self._lock.held(), self._patiently():
+                self._perform(batch)
+        except (StoreError, *FAULTS) as error:
+            for request in batch:
+                request.error = error if isinstance(error, StoreError) else _translate(error, self._path)
+
+    @contextmanager
+    def _patiently(self) -> Generator[None]:
+        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA busy_timeout = 0")
+
+    def _perform(self, batch: list[_Request[Any]]) -> None:
+        """Commits the batch, each request with its value or error. Raises `_Busy`, with nothing done."""
+        failure = self._commit_together(batch)
+        if failure is None:
+            return
+        if len(batch) == 1:
+            batch[0].error = failure
+            return
+        # One operation may have broken the transaction of all: run each in a transaction of its own.
+        for request in batch:
+            request.error = None
+        for request in batch:
+            try:
+                request.error = self._commit_together([request]) or request.error
+            except _Busy as error:
+                request.error = _translate(error, self._path)
+
+    def _commit_together(self, batch: list[_Request[Any]]) -> BaseException | None:
+        """None when the transaction was committed; refusals of single operations stand in their requests."""
+        try:
+            began = perf_counter()
+            with self._transaction():
+                for request in batch:
+                    try:
+                        request.value = request.operation(self._connection)
+                    except PlanwardenError as refusal:
+                        request.error = refusal
+                worked_s = perf_counter() - began
+            self.pace.note(perf_counter() - began - worked_s * (1 - 1 / len(batch)))
+        except _Busy:
+            raise
+        except FAULTS as error:
+            return _translate(error, self._path)
+        # Whatever an operation raises belongs to the caller that awaits it.
+        except Exception as error:  # noqa: BLE001
+            return error
+        return None
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        self._check()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                raise _Busy(*error.args) from error
+            raise
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            # SQLite has already rolled back after some errors, a full disk among them.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _needs_checkpoint(self) -> bool:
+        return self._connection.total_changes - self._moved_rows >= CHECKPOINT_ROWS
+
+    def _checkpoint(self) -> None:
+        """Moves the log into the database, as far as readers allow. What fails here is tried again with later rows."""
+        self._moved_rows = self._connection.total_changes
+        with suppress(StoreError, *FAULTS), self._lock.held():
+            self._check()
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+class _Busy(sqlite3.OperationalError):
+    """Another connection writes; nothing was done."""
+
+    sqlite_errorcode = sqlite3.SQLITE_BUSY
+
+
+def _translate(error: Exception, path: Path) -> StoreError:
+    translated = store_error(error, path)
+    translated.__cause__ = error
+    return translated
+
+
+def _deliver(batch: list[_Request[Any]], here: asyncio.AbstractEventLoop | None) -> None:
+    """Wakes each event loop once for all of its requests; `here` is the running one."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Request[Any]]] = {}
+    for request in batch:
+        by_loop.setdefault(request.loop, []).append(request)
+    for loop, requests in by_loop.items():
+        if loop is here:
+            _settle(requests)
+            continue
+        # The loop is closed when its program ended without closing the store; the commit stands all the same.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, requests)
+
+
+def _settle(requests: list[_Request[Any]]) -> None:
+    for request in requests:
+        if request.future.done():
+            continue
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.value)
