@@ -120,6 +120,8 @@ def has_json_form(value: JsonValue) -> bool:
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
+    if _is_shallow(value, limit):
+        return
     level: list[JsonValue] = [value]
     for _ in range(limit):
         deeper: list[JsonValue] = []
@@ -132,6 +134,15 @@ def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
             return
         level = deeper
     raise LimitExceeded(f"the JSON is nested deeper than {limit} levels")
+
+
+def _is_shallow(value: JsonValue, limit: int) -> bool:
+    """True when the value certainly has at most so many levels, because its text does not open more brackets."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return False
+    return text.count("{") + text.count("[") <= limit
 
 
 def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

@@ -5,11 +5,13 @@ one call to the dispatcher. `AskModel` sends a prompt to the model. `RevisePlan`
 No action at all means: wait for a result or an answer.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.frontier import list_frontier
 from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, ExecutionState, StepState
 from planwarden.agent.core.verify import find_missing_tools
 
@@ -60,7 +62,7 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
         return _stop_at_budget(execution, actions, budget)
     if actions:
         return actions
-    if _are_steps_over(execution):
+    if not execution.frontier:
         return _end(execution, may_ask=budget != "modelTokens")
     return _suspend(execution)
 
@@ -116,11 +118,9 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
 
 def _decide_steps(execution: ExecutionState) -> list[Action]:
     actions: list[Action] = []
-    stopping = (s for s in execution.steps.values() if s.status == "rejected" and s.step.on_reject == "stop")
-    stopped_by = next((state.step.step_id for state in stopping), None)
-    for state in execution.steps.values():
+    for state in list_frontier(execution) if execution.stopped_by is None else execution.steps.values():
         if state.status == "pending":
-            action = _decide_pending(execution, state, stopped_by)
+            action = _decide_pending(execution, state)
         elif state.status == "in_progress":
             action = _decide_in_progress(execution, state)
         else:
@@ -130,11 +130,11 @@ def _decide_steps(execution: ExecutionState) -> list[Action]:
     return actions
 
 
-def _decide_pending(execution: ExecutionState, state: StepState, stopped_by: str | None) -> Action | None:
+def _decide_pending(execution: ExecutionState, state: StepState) -> Action | None:
     """Start the step, skip it because a step that it depends on was not completed, or wait."""
     step_id = state.step.step_id
-    if stopped_by is not None:
-        return RecordEvent(ev.StepSkipped(step_id=step_id, because=stopped_by))
+    if execution.stopped_by is not None:
+        return RecordEvent(ev.StepSkipped(step_id=step_id, because=execution.stopped_by))
     ready = True
     for name in state.step.dependencies:
         needed = execution.steps[name]
@@ -247,12 +247,16 @@ def _reject(step_id: str, suspension_id: str, decision: ev.RecordedDecision) -> 
     return RecordEvent(ev.StepRejected(step_id=step_id, suspension_id=suspension_id, reason=decision.reason))
 
 
+def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
+    """Yields the calls that were dispatched and have no recorded result; their steps are in progress."""
+    for state in list_frontier(execution):
+        for call in state.calls:
+            if call.status == "running":
+                yield call
+
+
 def _has_running_call(execution: ExecutionState) -> bool:
-    return any(call.status == "running" for state in execution.steps.values() for call in state.calls)
-
-
-def _are_steps_over(execution: ExecutionState) -> bool:
-    return all(state.status in STEP_TERMINAL for state in execution.steps.values())
+    return any(True for _ in find_running_calls(execution))
 
 
 def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:

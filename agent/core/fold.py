@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.frontier import build_order, find_frontier, move_frontier
 from planwarden.agent.core.pins import map_pins
 from planwarden.agent.core.plan import PlanStep
 from planwarden.agent.core.state import (
@@ -86,7 +87,12 @@ def _apply_plan_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: 
         raise IllegalTransition(f"execution {execution.execution_id!r} has a plan already")
     steps = {step.step_id: StepState(step=step, calls=_make_planned_calls(step)) for step in event.plan.steps}
     warnings = execution.warnings + event.warnings
-    return {"plan": event.plan, "steps": steps, "warnings": warnings, "pins": map_pins(event.plan, event.pins)}
+    return {
+        "plan": event.plan,
+        "warnings": warnings,
+        "pins": map_pins(event.plan, event.pins),
+        **_put_all_steps(steps),
+    }
 
 
 def _make_planned_calls(step: PlanStep) -> tuple[Call, ...]:
@@ -123,7 +129,11 @@ def _apply_plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: fl
         raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
     # A pin of the accepted plan stays: a revision must not renew what a person relied on.
     pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
-    return {"plan": event.plan, "steps": steps, "pins": pins, "revisions": execution.revisions[1:]}
+    return {"plan": event.plan, "pins": pins, "revisions": execution.revisions[1:], **_put_all_steps(steps)}
+
+
+def _put_all_steps(steps: Mapping[str, StepState]) -> Changes:
+    return {"steps": steps, "order": build_order(steps), "frontier": find_frontier(steps)}
 
 
 def _apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> Changes:
@@ -352,19 +362,29 @@ def _apply_validation_failed(execution: ExecutionState, event: ev.ValidationFail
     return {"steps": _replace_step(execution, changed)}
 
 
-def _apply_step_moved(execution: ExecutionState, event: ev.StepStarted | ev.StepSkipped, at: float) -> Changes:
-    return {"steps": _replace_step(execution, _move_step(execution, event.step_id, event))}
+def _apply_step_started(execution: ExecutionState, event: ev.StepStarted, at: float) -> Changes:
+    changes: Changes = {"steps": _replace_step(execution, _move_step(execution, event.step_id, event))}
+    if event.step_id not in execution.frontier:
+        changes["frontier"] = find_frontier(changes["steps"])
+    return changes
+
+
+def _apply_step_skipped(execution: ExecutionState, event: ev.StepSkipped, at: float) -> Changes:
+    return _end_step(execution, _move_step(execution, event.step_id, event))
+
+
+def _end_step(execution: ExecutionState, state: StepState) -> Changes:
+    return {"steps": _replace_step(execution, state), "frontier": move_frontier(execution, state.step.step_id)}
 
 
 def _apply_step_completed(execution: ExecutionState, event: ev.StepCompleted, at: float) -> Changes:
-    state = _move_step(execution, event.step_id, event, validation=event.validation)
-    return {"steps": _replace_step(execution, state)}
+    return _end_step(execution, _move_step(execution, event.step_id, event, validation=event.validation))
 
 
 def _apply_step_failed(execution: ExecutionState, event: ev.StepFailed, at: float) -> Changes:
     state = _move_step(execution, event.step_id, event)
     failed = replace(state, validation="failed", error_code=event.code, error_message=event.message)
-    return {"steps": _replace_step(execution, failed)}
+    return _end_step(execution, failed)
 
 
 def _apply_step_rejected(execution: ExecutionState, event: ev.StepRejected, at: float) -> Changes:
@@ -380,7 +400,11 @@ def _apply_step_rejected(execution: ExecutionState, event: ev.StepRejected, at: 
         error_code="rejected",
         error_message=event.reason,
     )
-    return {"steps": _replace_step(execution, rejected)}
+    changes = _end_step(execution, rejected)
+    if state.step.on_reject == "stop":
+        places = execution.order.places
+        changes["stopped_by"] = min(execution.stopped_by or event.step_id, event.step_id, key=places.__getitem__)
+    return changes
 
 
 def _apply_cancel_requested(execution: ExecutionState, event: ev.CancelRequested, at: float) -> Changes:
@@ -434,8 +458,8 @@ _EFFECTS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], Changes]] 
     ev.SuspensionTimedOut: _apply_timed_out,
     ev.SuspensionWithdrawn: _apply_suspension_withdrawn,
     ev.ValidationFailed: _apply_validation_failed,
-    ev.StepStarted: _apply_step_moved,
-    ev.StepSkipped: _apply_step_moved,
+    ev.StepStarted: _apply_step_started,
+    ev.StepSkipped: _apply_step_skipped,
     ev.StepCompleted: _apply_step_completed,
     ev.StepFailed: _apply_step_failed,
     ev.StepRejected: _apply_step_rejected,

@@ -284,6 +284,17 @@ class TokenUsage(FrozenStruct):
     """Calls that were dispatched."""
 
 
+class PlanOrder(FrozenStruct):
+    """What a plan says about the order of its steps."""
+
+    places: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    followers: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict[str, tuple[str, ...]])
+    """For each step on which others depend, those, in plan order."""
+
+
+NO_ORDER = PlanOrder()
+
+
 class ExecutionState(FrozenStruct):
     """The fold of a log; immutable."""
 
@@ -306,6 +317,11 @@ class ExecutionState(FrozenStruct):
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = msgspec.field(default_factory=dict[str, StepState])
     """In plan order."""
+    order: PlanOrder = NO_ORDER
+    frontier: tuple[str, ...] = ()
+    """Steps for which something can follow next, in plan order; see `frontier.py`."""
+    stopped_by: str | None = None
+    """The step whose rejection ends the plan: nothing that has not begun will."""
     suspensions: Mapping[str, SuspensionState] = msgspec.field(default_factory=dict[str, SuspensionState])
     """In the order in which they were opened."""
     revisions: tuple[tuple[str, JsonValue], ...] = ()

@@ -5,7 +5,6 @@ calls that are repeated after a crash. It looks at the folded state and returns 
 committed. What a question stores is exactly what runs after it: references resolved, defaults filled in.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,14 +84,6 @@ def recover_call(
     asked = execution.suspensions.get(call.suspension_id or "")
     is_resumed = asked is not None and asked.question.call_id == call.call_id and asked.question.kind in ASKED_BY_TOOL
     return PreparedCall((), CallJob("resume" if is_resumed else "call", call, definition))
-
-
-def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
-    """Calls that were dispatched and have no recorded result."""
-    for state in execution.steps.values():
-        for call in state.calls:
-            if call.status == "running":
-                yield call
 
 
 def _prepare_proposed(

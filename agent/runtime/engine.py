@@ -331,7 +331,7 @@ class Engine:
         with anyio.move_on_after(seconds):
             while execution.status == "running":
                 # Watch before reading the state again, so that no commit is missed between the two.
-                watch = self._watches.watch(execution.execution_id)
+                watch = self._watches.watch_stop(execution.execution_id)
                 execution = await self._latest(execution)
                 if execution.status == "running":
                     await watch.wait()
@@ -434,7 +434,8 @@ class Engine:
             self._all_done.set()
 
     def _wake_watcher(self, run: Run) -> None:
-        self._watches.wake(run.execution.execution_id)
+        goes_on = run.execution.status == "running" and not run.is_foreign
+        self._watches.wake(run.execution.execution_id, goes_on=goes_on)
 
     async def _release_lease(self, run: Run) -> None:
         assert run.lease is not None

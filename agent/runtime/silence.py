@@ -5,11 +5,11 @@ Nobody knows what such a process will do when it continues: a container that was
 
 import math
 
+from planwarden.agent.core.decide import find_running_calls
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Header
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.runtime.dispatch import find_running_calls
 from planwarden.agent.runtime.known import MAX_IDLE
 from planwarden.agent.runtime.scheduler import RENEW_S
 

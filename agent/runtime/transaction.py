@@ -16,7 +16,15 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.decide import AskModel, DispatchCall, RecordEvent, RevisePlan, decide, find_exhausted_budget
+from planwarden.agent.core.decide import (
+    AskModel,
+    DispatchCall,
+    RecordEvent,
+    RevisePlan,
+    decide,
+    find_exhausted_budget,
+    find_running_calls,
+)
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import ToolFacts
@@ -28,7 +36,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, find_running_calls, prepare_call, recover_call
+from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
 
 logger = logging.getLogger(__name__)
 

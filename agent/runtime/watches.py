@@ -11,6 +11,7 @@ class Watches:
 
     def __init__(self) -> None:
         self._watches: dict[str, asyncio.Event] = {}
+        self._stop_watches: dict[str, asyncio.Event] = {}
         self._listeners: dict[object, Listener] = {}
 
     @property
@@ -20,17 +21,22 @@ class Watches:
     @property
     def watched(self) -> list[str]:
         """Ids of the executions that somebody watches."""
-        return [*self._watches]
+        return [*self._watches.keys() | self._stop_watches.keys()]
 
     def watch(self, execution_id: str) -> asyncio.Event:
         """An event that is set at the next change of the execution."""
         return self._watches.setdefault(execution_id, asyncio.Event())
 
-    def wake(self, execution_id: str) -> None:
-        """Set the watch on the execution, if there is one."""
-        watch = self._watches.pop(execution_id, None)
-        if watch is not None:
-            watch.set()
+    def watch_stop(self, execution_id: str) -> asyncio.Event:
+        """An event that is set when the execution no longer runs in this process, or another process changed it."""
+        return self._stop_watches.setdefault(execution_id, asyncio.Event())
+
+    def wake(self, execution_id: str, *, goes_on: bool = False) -> None:
+        """Set the watches on the execution; where it `goes_on` in this process, only those on every change."""
+        for watches in (self._watches,) if goes_on else (self._watches, self._stop_watches):
+            watch = watches.pop(execution_id, None)
+            if watch is not None:
+                watch.set()
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every commit from now on, until the returned function is called."""

@@ -85,14 +85,15 @@ def parse_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, ob
     return {name: value for name, value in given.items() if value is not None}
 
 
+_OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"given"}
+
+
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
     """Combines call over thread over server; a call inherits only what the thread was given explicitly."""
     inherited = {name: getattr(thread, name) for name in thread.given} if thread is not None else {}
     explicit = {**inherited, **call}
-    known = {entry.name for entry in fields(ev.Options)} - {"given"}
-    return replace(
-        server, **{name: explicit[name] for name in explicit if name in known}, given=tuple(sorted(explicit))
-    )
+    known = {name: explicit[name] for name in explicit if name in _OPTIONS}
+    return replace(server, **known, given=tuple(sorted(explicit)))
 
 
 def to_invalid_arguments(error: ValidationError, where: str) -> InvalidArguments:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.fold import apply, fold
+from planwarden.agent.core.frontier import find_frontier
 from planwarden.agent.core.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.state import (
     CALL_SETTLED,
@@ -198,6 +199,21 @@ def assert_follows(before: ExecutionState, after: ExecutionState) -> None:
         if not suspension.is_open:
             assert after.suspensions[name] == suspension
         assert suspension.alarmed <= after.suspensions[name].alarmed <= len(ALARMS)
+
+
+@requirement("state:total")
+@given(logs())
+def test_outside_the_frontier_every_step_is_over_or_waits_for_others(log: tuple[ev.Recorded, ...]) -> None:
+    """ours: what follows next is looked for in the frontier alone"""
+    execution = NEW
+    for entry in log:
+        execution = apply(execution, entry.event, entry.at)
+        steps = execution.steps
+        assert execution.frontier == find_frontier(steps)
+        for name in steps.keys() - {*execution.frontier}:
+            needed = [steps[other] for other in steps[name].step.dependencies if other in steps]
+            is_waiting = needed and all(state.status not in STEP_TERMINAL for state in needed)
+            assert steps[name].status in STEP_TERMINAL or (steps[name].status == "pending" and is_waiting)
 
 
 @requirement("state:total")

@@ -1,0 +1,49 @@
+"""The steps for which something can follow next, kept up to date, so that nobody looks at every step of a long plan.
+
+A step is in the frontier from the first moment at which it may begin or has to be skipped until it is over: a pending
+step without dependencies, or with one that is over, and every step in progress.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState, PlanOrder, StepState
+
+
+def build_order(steps: Mapping[str, StepState]) -> PlanOrder:
+    """Returns the place of each step in the plan, and which steps depend on it."""
+    followers: dict[str, list[str]] = {}
+    for name, state in steps.items():
+        for needed in state.step.dependencies:
+            followers.setdefault(needed, []).append(name)
+    places = {name: place for place, name in enumerate(steps)}
+    return PlanOrder(places=places, followers={name: tuple(found) for name, found in followers.items()})
+
+
+def find_frontier(steps: Mapping[str, StepState]) -> tuple[str, ...]:
+    """Returns the frontier of a new or revised plan, in plan order."""
+    return tuple(name for name, state in steps.items() if _is_at_frontier(state, steps))
+
+
+def _is_at_frontier(state: StepState, steps: Mapping[str, StepState]) -> bool:
+    if state.status != "pending":
+        return state.status not in STEP_TERMINAL
+    needed = state.step.dependencies
+    return not needed or any(name in steps and steps[name].status in STEP_TERMINAL for name in needed)
+
+
+def move_frontier(execution: ExecutionState, over: str) -> tuple[str, ...]:
+    """Returns the frontier after the step `over` has ended, in plan order."""
+    order = execution.order
+    kept = [name for name in execution.frontier if name != over]
+    new = order.followers.get(over, ())
+    if not new:
+        return tuple(kept)
+    known = {*kept}
+    kept.extend(name for name in new if name not in known and execution.steps[name].status == "pending")
+    return tuple(sorted(kept, key=order.places.__getitem__))
+
+
+def list_frontier(execution: ExecutionState) -> Iterable[StepState]:
+    """The steps in the frontier, in plan order."""
+    steps = execution.steps
+    return [steps[name] for name in execution.frontier]
