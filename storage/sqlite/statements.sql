@@ -170,11 +170,13 @@ ORDER BY number LIMIT ?;
 
 -- name: owners
 -- The owners of leases, valid or not.
-SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL;
+SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL
+  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
 
 -- name: expire_owner
 -- End the leases of a process that is known to be dead.
-UPDATE executions SET owner = NULL, leased_until = 0 WHERE owner = ?;
+UPDATE executions SET owner = NULL, leased_until = 0 WHERE owner = ?
+  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
 
 -- name: confirm
 -- Extend one lease, if its holder still has it.
@@ -182,7 +184,8 @@ UPDATE executions SET leased_until = ? WHERE execution_id = ? AND owner = ? AND 
 
 -- name: renew
 -- Extend the leases of a living process.
-UPDATE executions SET leased_until = ? WHERE owner = ?;
+UPDATE executions SET leased_until = ? WHERE owner = ?
+  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
 
 -- name: release
 -- Give up one lease.
