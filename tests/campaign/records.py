@@ -45,7 +45,7 @@ class Records:
 
     def headers(self) -> list[Header]:
         with self._connected() as connection:
-            return [read_header(row) for row in connection.execute(SQL["executions"], (None, 100_000))]
+            return [read_header(row) for row in connection.execute(SQL["executions"], (100_000,))]
 
     def unfinished(self) -> list[Header]:
         """Executions that have not ended; one that cannot be read now counts as unfinished."""

@@ -13,7 +13,7 @@ from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime import run, scheduler, silence
 from planwarden.storage.locks import LivenessFile
-from planwarden.storage.sqlite import store
+from planwarden.storage.sqlite import pace, store
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.campaign import plants
 from tests.campaign.clock import JumpingClock
@@ -43,6 +43,9 @@ def install(stage: Path, plant: str | None) -> None:
     time.time = JumpingClock(stage).now
     scheduler.TICK_S, scheduler.RENEW_S = TICK_S, RENEW_S
     setattr(run, "CERTAIN_S", CERTAIN_S)  # noqa: B010
+    if os.getpid() % 2:
+        # Every second process behaves as on a slow disk: its commits and lookups run on threads.
+        pace.QUICK_S = -1.0
     is_hasty = HASTY_VARIABLE in os.environ
     setattr(silence, "SILENT_S", HASTY_S if is_hasty else SILENT_S)  # noqa: B010
     if is_hasty:
