@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
 import anyio.lowlevel
 
 from planwarden.agent.common.errors import StoreError
@@ -101,11 +102,17 @@ class Reader:
         import aiosqlite
 
         self._check_open()
+        connection = aiosqlite.Connection(lambda: connect(self._path, readonly=True), MAX_AT_ONCE)
         try:
-            async with aiosqlite.Connection(
-                lambda: connect(self._path, readonly=True), iter_chunk_size=64
-            ) as connection:
+            # Cancelled in the middle, neither opening nor closing would end what its thread holds.
+            with anyio.CancelScope(shield=True):
+                await connection
+            try:
                 yield connection
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await connection.interrupt()
+                    await connection.close()
         except FAULTS as error:
             raise store_error(error, self._path) from error
 
