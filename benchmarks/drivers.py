@@ -1,9 +1,9 @@
-"""Which way of driving SQLite planwarden's writer takes: its own thread with the standard library, or aiosqlite.
+"""Which way of driving SQLite planwarden's writer takes: the standard library on the loop or a thread, or aiosqlite.
 
 Both run the same statements, with the same parameters, in the same transactions, with the same pragmas: what the writer
 ran for one execution of the job, with fresh ids. Three ways:
 
-* `thread`: `planwarden.storage.sqlite.worker.Worker`, planwarden's writer. A transaction is one function on the thread.
+* `writer`: `planwarden.storage.sqlite.writer.Writer`. A transaction is one function, on the loop or on its thread.
 * `aiosqlite`: one connection, a lock around each transaction, one await per statement, as its documentation shows.
 * `aiosqlite, grouped`: one task owns the aiosqlite connection and commits together whatever waits, as the writer does.
 
@@ -119,15 +119,15 @@ async def record(folder: Path) -> Recording:
     for statement in seen:
         if statement.sql.startswith("BEGIN"):
             transactions.append([])
-        elif statement.sql != "COMMIT":
+        elif not statement.sql.startswith(("COMMIT", "PRAGMA")):
             transactions[-1].append(statement)
     return Recording(transactions, execution_id, thread_id, suspension_id, ROW + 1)
 
 
 @asynccontextmanager
-async def own_thread(path: Path) -> AsyncGenerator[Commit]:
+async def with_writer(path: Path) -> AsyncGenerator[Commit]:
     """Drives SQLite through planwarden's writer."""
-    worker = Writer(database.connect(path), path)
+    writer = Writer(database.connect(path), path)
 
     def perform(connection: sqlite3.Connection, transaction: Transaction) -> None:
         for statement in transaction:
@@ -136,10 +136,10 @@ async def own_thread(path: Path) -> AsyncGenerator[Commit]:
                 cursor.fetchall()
 
     async def commit(transaction: Transaction) -> None:
-        await worker.run(lambda connection: perform(connection, transaction))
+        await writer.run(lambda connection: perform(connection, transaction))
 
     yield commit
-    await worker.close()
+    await writer.close()
 
 
 @asynccontextmanager
@@ -186,7 +186,7 @@ async def with_aiosqlite_grouped(path: Path) -> AsyncGenerator[Commit]:
 
 
 DRIVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[Commit]]] = {
-    "thread": own_thread,
+    "writer": with_writer,
     "aiosqlite": with_aiosqlite,
     "aiosqlite, grouped": with_aiosqlite_grouped,
 }
@@ -276,7 +276,7 @@ def main() -> None:
     for name, modes in found.items():
         for mode, seconds in modes.items():
             middle = statistics.median(seconds)
-            ratio = middle / statistics.median(found["thread"][mode])
+            ratio = middle / statistics.median(found["writer"][mode])
             print(f"{name:20} {mode:12} {middle * 1e6:8.0f} us per execution  {ratio:5.2f} x thread")
 
 

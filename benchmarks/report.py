@@ -162,7 +162,8 @@ remaining steps, closing. The database holds 2,000 finished and 10,000 suspended
 an `MCPServer` of the same SDK without any tools.
 
 **Drivers** (`drivers.py`) are the statements, parameters and transactions of one execution, through planwarden's writer
-(a thread that owns a connection of the standard library) and through aiosqlite, with and without group commit.
+(a connection of the standard library, used on the event loop or on a thread) and through aiosqlite, with and without
+group commit.
 
 Not measured here: models, networks, PostgreSQL, several processes on one file."""
 
@@ -273,7 +274,7 @@ def _target(title: str, value: float, limit: float, form: str, *, at_least: bool
 
 
 def _driver_rows(summary: dict[str, Any]) -> Iterable[Row]:
-    ours = summary["drivers"]["thread"]
+    ours = summary["drivers"]["writer"]
     for name, modes in summary["drivers"].items():
         yield (
             name,

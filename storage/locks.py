@@ -46,7 +46,7 @@ class WriteLock:
             StoreError: another process held the lock for `timeout_s`.
         """
         pause, deadline = 0.0005, time.monotonic() + self._timeout_s
-        while not lock_descriptor(self._descriptor, blocking=False):
+        while not self._try():
             if time.monotonic() > deadline:
                 raise StoreError(
                     f"another process has held {self._path.name} for {self._timeout_s:.0f} s; "
@@ -62,13 +62,20 @@ class WriteLock:
     @contextmanager
     def held_if_free(self) -> Generator[bool]:
         """Does not block. Gives False when somebody else, in this process or another one, holds the lock."""
-        if not lock_descriptor(self._descriptor, blocking=False):
+        if not self._try():
             yield False
             return
         try:
             yield True
         finally:
             unlock_descriptor(self._descriptor)
+
+    def _try(self) -> bool:
+        """Raises `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
+        try:
+            return lock_descriptor(self._descriptor, blocking=False)
+        except OSError as error:
+            raise StoreError(f"cannot lock {str(self._path)!r}: {error.strerror}; nothing was stored") from error
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -120,29 +120,17 @@ def has_json_form(value: JsonValue) -> bool:
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
     """Raises `LimitExceeded` if `value` is nested deeper than `limit` levels; does not recurse."""
-    if _is_shallow(value, limit):
-        return
     level: list[JsonValue] = [value]
     for _ in range(limit):
         deeper: list[JsonValue] = []
         for node in level:
-            if isinstance(node, dict):
-                deeper.extend(child for child in node.values() if isinstance(child, dict | list))
-            elif isinstance(node, list):
-                deeper.extend(child for child in node if isinstance(child, dict | list))
+            if isinstance(node, dict | list):
+                children = node.values() if isinstance(node, dict) else node
+                deeper.extend([child for child in children if isinstance(child, dict | list)])
         if not deeper:
             return
         level = deeper
     raise LimitExceeded(f"the JSON is nested deeper than {limit} levels")
-
-
-def _is_shallow(value: JsonValue, limit: int) -> bool:
-    """True when the value certainly has at most so many levels, because its text does not open more brackets."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        return False
-    return text.count("{") + text.count("[") <= limit
 
 
 def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

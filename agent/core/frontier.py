@@ -4,7 +4,7 @@ A step is in the frontier from the first moment at which it may begin or has to 
 step without dependencies, or with one that is over, and every step in progress.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from planwarden.agent.core.state import STEP_TERMINAL, ExecutionState, PlanOrder, StepState
 
@@ -43,7 +43,6 @@ def move_frontier(execution: ExecutionState, over: str) -> tuple[str, ...]:
     return tuple(sorted(kept, key=order.places.__getitem__))
 
 
-def list_frontier(execution: ExecutionState) -> Iterable[StepState]:
-    """The steps in the frontier, in plan order."""
-    steps = execution.steps
-    return [steps[name] for name in execution.frontier]
+def list_frontier(execution: ExecutionState) -> list[StepState]:
+    """Returns the steps in the frontier, in plan order."""
+    return [execution.steps[name] for name in execution.frontier]

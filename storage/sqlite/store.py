@@ -40,7 +40,7 @@ from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.append import write_append
 from planwarden.storage.sqlite.keys import SqliteKeys
 from planwarden.storage.sqlite.notifications import SqliteNotifications
-from planwarden.storage.sqlite.reader import Reader, Rows
+from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.rows import read_header, read_log, read_suspension
 from planwarden.storage.sqlite.sessions import SqliteSessions
 from planwarden.storage.sqlite.statements import SQL
@@ -134,22 +134,24 @@ class SqliteStore:
         )
 
     async def header(self, execution_id: str) -> Header | None:
-        rows = await self._fetch("header", (execution_id,))
+        rows = await self._reader.fetch("header", (execution_id,))
         return read_header(rows[0]) if rows else None
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
-        return read_log(execution_id, after, await self._fetch("read_events", (execution_id, after + 1)))
+        return read_log(execution_id, after, await self._reader.fetch("read_events", (execution_id, after + 1)))
 
     async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
         rows = await self._reader.fetch_long("find_artifact", (thread_id, artifact_id))
         return check_artifact(artifact_id, *rows[0]) if rows else None
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._fetch("thread", (thread_id,))))
+        return tuple(map(read_header, await self._reader.fetch("thread", (thread_id,))))
 
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
-        of_one = ("executions_of", (principal, limit))
-        rows = await self._reader.fetch_long(*(("executions", (limit,)) if principal is None else of_one))
+        if principal is None:
+            rows = await self._reader.fetch_long("executions", (limit,))
+        else:
+            rows = await self._reader.fetch_long("executions_of", (principal, limit))
         return tuple(map(read_header, rows))
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
@@ -160,7 +162,7 @@ class SqliteStore:
         return sqlite_starts.read_start(rows[0]) if rows else None
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
-        rows = await self._fetch("find_suspension", (suspension_id,))
+        rows = await self._reader.fetch("find_suspension", (suspension_id,))
         return read_suspension(rows[0]) if rows else None
 
     async def suspensions(
@@ -196,10 +198,10 @@ class SqliteStore:
         return int(found[0][0])
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        return tuple(map(read_suspension, await self._fetch("due_suspensions", (self._clock.now(), limit))))
+        return tuple(map(read_suspension, await self._reader.fetch("due_suspensions", (self._clock.now(), limit))))
 
     async def next_deadline(self) -> float | None:
-        rows = await self._fetch("next_deadline", ())
+        rows = await self._reader.fetch("next_deadline")
         return rows[0][0] if rows else None
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
@@ -218,11 +220,11 @@ class SqliteStore:
 
     async def orphans(self, limit: int) -> tuple[str, ...]:
         await self._expire_dead_owners()
-        return tuple(row[0] for row in await self._fetch("orphans", (self._clock.steady(), limit)))
+        return tuple(row[0] for row in await self._reader.fetch("orphans", (self._clock.steady(), limit)))
 
     async def _expire_dead_owners(self) -> None:
         """A process that died without releasing its leases need not be waited for."""
-        owners = [str(row[0]) for row in await self._fetch("owners", ())]
+        owners = [str(row[0]) for row in await self._reader.fetch("owners")]
         dead = [owner for owner in owners if self._liveness.is_dead(owner)]
         if dead:
             await self._writer.run(
@@ -279,7 +281,7 @@ class SqliteStore:
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
-        return tuple(map(sqlite_grants.read_grant, await self._fetch("grants", (open_at, limit))))
+        return tuple(map(sqlite_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()
@@ -288,15 +290,17 @@ class SqliteStore:
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
     ) -> tuple[AuditRow, ...]:
-        of_one = ("audit_rows_of", (execution_id, after, limit))
-        rows = await self._reader.fetch_long(*(("audit_rows", (after, limit)) if execution_id is None else of_one))
+        if execution_id is None:
+            rows = await self._reader.fetch_long("audit_rows", (after, limit))
+        else:
+            rows = await self._reader.fetch_long("audit_rows_of", (execution_id, after, limit))
         return tuple(map(sqlite_audit.read_row, rows))
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        return tuple(map(sqlite_audit.read_row, await self._fetch("task_rows", (execution_id, after, limit))))
+        return tuple(map(sqlite_audit.read_row, await self._reader.fetch("task_rows", (execution_id, after, limit))))
 
     async def audit_end(self) -> int:
-        return int((await self._fetch("audit_end", ()))[0][0])
+        return int((await self._reader.fetch("audit_end"))[0][0])
 
     async def backup(self, target: Path) -> None:
         """A consistent copy at `target` while others go on writing. Raises `StoreError` when it exists."""
@@ -329,9 +333,6 @@ class SqliteStore:
         await self._writer.close()
         self._liveness.retire()
         self._lock.close()
-
-    async def _fetch(self, name: str, parameters: Sequence[object]) -> Rows:
-        return await self._reader.fetch(name, parameters)
 
 
 def _connect_and_migrate(path: Path) -> sqlite3.Connection:

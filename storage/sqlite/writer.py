@@ -97,9 +97,8 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
-        with suppress(sqlite3.Error):
-            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute("PRAGMA busy_timeout = 0")
 
     async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
         """Returns the operation's result once it is committed. A large one is always left to the thread.
@@ -135,8 +134,7 @@ class Writer:
             if any(request.is_large for request in batch) or not self._perform_if_free(batch):
                 self._requests.extendleft(reversed(batch))
                 return False
-            is_done = not self._requests
-            needs_thread = self._needs_checkpoint() or not is_done
+            needs_thread = bool(self._requests) or self._needs_checkpoint()
         finally:
             self._using.release()
         _deliver(batch, loop)
@@ -145,8 +143,8 @@ class Writer:
         return True
 
     def _perform_if_free(self, batch: list[_Request[Any]]) -> bool:
-        """False, with nothing done, when another process or connection writes."""
-        with suppress(_Busy), self._lock.held_if_free() as is_free:
+        """False, with nothing done, when another process or connection writes, or the lock cannot be taken."""
+        with suppress(_Busy, StoreError), self._lock.held_if_free() as is_free:
             if is_free:
                 self._perform(batch)
                 return True

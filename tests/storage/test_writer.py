@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from planwarden.agent.common.errors import StoreError, ThreadBusy
+from planwarden.storage.locks import WriteLock
 from planwarden.storage.sqlite import database, pace
 from planwarden.storage.sqlite.writer import CHECKPOINT_ROWS, MAX_GROUP, Writer
 from tests.requirements import requirement
@@ -313,3 +314,32 @@ async def test_the_log_is_moved_into_the_database_as_rows_come(writer: Writer, g
         await writer.run(insert(number))
     assert (tmp_path / "t.db-wal").stat().st_size < 4 * 1024 * 1024
     assert len(stored(tmp_path / "t.db")) == CHECKPOINT_ROWS * 4
+
+
+async def test_a_lock_that_the_system_refuses_fails_the_request_instead_of_leaving_it_waiting(tmp_path: Path) -> None:
+    """ours: whoever takes the request answers it"""
+
+    class Refused:
+        @contextmanager
+        def held(self) -> Generator[None]:
+            raise StoreError("cannot lock")
+            yield
+
+        @contextmanager
+        def held_if_free(self) -> Generator[bool]:
+            raise StoreError("cannot lock")
+            yield
+
+    path = tmp_path / "t.db"
+    writer = Writer(database.connect(path), path, lock=Refused())
+    with pytest.raises(StoreError, match="cannot lock"):
+        await asyncio.wait_for(writer.run(insert(1)), 60)
+    await writer.close()
+
+
+def test_a_closed_descriptor_is_a_lock_that_the_system_refuses(tmp_path: Path) -> None:
+    """ours"""
+    lock = WriteLock(tmp_path / "t.lock")
+    lock.close()
+    with pytest.raises(StoreError, match="cannot lock"), lock.held_if_free():
+        pass
