@@ -93,6 +93,12 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def leave_log(connection: sqlite3.Connection) -> None:
+    """Closing `connection` will not move the log into the database. Does nothing before Python 3.12, which cannot."""
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
+
+
 class FileIdentity:
     """Which file is open, to notice when another one takes its place: a restored backup, or an emptied home.
 

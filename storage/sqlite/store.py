@@ -89,12 +89,17 @@ class SqliteStore:
             # Turning write-ahead logging on ignores the busy time-out, so on every version openers take turns.
             with lock.held():
                 connection = _connect_and_migrate(path)
+            try:
+                lookups = database.connect(path, readonly=True)
+            except BaseException:
+                connection.close()
+                raise
         except BaseException:
             lock.close()
             raise
         check = database.FileIdentity(path).check
         writer = Writer(connection, path, check=check, lock=lock if database.needs_write_lock() else None)
-        reader = Reader(database.connect(path, readonly=True), path, check)
+        reader = Reader(lookups, path, check)
         life = LivenessFile(path.parent / "owners")
         return cls(path, writer, reader, life, lock, clock or SystemClock(), lease_s)
 

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
-from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, store_error
+from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
 
 Result = TypeVar("Result")
@@ -178,6 +178,9 @@ class Writer:
         # Closing the last connection moves the log, which is a write. Without the lock the next opener does it.
         with suppress(StoreError), self._lock.held():
             self._connection.close()
+            return
+        leave_log(self._connection)
+        self._connection.close()
 
     def _batch(self) -> list[_Request[Any]]:
         """The oldest requests, as many as are performed together; empty when there are none."""

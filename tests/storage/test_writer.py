@@ -331,10 +331,13 @@ async def test_a_lock_that_the_system_refuses_fails_the_request_instead_of_leavi
             yield
 
     path = tmp_path / "t.db"
-    writer = Writer(database.connect(path), path, lock=Refused())
+    connection = database.connect(path)
+    writer = Writer(connection, path, lock=Refused())
     with pytest.raises(StoreError, match="cannot lock"):
         await asyncio.wait_for(writer.run(insert(1)), 60)
     await writer.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 def test_a_closed_descriptor_is_a_lock_that_the_system_refuses(tmp_path: Path) -> None:
