@@ -41,14 +41,22 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
 from benchmarks.side import Executions, Side
-from benchmarks.workload import CONFIRMATION, FUNCTIONS, JOB, PlannedCall
+from benchmarks.workload import CONFIRMATION, FUNCTIONS, PlannedCall, make_order, plan_job
 
 # Tracing to a service is off unless an environment variable says otherwise; a stray one must not falsify the figures.
 os.environ["LANGSMITH_TRACING"] = "false"
 
 DATABASE = "langgraph.db"
 
-PLAN = [{"tool": call.tool, "arguments": call.arguments} for call in JOB]
+STEPS = len(plan_job(""))
+
+MakeInput = Callable[[], Any]
+"""Makes what a new thread starts with."""
+
+
+def make_plan() -> list[dict[str, Any]]:
+    """The plan of a new order, for the variants that take it at run time."""
+    return [{"tool": call.tool, "arguments": call.arguments} for call in plan_job(make_order())]
 
 
 class Program(Protocol):
@@ -68,12 +76,14 @@ class PlanState(TypedDict, total=False):
 class StepState(TypedDict, total=False):
     """What the compiled plan with tools keeps."""
 
+    order: str
     messages: Annotated[list[AnyMessage], add_messages]
 
 
 class BareState(TypedDict, total=False):
     """What the five plain functions keep."""
 
+    order: str
     results: Annotated[list[Any], operator.add]
 
 
@@ -87,11 +97,15 @@ def _tools() -> list[BaseTool]:
     return [*(tool(function) for function in FUNCTIONS), confirmation]
 
 
+def _planned(state: StepState | BareState, number: int) -> PlannedCall:
+    return plan_job(state.get("order", ""))[number - 1]
+
+
 def _request(number: int, name: str, arguments: dict[str, Any]) -> AIMessage:
     return AIMessage(content="", tool_calls=[ToolCall(name=name, args=arguments, id=f"s{number}")])
 
 
-def plan_executor(saver: AsyncSqliteSaver) -> tuple[Program, Any]:
+def plan_executor(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     """A loop of two nodes over a plan in the state."""
 
     def dispatch(state: PlanState) -> PlanState:
@@ -109,51 +123,53 @@ def plan_executor(saver: AsyncSqliteSaver) -> tuple[Program, Any]:
     graph.add_edge(START, "dispatch")
     graph.add_edge("dispatch", "tools")
     graph.add_conditional_edges("tools", further, ["dispatch", END])
-    return cast("Program", graph.compile(checkpointer=saver)), {"plan": PLAN}
+    return cast("Program", graph.compile(checkpointer=saver)), lambda: {"plan": make_plan()}
 
 
-def step_nodes(saver: AsyncSqliteSaver) -> tuple[Program, Any]:
+def step_nodes(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     """One node per step, each with a `ToolNode` inside."""
     tools = ToolNode(_tools())
 
-    def node(number: int, call: PlannedCall) -> Callable[[StepState, RunnableConfig], Coroutine[Any, Any, Any]]:
+    def node(number: int) -> Callable[[StepState, RunnableConfig], Coroutine[Any, Any, Any]]:
         async def step(state: StepState, config: RunnableConfig) -> Any:
+            call = _planned(state, number)
             return await tools.ainvoke({"messages": [_request(number, call.tool, call.arguments)]}, config)
 
         return step
 
     graph: Any = StateGraph(StepState)
     before = START
-    for number, call in enumerate(JOB, 1):
-        graph.add_node(f"s{number}", node(number, call))
+    for number in range(1, STEPS + 1):
+        graph.add_node(f"s{number}", node(number))
         graph.add_edge(before, f"s{number}")
         before = f"s{number}"
     graph.add_edge(before, END)
-    return cast("Program", graph.compile(checkpointer=saver)), {"messages": []}
+    return cast("Program", graph.compile(checkpointer=saver)), lambda: {"order": make_order(), "messages": []}
 
 
-def bare(saver: AsyncSqliteSaver) -> tuple[Program, Any]:
+def bare(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     """One plain function per step."""
     functions: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {f.__name__: f for f in FUNCTIONS}
     functions[CONFIRMATION] = confirm
 
-    def node(call: PlannedCall) -> Callable[[BareState], Coroutine[Any, Any, BareState]]:
+    def node(number: int) -> Callable[[BareState], Coroutine[Any, Any, BareState]]:
         async def step(state: BareState) -> BareState:
+            call = _planned(state, number)
             return {"results": [await functions[call.tool](**call.arguments)]}
 
         return step
 
     graph: Any = StateGraph(BareState)
     before = START
-    for number, call in enumerate(JOB, 1):
-        graph.add_node(f"s{number}", node(call))
+    for number in range(1, STEPS + 1):
+        graph.add_node(f"s{number}", node(number))
         graph.add_edge(before, f"s{number}")
         before = f"s{number}"
     graph.add_edge(before, END)
-    return cast("Program", graph.compile(checkpointer=saver)), {"results": []}
+    return cast("Program", graph.compile(checkpointer=saver)), lambda: {"order": make_order(), "results": []}
 
 
-def functional(saver: AsyncSqliteSaver) -> tuple[Program, Any]:
+def functional(saver: AsyncSqliteSaver) -> tuple[Program, MakeInput]:
     """An entrypoint that loops over the plan and awaits a task for each call."""
     tasks: dict[str, Callable[..., Any]] = {function.__name__: task(function) for function in FUNCTIONS}
 
@@ -167,10 +183,10 @@ def functional(saver: AsyncSqliteSaver) -> tuple[Program, Any]:
                 results.append(await tasks[name](**arguments))
         return results
 
-    return cast("Program", entrypoint(checkpointer=saver)(job)), PLAN
+    return cast("Program", entrypoint(checkpointer=saver)(job)), make_plan
 
 
-VARIANTS: dict[str, Callable[[AsyncSqliteSaver], tuple[Program, Any]]] = {
+VARIANTS: dict[str, Callable[[AsyncSqliteSaver], tuple[Program, MakeInput]]] = {
     "plan-executor": plan_executor,
     "step-nodes": step_nodes,
     "bare": bare,
@@ -178,10 +194,10 @@ VARIANTS: dict[str, Callable[[AsyncSqliteSaver], tuple[Program, Any]]] = {
 }
 
 
-async def suspend_one(program: Program, given: Any) -> tuple[str, str]:
+async def suspend_one(program: Program, make_input: MakeInput) -> tuple[str, str]:
     """Runs a new thread up to the question; returns its id twice, because the answer needs no other."""
     thread_id = str(uuid.uuid4())
-    waiting = await program.ainvoke(given, _config(thread_id), durability="sync")
+    waiting = await program.ainvoke(make_input(), _config(thread_id), durability="sync")
     if "__interrupt__" not in waiting:
         raise RuntimeError(f"the graph did not wait for the person: {waiting}")
     return thread_id, thread_id
@@ -195,9 +211,9 @@ async def resume_one(program: Program, thread_id: str) -> None:
         raise RuntimeError(f"the graph did not complete: {done}")
 
 
-async def run_one(program: Program, given: Any) -> None:
+async def run_one(program: Program, make_input: MakeInput) -> None:
     """One whole execution, suspension and approval included."""
-    thread_id, _ = await suspend_one(program, given)
+    thread_id, _ = await suspend_one(program, make_input)
     await resume_one(program, thread_id)
 
 
@@ -210,8 +226,8 @@ async def open_side(name: str, folder: Path) -> AsyncGenerator[Side]:
         await connection.execute("PRAGMA synchronous = FULL")
         await _expect(connection, "journal_mode", "wal")
         await _expect(connection, "synchronous", 2)
-        program, given = VARIANTS[name](saver)
-        yield Executions(lambda: run_one(program, given), lambda: suspend_one(program, given))
+        program, make_input = VARIANTS[name](saver)
+        yield Executions(lambda: run_one(program, make_input), lambda: suspend_one(program, make_input))
 
 
 async def _expect(connection: aiosqlite.Connection, pragma: str, value: str | int) -> None:

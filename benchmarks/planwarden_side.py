@@ -15,22 +15,25 @@ from pydantic import JsonValue
 
 import planwarden
 from benchmarks.side import Executions, Side
-from benchmarks.workload import FUNCTIONS, JOB
+from benchmarks.workload import FUNCTIONS, make_order, plan_job
 from planwarden import Decision, Warden
 
 DATABASE = "planwarden.db"
 WAIT_S = 60.0
 
-PLAN: dict[str, JsonValue] = {
-    "todoList": [
-        {
-            "id": f"s{number}",
-            "description": call.description,
-            "toolCalls": [{"toolName": call.tool, "arguments": call.arguments}],
-        }
-        for number, call in enumerate(JOB, 1)
-    ]
-}
+
+def make_plan() -> dict[str, JsonValue]:
+    """Returns the plan of a new order."""
+    return {
+        "todoList": [
+            {
+                "id": f"s{number}",
+                "description": call.description,
+                "toolCalls": [{"toolName": call.tool, "arguments": call.arguments}],
+            }
+            for number, call in enumerate(plan_job(make_order()), 1)
+        ]
+    }
 
 
 def warden(home: Path) -> Warden:
@@ -41,7 +44,7 @@ def warden(home: Path) -> Warden:
 
 async def suspend_one(opened: Warden) -> tuple[str, str]:
     """Runs the first two steps of a new execution and stops at the question; returns thread and suspension id."""
-    waiting = await opened.execute_plan(PLAN, wait_seconds=WAIT_S)
+    waiting = await opened.execute_plan(make_plan(), wait_seconds=WAIT_S)
     if waiting.status != "suspended":
         raise RuntimeError(f"the plan did not wait for the person: {waiting.status} {waiting.error}")
     return waiting.thread_id, waiting.suspensions[0].suspension_id

@@ -1,18 +1,17 @@
 """The job that every side does: five planned tool calls, the third of which waits for a person's approval.
 
-The calls and their arguments are fixed, so no model takes part anywhere. The four tools are asynchronous, check their
+The calls are fixed and only the order's number changes, so no model takes part anywhere. The four tools are asynchronous, check their
 arguments against a schema, count as effects that must not happen twice, and do next to nothing themselves: what is
 measured is the price of durability and suspension, not the tools. With real tools, which take longer, the sides differ
 less.
 """
 
 from dataclasses import dataclass
+from itertools import count
 
 from pydantic import JsonValue
 
-ORDER = "A-1042"
 CENTS = 1999
-QUESTION = f"Charge {CENTS} cents for order {ORDER}?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,23 @@ class PlannedCall:
 
 CONFIRMATION = "displayConfirmation"
 
-JOB: tuple[PlannedCall, ...] = (
-    PlannedCall("find_order", "Look the order up", {"order": ORDER}),
-    PlannedCall("reserve_stock", "Reserve the goods", {"order": ORDER, "quantity": 2}),
-    PlannedCall(CONFIRMATION, "Ask before money moves", {"action": QUESTION}),
-    PlannedCall("charge_card", "Charge the card", {"order": ORDER, "cents": CENTS}),
-    PlannedCall("send_receipt", "Send the receipt", {"order": ORDER, "to": "kim@shop.test"}),
-)
+_numbers = count(1042)
+
+
+def make_order() -> str:
+    """Returns the number of a new order: each execution has its own, as in a shop."""
+    return f"A-{next(_numbers)}"
+
+
+def plan_job(order: str) -> tuple[PlannedCall, ...]:
+    """Returns the five steps for one order."""
+    return (
+        PlannedCall("find_order", "Look the order up", {"order": order}),
+        PlannedCall("reserve_stock", "Reserve the goods", {"order": order, "quantity": 2}),
+        PlannedCall(CONFIRMATION, "Ask before money moves", {"action": f"Charge {CENTS} cents for order {order}?"}),
+        PlannedCall("charge_card", "Charge the card", {"order": order, "cents": CENTS}),
+        PlannedCall("send_receipt", "Send the receipt", {"order": order, "to": "kim@shop.test"}),
+    )
 
 
 async def find_order(order: str) -> dict[str, JsonValue]:

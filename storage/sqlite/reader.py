@@ -54,7 +54,7 @@ class Reader:
             return await self.fetch_long(name, parameters) if rows is None else rows
         began = perf_counter()
         rows = await self.fetch_long(name, parameters)
-        self._pace.note(perf_counter() - began)
+        self._pace.note_elsewhere(perf_counter() - began)
         return rows
 
     def _look_up(self, sql: str, parameters: Sequence[object]) -> Rows | None:

@@ -26,9 +26,9 @@ Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
 
 MAX_GROUP = 256
-CHECKPOINT_ROWS = 400
-"""Changed rows after which the thread moves the log into the database: about SQLite's own 1,000 pages."""
-CHECKPOINT_PAGES = 4_000
+CHECKPOINT_ROWS = 1_600
+"""Changed rows after which the thread moves the log into the database, in some 3,000 pages of the log at most."""
+CHECKPOINT_PAGES = 8_000
 """Pages of the log after which a commit does that itself, such as one of a large artifact."""
 
 
@@ -83,7 +83,6 @@ class Writer:
         self._check = check
         self._lock = lock or _NoLock()
         self.pace = Pace()
-        """Of commits, each with the statements of one operation of its group."""
         self._requests: deque[_Request[Any]] = deque()
         """In order; appended to by event loops, emptied by whoever has `_using`."""
         self._using = threading.Lock()
@@ -146,7 +145,7 @@ class Writer:
         """False, with nothing done, when another process or connection writes, or the lock cannot be taken."""
         with suppress(_Busy, StoreError), self._lock.held_if_free() as is_free:
             if is_free:
-                self._perform(batch)
+                self._perform(batch, self.pace.note)
                 return True
         return False
 
@@ -190,7 +189,7 @@ class Writer:
         """On the thread: waits for other writers. What it cannot get fails all requests of the batch."""
         try:
             with self._lock.held(), self._patiently():
-                self._perform(batch)
+                self._perform(batch, self.pace.note_elsewhere)
         except (StoreError, *FAULTS) as error:
             for request in batch:
                 request.error = error if isinstance(error, StoreError) else _translate(error, self._path)
@@ -203,9 +202,10 @@ class Writer:
         finally:
             self._connection.execute("PRAGMA busy_timeout = 0")
 
-    def _perform(self, batch: list[_Request[Any]]) -> None:
-        """Commits the batch, each request with its value or error. Raises `_Busy`, with nothing done."""
-        failure = self._commit_together(batch)
+    def _perform(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> None:
+        """Commits the batch, each request with its value or error, and notes what one operation alone would have
+        waited. Raises `_Busy`, with nothing done."""
+        failure = self._commit_together(batch, note)
         if failure is None:
             return
         if len(batch) == 1:
@@ -216,11 +216,11 @@ class Writer:
             request.error = None
         for request in batch:
             try:
-                request.error = self._commit_together([request]) or request.error
+                request.error = self._commit_together([request], note) or request.error
             except _Busy as error:
                 request.error = _translate(error, self._path)
 
-    def _commit_together(self, batch: list[_Request[Any]]) -> BaseException | None:
+    def _commit_together(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> BaseException | None:
         """None when the transaction was committed; refusals of single operations stand in their requests."""
         try:
             began = perf_counter()
@@ -231,7 +231,7 @@ class Writer:
                     except PlanwardenError as refusal:
                         request.error = refusal
                 worked_s = perf_counter() - began
-            self.pace.note(perf_counter() - began - worked_s * (1 - 1 / len(batch)))
+            note(perf_counter() - began - worked_s * (1 - 1 / len(batch)))
         except _Busy:
             raise
         except FAULTS as error:
