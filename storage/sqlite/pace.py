@@ -1,5 +1,6 @@
 """Whether the event loop may wait for the disk by itself."""
 
+from collections.abc import Callable
 from time import monotonic
 
 QUICK_S = 0.002
@@ -18,7 +19,8 @@ class Pace:
     loop has. So the loop looks again after a rest, unless the thread's last wait was long by any measure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steady: Callable[[], float] = monotonic) -> None:
+        self._steady = steady
         self._average_s = 0.0
         """Of the loop's own waits, a moving one."""
         self._elsewhere_s = 0.0
@@ -28,8 +30,8 @@ class Pace:
     @property
     def is_quick(self) -> bool:
         if self._rests_until is None:
-            return True
-        return self._elsewhere_s <= TRY_S and monotonic() >= self._rests_until
+            return self._average_s <= QUICK_S
+        return self._elsewhere_s <= TRY_S and self._steady() >= self._rests_until
 
     def note(self, seconds: float) -> None:
         """The loop waited that long."""
@@ -38,7 +40,7 @@ class Pace:
         else:
             self._average_s = seconds
         if self._average_s > QUICK_S:
-            self._rests_until = monotonic() + self._rest_s
+            self._rests_until = self._steady() + self._rest_s
             self._rest_s = min(self._rest_s * 2, MAX_REST_S)
         elif self._rests_until is not None:
             self._rests_until, self._rest_s = None, REST_S

@@ -117,29 +117,30 @@ class Writer:
 
     def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called when everything that was ready in the loop's turn has run, so that what it asks for is one group."""
-        self._turning = None
+        if self._turning is loop:
+            self._turning = None
         if self._closed or not self._requests:
             # The thread has taken what was asked for.
             return
-        if not self.pace.is_quick or not self._commit_here(loop):
+        if not self.pace.is_quick:
             self._wake(True)
+        elif self._using.acquire(blocking=False):
+            self._commit_here(loop)
+        # Whoever is using the connection looks for requests afterwards.
 
-    def _commit_here(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Commits what is waiting on the loop's thread; False when the thread has to."""
-        if not self._using.acquire(blocking=False):
-            return False
+    def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Commits what is waiting on the loop's thread, or leaves it to the writer's own."""
         try:
             batch = self._batch()
-            if any(request.is_large for request in batch) or not self._perform_if_free(batch):
+            is_done = not any(request.is_large for request in batch) and self._perform_if_free(batch)
+            if not is_done:
                 self._requests.extendleft(reversed(batch))
-                return False
-            needs_thread = bool(self._requests) or self._needs_checkpoint()
         finally:
             self._using.release()
-        _deliver(batch, loop)
-        if needs_thread:
+        if is_done:
+            _deliver(batch, loop)
+        if self._requests or self._needs_checkpoint():
             self._wake(True)
-        return True
 
     def _perform_if_free(self, batch: list[_Request[Any]]) -> bool:
         """False, with nothing done, when another process or connection writes, or the lock cannot be taken."""
@@ -172,14 +173,35 @@ class Writer:
                 while batch := self._batch():
                     self._wait_and_perform(batch)
                     _deliver(batch, None)
+                    if goes_on and self._can_hand_back():
+                        break
                 if goes_on and self._needs_checkpoint():
                     self._checkpoint()
+            self._hand_back()
         # Closing the last connection moves the log, which is a write. Without the lock the next opener does it.
         with suppress(StoreError), self._lock.held():
             self._connection.close()
             return
         leave_log(self._connection)
         self._connection.close()
+
+    def _can_hand_back(self) -> bool:
+        """Whether the loop can commit what is waiting now, which is quicker while the loop is busy."""
+        try:
+            return self.pace.is_quick and not self._requests[0].loop.is_closed()
+        except IndexError:
+            return False
+
+    def _hand_back(self) -> None:
+        """Called without the connection, so that nothing that was asked for meanwhile is left waiting."""
+        try:
+            loop = self._requests[0].loop
+            loop.call_soon_threadsafe(self._end_turn, loop)
+        except IndexError:
+            pass
+        except RuntimeError:
+            # The loop is closed when its program ended without closing the store; what it asked for is still done.
+            self._wakes.put(True)
 
     def _batch(self) -> list[_Request[Any]]:
         """The oldest requests, as many as are performed together; empty when there are none."""
