@@ -362,7 +362,7 @@ class MemoryStore:
     async def renew(self, owner: str) -> None:
         until = self._leased_until()
         for row in self._rows.values():
-            if row.header.owner == owner and row.header.status not in FINISHED:
+            if row.header.owner == owner and row.header.status == "running":
                 row.header = replace(row.header, leased_until=until)
 
     async def release(self, lease: Lease) -> None:

@@ -72,23 +72,9 @@ def _advance(
     if append.expected_version == 0:
         return _create(connection, append, now, leased_until)
     if lease is not None:
-        owner, until = (None, 0.0) if append.release else (lease.owner, leased_until)
-        found = connection.execute(
-            SQL["extend_owned"],
-            (
-                execution.status,
-                execution.version,
-                now,
-                owner,
-                until,
-                execution.execution_id,
-                append.expected_version,
-                lease.owner,
-                lease.fence,
-            ),
-        ).fetchone()
-        if found is not None:
-            return int(found[0]), None if append.release else lease
+        number = _extend_owned(connection, append, lease, now, leased_until)
+        if number is not None:
+            return number, None if append.release else lease
     elif append.acquire:
         owner, until = (None, 0.0) if append.release else (append.owner, leased_until)
         found = connection.execute(
@@ -114,6 +100,22 @@ def _advance(
         if found is not None:
             return int(found[0]), None
     raise _explain_conflict(connection, append)
+
+
+def _extend_owned(
+    connection: sqlite3.Connection, append: Append, lease: Lease, now: float, leased_until: float
+) -> int | None:
+    """The row number of the execution; None when it is not the writer's in that version."""
+    execution, found = append.execution, None
+    which = (execution.execution_id, append.expected_version, lease.owner, lease.fence)
+    if execution.status == "running" and not append.release:
+        values = (execution.version, now, leased_until)
+        found = connection.execute(SQL["extend_running"], (*values, *which)).fetchone()
+    if found is None:
+        owner, until = (None, 0.0) if append.release else (lease.owner, leased_until)
+        values = (execution.status, execution.version, now, owner, until)
+        found = connection.execute(SQL["extend_owned"], (*values, *which)).fetchone()
+    return found and int(found[0])
 
 
 def _create(

@@ -22,6 +22,13 @@ INSERT INTO starts (principal, key, execution, request) VALUES (?, ?, ?, ?);
 -- An execution is finished: its plan may be started again without a warning.
 UPDATE executions SET plan_digest = NULL WHERE number = ? AND plan_digest IS NOT NULL;
 
+-- name: extend_running
+-- The owner's next version of an execution that goes on running. It sets nothing that an index has, because SQLite writes
+-- an index anew wherever one of its columns is set, changed or not.
+UPDATE executions SET version = ?, updated_at = ?, leased_until = ?
+WHERE execution_id = ? AND version = ? AND owner = ? AND fence = ? AND status = 'running'
+RETURNING number;
+
 -- name: extend_owned
 -- The owner's next version. Updates nothing unless owner, fence and version are still the writer's.
 UPDATE executions SET status = ?, version = ?, updated_at = ?, owner = ?, leased_until = ?
@@ -170,13 +177,12 @@ ORDER BY number LIMIT ?;
 
 -- name: owners
 -- The owners of leases, valid or not.
-SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL
-  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+SELECT DISTINCT owner FROM executions INDEXED BY running_executions WHERE status = 'running' AND owner IS NOT NULL;
 
 -- name: expire_owner
 -- End the leases of a process that is known to be dead.
-UPDATE executions SET owner = NULL, leased_until = 0 WHERE owner = ?
-  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+UPDATE executions INDEXED BY running_executions SET owner = NULL, leased_until = 0
+WHERE status = 'running' AND owner = ?;
 
 -- name: confirm
 -- Extend one lease, if its holder still has it.
@@ -184,8 +190,7 @@ UPDATE executions SET leased_until = ? WHERE execution_id = ? AND owner = ? AND 
 
 -- name: renew
 -- Extend the leases of a living process.
-UPDATE executions SET leased_until = ? WHERE owner = ?
-  AND status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+UPDATE executions INDEXED BY running_executions SET leased_until = ? WHERE status = 'running' AND owner = ?;
 
 -- name: release
 -- Give up one lease.

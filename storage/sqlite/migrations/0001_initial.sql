@@ -54,9 +54,8 @@ CREATE UNIQUE INDEX executions_of_thread ON executions (
 -- the status, so that the other updates of a row leave the index alone.
 CREATE INDEX unfinished_plans ON executions (plan_digest, principal) WHERE plan_digest IS NOT NULL;
 
--- None of these grows with what is finished, or changes with the commits of an execution between its start and its end.
+-- Only what runs has an owner, and few executions run at once: all of them are looked through for those of one owner.
 CREATE INDEX running_executions ON executions (number) WHERE status = 'running';
-CREATE INDEX owned_executions ON executions (owner) WHERE owner IS NOT NULL;
 -- For `prune`, and for the lists of one principal.
 CREATE INDEX finished_executions ON executions (updated_at)
     WHERE status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
