@@ -5,8 +5,9 @@ is among the first 20 of the ranked list. Run as `python -m benchmarks.tokens`; 
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from benchmarks.catalogue import QUERIES, catalogue, schema_chars
 from planwarden.agent.core.events import ExecutionCreated, PlanAccepted, StepStarted

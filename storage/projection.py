@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import find_next_alarm_at
@@ -12,8 +13,7 @@ from planwarden.agent.ports.store import Append
 RowStatus = Literal["pending", "decided", "timed_out", "withdrawn"]
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionOpened:
+class SuspensionOpened(msgspec.Struct, frozen=True):
     question: ev.Question
 
     @property
@@ -21,32 +21,27 @@ class SuspensionOpened:
         return self.question.alarms[0].at if self.question.alarms else None
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionRowRevised:
+class SuspensionRowRevised(msgspec.Struct, frozen=True):
     question: ev.Question
     alarm_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionRowReminded:
+class SuspensionRowReminded(msgspec.Struct, frozen=True):
     suspension_id: str
     alarm_at: float | None
     """When the next alarm is due."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionClosed:
+class SuspensionClosed(msgspec.Struct, frozen=True):
     suspension_id: str
     status: RowStatus
 
 
-@dataclass(frozen=True, slots=True)
-class PendingWithdrawn:
+class PendingWithdrawn(msgspec.Struct, frozen=True):
     """Every suspension that was pending when the execution ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class GrantUsed:
+class GrantUsed(msgspec.Struct, frozen=True):
     grant_id: str
 
 

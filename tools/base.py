@@ -8,10 +8,11 @@ return `Suspend`; whatever it returns, the engine waits for an answer.
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_type_hints, overload
 
+import msgspec
 from anyio import from_thread, to_thread
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, JsonValue, create_model
 from pydantic.errors import PydanticUserError
 
@@ -32,8 +33,7 @@ THREAD_WAIT_S = 1.0
 _MARK = "__planwarden_tool__"
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """A definition and the code behind it."""
 
     definition: ToolDefinition

@@ -10,10 +10,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, cast
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts

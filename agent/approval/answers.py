@@ -1,7 +1,6 @@
 """An answer as it arrives: what somebody decided, with which authority, and whether it has the right form."""
 
-from dataclasses import dataclass
-
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, is_larger
@@ -25,8 +24,7 @@ RECONCILE_FORM: dict[str, JsonValue] = {
 """The form of the answer to the question whether a call took effect."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody answered, before its authority is judged."""
 
     approved: bool | None = None
@@ -44,8 +42,7 @@ class Decision:
             raise InvalidArguments(f"'approved' is {self.approved!r}; send the JSON boolean true or false")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Authority:
+class Authority(msgspec.Struct, frozen=True, kw_only=True):
     """Through which channel an answer came, and what that proves."""
 
     assurance: ev.Assurance

@@ -1,7 +1,8 @@
 """What every judgement about a call looks at: the tools, the operator's policy, the grants, time and ids."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.core.references import ArtifactPart, PartAddress
@@ -10,8 +11,7 @@ from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.toolbox import Toolbox
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalContext:
+class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     """One for each engine; the functions of this folder take it and hold no state of their own."""
 
     tools: Toolbox
@@ -19,5 +19,5 @@ class ApprovalContext:
     clock: Clock
     ids: Ids
     grants: GrantCache
-    parts: Mapping[PartAddress, ArtifactPart] | None = field(default_factory=dict[PartAddress, ArtifactPart])
+    parts: Mapping[PartAddress, ArtifactPart] | None = msgspec.field(default_factory=dict[PartAddress, ArtifactPart])
     """Parts of artifacts that references may take, as far as they were read. None while a call runs."""

@@ -6,7 +6,8 @@ once more from the same events, so that both can be compared.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from planwarden.agent.approval.questions import compute_approval_digest
 from planwarden.agent.common.canonical import canonical_json
@@ -16,8 +17,7 @@ from planwarden.agent.core.fold import apply
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What one log says."""
 
     execution: ExecutionState

@@ -7,8 +7,8 @@ than it says. This module only holds a copy to choose from.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
@@ -23,8 +23,7 @@ MAX_USES = 1_000
 MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
 
 
-@dataclass(slots=True)
-class GrantCache:
+class GrantCache(msgspec.Struct):
     """The grants that are open as far as this process knows."""
 
     policy: Policy

@@ -6,8 +6,9 @@ conditions again in the transaction that records it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision, check_form, check_size, read_reply
@@ -33,8 +34,7 @@ from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Guard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer leads to."""
 
     events: tuple[ev.Event, ...] = ()

@@ -7,6 +7,7 @@ derived from the content, so that a repeated call stores nothing twice and every
 import hashlib
 from dataclasses import dataclass, field
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
@@ -34,8 +35,7 @@ class Artifact:
     """128 bits of SHA-256 over media type and content, in hexadecimal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultWithArtifacts:
+class ResultWithArtifacts(msgspec.Struct, frozen=True, kw_only=True):
     """A result with content that the store keeps beside the log."""
 
     value: JsonValue

@@ -8,9 +8,9 @@ costs then depends on the value as well, see `planwarden.agent.common.schema_wor
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+import msgspec
 from pydantic import JsonValue
 
 MAX_NODES = 20_000
@@ -35,8 +35,7 @@ _REPEATS = 8
 """How often the check goes through what stands beside an `unevaluated...`; nested ones multiply."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaCost:
+class SchemaCost(msgspec.Struct, frozen=True):
     """What a check costs, before the value is known."""
 
     nodes: int
@@ -47,7 +46,7 @@ class SchemaCost:
     """Units of applying each of the nodes once; see `planwarden.agent.common.schema_work`."""
     numeric: int = 0
     """Keywords among the nodes that compare numbers."""
-    patterns: Counter[str] = field(default_factory=Counter[str])
+    patterns: Counter[str] = msgspec.field(default_factory=Counter[str])
     """How often each regular expression is met."""
 
 

@@ -6,8 +6,8 @@ the engine follows all of its states at once in the worst case.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.schema_cost import (
@@ -48,8 +48,7 @@ def count_work(root: JsonValue, value: JsonValue, pattern_costs: Mapping[str, fl
     return _WorkCount(root, pattern_costs, limit).run(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _Facts(msgspec.Struct, frozen=True):
     """What does not depend on the value."""
 
     keywords: int

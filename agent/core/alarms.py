@@ -6,14 +6,13 @@ open and not expired. If no process ran for a while and several alarms are due, 
 escalation if it is among them, else the newest.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import SuspensionState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's alarms for the questions about one tool."""
 
     remind_after_s: tuple[float, ...] = ()

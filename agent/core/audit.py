@@ -7,7 +7,6 @@ row before it, and each row about an event has a digest of all of that event.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -57,8 +56,7 @@ DIGEST_CHARS = 32
 GENESIS = b"planwarden audit/v1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One row before it has a place in the chain."""
 
     kind: Kind
@@ -67,8 +65,7 @@ class AuditEntry:
     suspension_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRow:
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row as stored."""
 
     sequence: int

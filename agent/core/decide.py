@@ -6,8 +6,8 @@ No action at all means: wait for a result or an answer.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
@@ -16,24 +16,20 @@ from planwarden.agent.core.state import CALL_SETTLED, STEP_TERMINAL, Call, Execu
 from planwarden.agent.core.verify import find_missing_tools
 
 
-@dataclass(frozen=True, slots=True)
-class RecordEvent:
+class RecordEvent(msgspec.Struct, frozen=True):
     event: ev.Event
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchCall:
+class DispatchCall(msgspec.Struct, frozen=True):
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
-class AskModel:
+class AskModel(msgspec.Struct, frozen=True):
     purpose: ev.Purpose
     step_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RevisePlan:
+class RevisePlan(msgspec.Struct, frozen=True):
     """Check a model's patch of the plan, and accept or refuse it."""
 
     step_id: str

@@ -5,11 +5,11 @@ happen. It holds ids and names only: no arguments, no text of the agent, and not
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import JsonValue
+import msgspec
 
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 
@@ -19,8 +19,7 @@ SUBSCRIBABLE: tuple[NotificationKind, ...] = ("asked", "reminded", "escalated", 
 """Kinds that a channel may select."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
     """One message for one channel."""
 
     notification_id: str

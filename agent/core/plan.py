@@ -7,11 +7,11 @@ A plan is a list of steps that form a directed acyclic graph. `parse_plan` turns
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Literal
 
+import msgspec
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, has_json_form
@@ -43,8 +43,7 @@ REFERENCE_KEYS = frozenset({"$from", "pointer"})
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFacts:
+class ToolFacts(msgspec.Struct, frozen=True):
     """What the check of a plan needs to know about a tool."""
 
     is_blocking: bool

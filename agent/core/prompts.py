@@ -7,9 +7,9 @@ step's prompt goes with the full schemas of its own tools.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
@@ -67,8 +67,7 @@ def step_answer_schema() -> dict[str, JsonValue]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt, for any model."""
 
     purpose: ev.Purpose
@@ -85,7 +84,7 @@ class Prompt:
     """Names of further tools that the model may call; `text` shows their manifests only."""
     required: tuple[str, ...] = ()
     """Names of offered tools; the model has to call at least one of them."""
-    answer_schema: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    answer_schema: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     revision: str = ""
     """How to revise steps that have not begun, in text; empty if there is none, or if a call is due first."""
     used_sources: frozenset[str] = frozenset()

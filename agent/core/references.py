@@ -10,10 +10,10 @@ A few bytes can name a large value many times, so the bytes are counted before a
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
+import msgspec
 from jsonpointer import EndOfList, JsonPointer, JsonPointerException
 from pydantic import JsonValue
 
@@ -28,16 +28,14 @@ MAX_REFERENCES = 1_000
 """Of the arguments of one call."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartAddress:
+class PartAddress(msgspec.Struct, frozen=True):
     """The address of a part of an artifact."""
 
     artifact_id: str
     pointer: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactPart:
+class ArtifactPart(msgspec.Struct, frozen=True):
     """The value at a `PartAddress`, or why there is none."""
 
     value: JsonValue = None

@@ -6,8 +6,8 @@ has a limit, and nothing that a model writes can set a status.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
@@ -22,8 +22,7 @@ MAX_CONTENT_CHARS = 100_000
 CALLS_KEY, REVISE_KEY = "toolCalls", "revise"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A model's answer before it is in the log."""
 
     content: str | None = None

@@ -5,8 +5,8 @@ A model may add, change, remove and move pending steps. It cannot touch a step t
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
@@ -33,14 +33,13 @@ OPERATION_SCHEMA: dict[str, JsonValue] = {
 """One operation, as models with tool calling see it."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Difference:
+class Difference(msgspec.Struct, kw_only=True):
     """Ids of steps, in the order of the operations."""
 
-    added: list[str] = field(default_factory=list[str])
-    changed: list[str] = field(default_factory=list[str])
-    removed: list[str] = field(default_factory=list[str])
-    moved: list[str] = field(default_factory=list[str])
+    added: list[str] = msgspec.field(default_factory=list[str])
+    changed: list[str] = msgspec.field(default_factory=list[str])
+    removed: list[str] = msgspec.field(default_factory=list[str])
+    moved: list[str] = msgspec.field(default_factory=list[str])
 
 
 def revise(

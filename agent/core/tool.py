@@ -4,8 +4,9 @@ Plans pin the definition, people see it, and digests cover it. The `Toolbox` por
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from planwarden.agent.common.errors import ToolError, UsageError
 from planwarden.agent.common.struct import JsonValue, StoredStruct
@@ -30,8 +31,7 @@ def highest_risk(*risks: Risk) -> Risk:
     return RISKS[max((RISKS.index(risk) for risk in risks), default=0)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition:
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a tool that a plan, a prompt or a person may need to see."""
 
     name: str
@@ -49,7 +49,7 @@ class ToolDefinition:
     answer_within_s: float | None = None
     """Seconds for the answer to a question that the call causes. None: no limit."""
     on_timeout: OnTimeout = "reject"
-    annotations: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    annotations: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     unavailable: str | None = None
     """Why the tool cannot be called now, or None."""
     digest: str = ""
@@ -90,8 +90,7 @@ class RemoteCall(StoredStruct):
     arguments: dict[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspend:
+class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     """Returned by a blocking tool: the question to ask before the call has a result."""
 
     message: str
@@ -130,8 +129,7 @@ async def _need_no_lease() -> None:
     """For calls outside an execution."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a running tool may know about its call."""
 
     execution_id: str
@@ -146,7 +144,7 @@ class CallContext:
     """Digest of the tool's definition when the call was checked and approved."""
     chain: tuple[str, ...] = ()
     """Ids of the executions of other agents that delegated down to this one, the first one first."""
-    left: Mapping[str, float] = field(default_factory=dict[str, float])
+    left: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
     """What remains of each of the execution's budgets, by its name on the wire."""
     confirm_lease: Callable[[], Coroutine[object, object, None]] = _need_no_lease
     """Returns when this process certainly owns the execution; raises `LeaseLost` when another one does. A tool that

@@ -1,16 +1,16 @@
 """What the engine needs of a model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
 
 
-@dataclass(frozen=True, slots=True)
-class AskCaller:
+class AskCaller(msgspec.Struct, frozen=True):
     """The calling model answers: the prompt becomes a suspension that is addressed to the caller."""
 
 

@@ -1,9 +1,9 @@
 """What the engine asks of the operator's policy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
@@ -11,8 +11,7 @@ from planwarden.agent.core.alarms import Schedule
 from planwarden.agent.core.tool import Risk, ToolDefinition
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """What the policy asks of one call."""
 
     risk: Risk

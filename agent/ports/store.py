@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from pydantic import JsonValue
+import msgspec
 
 from planwarden.agent.common.artifact import Artifact
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.core.notifications import Notification
@@ -18,8 +19,7 @@ from planwarden.agent.core.state import ExecutionState, ExecutionStatus
 from planwarden.agent.ports.environment import Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What the store keeps beside the log of one execution."""
 
     execution_id: str
@@ -47,8 +47,7 @@ class Lease:
     """It was taken from a process that lives, as far as the store knows, and did not renew it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on a suspension that must hold in the transaction which answers it."""
 
     suspension_id: str
@@ -57,8 +56,7 @@ class Guard:
     """Decisions are too late after the deadline; a time-out is too early before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRequest:
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a store keeps of a request to start an execution, to know the request when it is sent again."""
 
     key: str | None = None
@@ -71,8 +69,7 @@ class StartRequest:
     """Refuse to start when the principal has an unfinished execution of the same plan."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartedExecution:
+class StartedExecution(msgspec.Struct, frozen=True, kw_only=True):
     """The execution that a key started."""
 
     execution_id: str
@@ -81,8 +78,7 @@ class StartedExecution:
     """As in `StartRequest`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, kw_only=True):
     """One transaction: all of its events or none."""
 
     execution: ExecutionState
@@ -108,8 +104,7 @@ class Append:
     """The request that the events start or continue the execution for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """A standing approval, as stored; see `planwarden.agent.approval.grants`."""
 
     grant_id: str
@@ -129,8 +124,7 @@ class Grant:
     revoked_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionRow:
+class SuspensionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Where to find a suspension."""
 
     suspension_id: str
@@ -146,8 +140,7 @@ class SuspensionRow:
     """When the next alarm is due."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionRowPage:
+class SuspensionRowPage(msgspec.Struct, frozen=True):
     rows: tuple[SuspensionRow, ...]
     total: int
     next_cursor: str | None

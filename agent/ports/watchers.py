@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.notifications import Notification
@@ -40,8 +41,7 @@ class Observer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """A transaction of this process that is durable."""
 
     execution: ExecutionState

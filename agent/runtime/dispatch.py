@@ -5,9 +5,9 @@ calls that are repeated after a crash. It looks at the folded state and returns 
 committed. What a question stores is exactly what runs after it: references resolved, defaults filled in.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
@@ -37,8 +37,7 @@ ASKED_BY_TOOL: tuple[ev.SuspensionKind, ...] = ("confirmation", "input", "delega
 """Questions that a tool asked itself; a call that runs after one of these is resumed, not started."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallJob:
+class CallJob(msgspec.Struct, frozen=True):
     """A call to perform once the events that announce it are committed."""
 
     kind: Literal["call", "resume"]
@@ -50,8 +49,7 @@ class CallJob:
         return self.call.call_id
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
+class PreparedCall(msgspec.Struct, frozen=True):
     """What to record for a call, and what to perform after the commit."""
 
     events: tuple[ev.Event, ...] = ()

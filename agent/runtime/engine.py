@@ -7,13 +7,13 @@ waiting only stops watching.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext

@@ -7,9 +7,10 @@ cancellation from outside (the process ends) passes through, and recovery finds 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
 
 import anyio
+import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.context import ApprovalContext
@@ -32,8 +33,7 @@ QUESTION_TIMEOUT_S = 60.0
 """Of a blocking tool's own function; its `timeout_s` limits the wait for the answer instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallOutcome:
+class CallOutcome(msgspec.Struct, frozen=True):
     """How a call ended."""
 
     event: ev.Event

@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import (
@@ -65,8 +65,7 @@ running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None
 """Execution id and thread id of the run that the current task belongs to, for log lines."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
+class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """What every run of one engine shares."""
 
     store: Store

@@ -7,9 +7,10 @@ more follows. It is thrown away when its commit is refused; nothing in it has ha
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.context import ApprovalContext
@@ -43,8 +44,7 @@ logger = logging.getLogger(__name__)
 PLANNING_TOOLS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class EventBatch:
+class EventBatch(msgspec.Struct, frozen=True):
     """Events to append, with the conditions under which they may be appended."""
 
     events: tuple[ev.Event, ...] = ()
@@ -54,8 +54,7 @@ class EventBatch:
     """Artifacts that the events name."""
 
 
-@dataclass(slots=True)
-class JobOutcome:
+class JobOutcome(msgspec.Struct):
     """The outcome of a performed call or prompt; it must not be lost."""
 
     key: str
@@ -69,18 +68,16 @@ BuildEvents = Callable[[ExecutionState, float], EventBatch]
 """From the state and the time now to what to append. Raises `PlanwardenError` to refuse."""
 
 
-@dataclass(slots=True)
-class Command:
+class Command(msgspec.Struct):
     """A caller's command; the caller waits until it is settled."""
 
     build: BuildEvents
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when the command is committed or refused."""
     error: PlanwardenError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PromptJob:
+class PromptJob(msgspec.Struct, frozen=True):
     prompt: Prompt
 
     @property
@@ -88,8 +85,7 @@ class PromptJob:
         return f"prompt {self.prompt.purpose} {self.prompt.step_id or ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class ListingJob:
+class ListingJob(msgspec.Struct, frozen=True):
     """A wait for tools that are not known yet in this process; it records nothing."""
 
     tools: tuple[str, ...]
@@ -102,8 +98,7 @@ class ListingJob:
 Job = CallJob | PromptJob | ListingJob
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionContext:
+class TransactionContext(msgspec.Struct, frozen=True):
     """What every transaction of one engine shares."""
 
     approval: ApprovalContext

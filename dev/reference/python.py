@@ -5,8 +5,9 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import get_args
+
+import msgspec
 
 import planwarden
 from dev.reference.code import field_texts, sentence, summary, table
@@ -61,12 +62,12 @@ def words() -> str:
 
 
 def fields_of(kind: type) -> str:
-    """The attributes of a dataclass that programs make or get."""
-    assert is_dataclass(kind)
+    """The attributes of a struct that programs make or get."""
+    assert issubclass(kind, msgspec.Struct)
     said = field_texts(kind)
     return table(
         ("attribute", "meaning"),
-        ((f"`{entry.name}`", sentence(said[entry.name])) for entry in fields(kind)),
+        ((f"`{name}`", sentence(said[name])) for name in kind.__struct_fields__),
     )
 
 

@@ -3,10 +3,10 @@
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, fields
 from pathlib import Path
 
 import anyio
+import msgspec
 from tests.support.wardens import warden
 
 from dev.reference.code import camel, field_texts, sentence, summary, table
@@ -34,20 +34,21 @@ IN_LOGS: Mapping[str, str] = {
 """Codes of calls, steps and executions that no exception carries."""
 
 
-def fields_of(kind: type) -> str:
+def fields_of(kind: type[msgspec.Struct]) -> str:
     """The keys of a view."""
     said = field_texts(kind)
     rows = (
-        (f"`{camel(entry.name)}`", "maybe" if _may_be_left_out(kind, entry) else "always", sentence(said[entry.name]))
-        for entry in fields(kind)
-        if entry.name != "extra"
+        (f"`{camel(name)}`", "maybe" if _may_be_left_out(kind, name) else "always", sentence(said[name]))
+        for name in kind.__struct_fields__
+        if name != "extra"
     )
     return table(("key", "there", "meaning"), rows)
 
 
-def _may_be_left_out(kind: type, entry: Field[object]) -> bool:
+def _may_be_left_out(kind: type[msgspec.Struct], name: str) -> bool:
     """As `to_json` does it: what is optional and empty, and the error of a call without one."""
-    return (entry.name in OPTIONAL_FIELDS and entry.type is not str) or (kind is ToolCall and entry.name == "error")
+    is_text = kind.__annotations__[name] is str
+    return (name in OPTIONAL_FIELDS and not is_text) or (kind is ToolCall and name == "error")
 
 
 def errors_raised() -> str:

@@ -1,10 +1,10 @@
 """Reads the audit, for people and programs; `planwarden.server.api.verification` proves that it is whole."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 PAGE = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditLine:
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the audit for people and programs."""
 
     sequence: int
@@ -31,8 +30,7 @@ class AuditLine:
     hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPage:
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[AuditLine, ...]
     next_cursor: str | None
 

@@ -3,10 +3,10 @@
 Only a person or an embedding program makes a grant: no MCP tool leads here. Whoever can see a grant may revoke it.
 """
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
@@ -26,12 +26,11 @@ MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_LISTED = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantRequest:
+class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The calls that a person allows beforehand."""
 
     tool_name: str
-    arguments: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    arguments: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """Values that the call must have; other arguments may have any value."""
     uses: int
     expires_in_s: float
@@ -40,8 +39,7 @@ class GrantRequest:
     """Whose executions may use it; None for everybody's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantView:
+class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     """One grant for people and programs."""
 
     grant_id: str

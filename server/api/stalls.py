@@ -11,10 +11,10 @@ import os
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import msgspec
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,7 @@ REPORT_S = 10.0
 MAX_FILE_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Stalls:
+class Stalls(msgspec.Struct, frozen=True):
     """Stalls of one process in one stretch of time, or of all that a file holds."""
 
     count: int

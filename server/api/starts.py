@@ -1,9 +1,9 @@
 """Starts executions, once for each key that a caller sends with the request."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, digest

@@ -7,8 +7,8 @@ audit knows and the store does not must have been deleted by `planwarden prune`,
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.evidence import Evidence, gather_evidence
@@ -32,8 +32,7 @@ _FROM_LOGS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditVerdict:
+class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a verification."""
 
     rows: int

@@ -7,8 +7,8 @@ middleware verified for this request; sessions and other claims of the client do
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 
@@ -16,8 +16,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.server.auth.settings import LOCAL
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """The principal on whose behalf a request is served."""
 
     principal: str

@@ -4,8 +4,7 @@ A loopback address needs nothing. Any other address needs authentication and a l
 reach the server; without both the server does not start. A proxy does TLS; bind to loopback behind it where possible.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,8 +16,7 @@ METADATA = "/.well-known/"
 """Public documents without effect, which browsers may read from any origin."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllowedNames:
+class AllowedNames(msgspec.Struct, frozen=True):
     """The `Host` and `Origin` values that name this server."""
 
     hosts: tuple[str, ...]

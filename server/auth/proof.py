@@ -1,6 +1,6 @@
 """Decides which assurance an OAuth login has."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.core.state import ExecutionState

@@ -11,11 +11,11 @@ import shlex
 from argparse import Namespace
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import anyio.to_thread
+import msgspec
 
 from planwarden.agent.common.errors import UnknownSuspension, UsageError
 from planwarden.agent.core.state import ExecutionState
@@ -45,8 +45,7 @@ class CoroutineRunner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, Result], /) -> Result: ...
 
 
-@dataclass(frozen=True, slots=True)
-class CliContext:
+class CliContext(msgspec.Struct, frozen=True):
     """Settings, tools, downstream servers and model of one command."""
 
     settings: Settings

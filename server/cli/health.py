@@ -1,25 +1,23 @@
 """What `doctor` reports: the result of each check, and whether planwarden can be used."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 from pydantic import JsonValue
 
 CheckStatus = Literal["ok", "off", "warning", "broken"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthCheck:
+class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check."""
 
     name: str
     status: CheckStatus
     message: str
-    facts: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    facts: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorReport:
+class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     python: str
     home: str

@@ -14,9 +14,9 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from pydantic import JsonValue
 
 NAME = "planwarden"
@@ -24,17 +24,15 @@ STARTUP_S = 60
 """Seconds. Codex waits 10 s for a server by default, and `uvx` downloads planwarden at its first start."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchCommand:
+class LaunchCommand(msgspec.Struct, frozen=True):
     """How a host starts the server."""
 
     command: str
     args: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
-class HostInstructions:
+class HostInstructions(msgspec.Struct, frozen=True):
     """Where the document of a host goes, and how it is written."""
 
     where: str

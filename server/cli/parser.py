@@ -5,10 +5,11 @@ its command runs, so that no command waits for the imports of another one.
 """
 
 import argparse
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
 
 from planwarden.server.cli.exit_codes import EXIT_CODES, USAGE
 from planwarden.server.cli.hosts import CLIENTS
@@ -25,8 +26,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandGroup:
+class CommandGroup(msgspec.Struct, frozen=True):
     """Adds commands to one level of the command line."""
 
     subparsers: "Subparsers"

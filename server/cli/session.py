@@ -10,9 +10,11 @@ import math
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import cast
+
+import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import Expired
@@ -52,8 +54,7 @@ Start = Callable[[Service], Awaitable[ExecutionState]]
 """Starts an execution, or records a decision on one, and returns its state."""
 
 
-@dataclass(frozen=True, slots=True)
-class CliSession:
+class CliSession(msgspec.Struct, frozen=True):
     """The context of a command, its terminal, and what the person agreed to in advance."""
 
     context: CliContext

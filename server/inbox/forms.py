@@ -8,9 +8,9 @@ names, because property names are foreign text and the schema may change after t
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json, read_json
@@ -27,8 +27,7 @@ WHOLE_FORM_KEY = "content"
 """The key of the only field of a form that is not a flat object."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputField:
+class InputField(msgspec.Struct, frozen=True, kw_only=True):
     """One input."""
 
     key: str
@@ -56,14 +55,13 @@ class InputField:
         return max(2, min(14, self.text.count("\n") + 1 + len(self.text) // 90))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilledForm:
+class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
     """The values that a person sent."""
 
-    values: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    texts: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """The texts of the inputs by key, to show them again."""
-    faults: Mapping[str, str] = field(default_factory=dict[str, str])
+    faults: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """The faults of the inputs by key."""
 
 

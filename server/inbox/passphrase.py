@@ -8,8 +8,9 @@ import hmac
 import os
 import secrets
 import unicodedata
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from planwarden.agent.common.errors import UsageError
 
@@ -20,8 +21,7 @@ MEMORY_BYTES = 64 * 1024 * 1024
 MIN_CHARS, MAX_CHARS = 8, 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Passphrase:
+class Passphrase(msgspec.Struct, frozen=True):
     """The stored hash of a passphrase, with its scrypt parameters."""
 
     cost: int

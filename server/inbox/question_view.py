@@ -5,10 +5,10 @@ has room for whole values and for the origin of each of them.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
@@ -37,8 +37,7 @@ _TITLES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArgumentView:
+class ArgumentView(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     value: ValueView
     origins: tuple[str, ...]
@@ -47,8 +46,7 @@ class ArgumentView:
     """Names the part of the page that shows this value: the form to fill in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallView:
+class CallView(msgspec.Struct, frozen=True, kw_only=True):
     """One call that a decision releases."""
 
     tool: str
@@ -57,8 +55,7 @@ class CallView:
     arguments: tuple[ArgumentView, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionView:
+class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     """One question, as the pages show it."""
 
     suspension_id: str
@@ -116,8 +113,7 @@ class QuestionView:
         return self.kind == "approval" and self.needs == "human"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteView:
+class VoteView(msgspec.Struct, frozen=True, kw_only=True):
     """One person's approval of a question that needs several approvals."""
 
     principal: str
@@ -128,16 +124,14 @@ class VoteView:
     """What they answered, where the question asks for more than yes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevisionHistory:
+class RevisionHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The first revision of a question, and the reason for each later revision."""
 
     first: ev.Question
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionView:
+class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
     """How a question ended. `verdict` is approved, rejected, timed out or withdrawn."""
 
     verdict: str

@@ -6,7 +6,8 @@ to the calling model raise the same error.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
 from planwarden.agent.core.state import ExecutionState, SuspensionState
@@ -18,8 +19,7 @@ PAGE_SIZE = 25
 _UNKNOWN = "no question has this id, or the question is not for a person"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionRecord:
+class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A question in its current state."""
 
     row: SuspensionRow
@@ -28,8 +28,7 @@ class QuestionRecord:
     view: QuestionView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionPage:
+class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of questions, before anything of it is built for display."""
 
     found: tuple[tuple[ExecutionState, SuspensionState], ...]

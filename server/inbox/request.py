@@ -6,10 +6,10 @@ what happened.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from hmac import compare_digest
 from urllib.parse import parse_qsl, quote
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -74,15 +74,14 @@ _HTTP_STATUS: dict[type[PlanwardenError], int] = {
 """The first class that the error is an instance of decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxRequest:
+class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request with its session."""
 
     site: InboxSite
     http: Request
     session: InboxSession
     token: str
-    form: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    form: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict[str, tuple[str, ...]])
 
     @property
     def service(self) -> Service:

@@ -9,9 +9,9 @@ host (https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
 
 import anyio.to_thread
+import msgspec
 
 from planwarden.agent.common.errors import RateLimited, UsageError
 from planwarden.agent.core.audit import AuditEntry, Kind
@@ -46,8 +46,7 @@ class PassphraseRefused(UsageError):
     code = "passphrase_refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairingCodes:
+class PairingCodes(msgspec.Struct, frozen=True, kw_only=True):
     """The two codes of one pairing; a person uses one of them, once."""
 
     link: str
@@ -56,8 +55,7 @@ class PairingCodes:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedSession:
+class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A new session. The token goes into the cookie and is stored nowhere else."""
 
     token: str

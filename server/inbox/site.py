@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from planwarden.server.api.service import Service
@@ -18,8 +18,7 @@ MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset
 ASSETS = ("inbox.css", "inbox.js", "htmx-2.0.11.min.js", "signing.js", "icon.svg")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxSite:
+class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
     """One inbox."""
 
     service: Callable[[], Service]
@@ -45,8 +44,7 @@ class InboxSite:
         return InboxAccess(store, passphrase)
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
+class Asset(msgspec.Struct, frozen=True):
     """One static file."""
 
     content: bytes

@@ -8,7 +8,8 @@ the second address would receive the one-time codes in our links.
 
 import errno
 import socket
-from dataclasses import dataclass
+
+import msgspec
 
 BACKLOG = 64
 ATTEMPTS = 10
@@ -17,8 +18,7 @@ _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPR
 """Errors that mean that this machine does not have the address, so no other program can listen on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxSockets:
+class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):
     """The loopback sockets of one port."""
 
     sockets: tuple[socket.socket, ...]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
@@ -59,8 +60,7 @@ class ValueView:
         return whole.split("\n")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArgumentChange:
+class ArgumentChange(msgspec.Struct, frozen=True, kw_only=True):
     """One argument before and after an edit; None if the argument is absent."""
 
     label: str

@@ -8,13 +8,13 @@ the bearer token where tokens are required.
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import anyio
+import msgspec
 from mcp.server.apps import client_supports_apps
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
@@ -219,8 +219,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return UnknownTool(f"there is no tool {name[:64]!r}; the tools are {', '.join(tool.name for tool in TOOLS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class BearerAuth:
+class BearerAuth(msgspec.Struct, frozen=True):
     """Every request over HTTP needs a token that `verifier` accepts."""
 
     settings: AuthSettings

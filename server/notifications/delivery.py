@@ -7,13 +7,13 @@ imports this module when it sends something, because importing the HTTP client t
 
 import functools
 import ssl
-from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 import anyio
 import anyio.to_thread
 import httpx2
+import msgspec
 
 from planwarden.server.notifications.messages import OutgoingRequest
 
@@ -24,8 +24,7 @@ LONGEST_WAIT_S = 6 * 3600.0
 """The limit for a receiver's `Retry-After`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryReceipt:
+class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one attempt."""
 
     is_delivered: bool

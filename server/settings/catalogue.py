@@ -6,12 +6,13 @@ Each tool gets the operator's settings before it is registered, so that its dige
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.core.prompts import DELEGATE

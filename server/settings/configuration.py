@@ -8,10 +8,11 @@ import getpass
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec.structs import replace
 from platformdirs import user_data_path
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 

@@ -5,8 +5,9 @@ Source: https://www.w3.org/TR/webauthn-3/#sctn-parseCreationOptionsFromJSON
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from planwarden.server.signatures.signature import check_available
 from planwarden.storage.ports.keys import SigningKey
@@ -17,8 +18,7 @@ NONCE_S = 300.0
 BrowserOptions = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelyingParty:
+class RelyingParty(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the inbox as browsers see it; browsers bind keys to it."""
 
     rp_id: str

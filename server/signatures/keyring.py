@@ -6,8 +6,8 @@ person who has one. Not prevented: a thief of the session of a person without a 
 """
 
 import secrets
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
@@ -39,8 +39,7 @@ MAX_LABEL_CHARS = 60
 CHANNEL = "inbox"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedStatement:
+class SignedStatement(msgspec.Struct, frozen=True, kw_only=True):
     """What a signature approves."""
 
     execution_id: str

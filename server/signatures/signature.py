@@ -9,11 +9,11 @@ and the model of the authenticator, because planwarden requests no attestation.
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import UsageError
@@ -57,8 +57,7 @@ class _Assertion(BaseModel):
     response: _Response
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignatureEvidence:
+class SignatureEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """One signature with everything that its verification needs."""
 
     credential_id: bytes
@@ -91,8 +90,7 @@ class SignatureEvidence:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRegistration:
+class KeyRegistration(msgspec.Struct, frozen=True, kw_only=True):
     """A new key, as its authenticator created it."""
 
     credential_id: bytes

@@ -18,8 +18,8 @@ Sources: see `planwarden.server.telemetry.attributes`.
 
 import json
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
+import msgspec
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Tracer
@@ -47,14 +47,13 @@ MAX_STARTING = 256
 MAX_ARGUMENTS_CHARS = 4_096
 
 
-@dataclass(slots=True)
-class _OpenSpans:
+class _OpenSpans(msgspec.Struct):
     """The open spans of an execution that runs in this process."""
 
     span: Span
     plan: Span | None = None
-    steps: dict[str, Span] = field(default_factory=dict[str, Span])
-    jobs: dict[str, Span] = field(default_factory=dict[str, Span])
+    steps: dict[str, Span] = msgspec.field(default_factory=dict[str, Span])
+    jobs: dict[str, Span] = msgspec.field(default_factory=dict[str, Span])
     """Calls by their id, prompts by their key."""
 
 

@@ -3,9 +3,9 @@
 The SDK reads keys, time-outs, certificates, compression, samplers, limits and intervals from its own variables: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/.
 """
 
-from dataclasses import dataclass
 from importlib.metadata import version
 
+import msgspec
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
@@ -17,8 +17,7 @@ from planwarden.server.telemetry.scrub import ScrubbingExporter
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 
 
-@dataclass(frozen=True, slots=True)
-class Providers:
+class Providers(msgspec.Struct, frozen=True):
     """Sends spans and metrics in the background."""
 
     traces: TracerProvider | None

@@ -7,9 +7,9 @@ the keys of `_meta`: https://modelcontextprotocol.io/seps/414-request-meta.
 
 import time
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult
@@ -56,8 +56,7 @@ METHODS = frozenset(
 _TARGET_ATTRIBUTES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSpans:
+class RequestSpans(msgspec.Struct, frozen=True):
     """The outermost middleware of an MCP server."""
 
     tracer: Tracer

@@ -4,10 +4,10 @@ The environment wins over the file, as for every setting. OTLP goes over HTTP an
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 PREFIX = "OTEL_EXPORTER_OTLP"
@@ -47,16 +47,14 @@ class LoggingSettings(BaseModel):
     """Lowest level that is logged; default `warning`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportTarget:
+class ExportTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where one signal is sent."""
 
     url: str
     protocol: Protocol = "http/protobuf"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetrySettings:
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where spans and metrics are sent, and the format of lines on stderr."""
 
     traces: ExportTarget | None = None

@@ -1,11 +1,11 @@
 """Turns views into camelCase JSON."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, cast
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.server.views.tools import ToolCall
@@ -22,8 +22,8 @@ def to_json(view: object) -> dict[str, JsonValue]:
 
 
 @cache
-def _list_fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
-    return tuple((entry.name, _to_camel(entry.name), entry.name in OPTIONAL_FIELDS) for entry in fields(kind))
+def _list_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((name, _to_camel(name), name in OPTIONAL_FIELDS) for name in kind.__struct_fields__)
 
 
 def _to_camel(name: str) -> str:
@@ -37,7 +37,7 @@ def _encode(value: Any) -> Any:
         return [_encode(item) for item in value]
     if kind is datetime:
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if not is_dataclass(kind):
+    if not issubclass(kind, msgspec.Struct):
         return value
     found: dict[str, Any] = {}
     for name, key, is_optional in _list_fields(kind):

@@ -4,9 +4,10 @@ Built from the folded state; nothing here is stored. docs/reference/executions.m
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.core.prompts import summarize
@@ -20,8 +21,7 @@ LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown
 """Statuses of the calls that a step lists; a call that has not run yet is not listed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step of the plan and its state."""
 
     id: str
@@ -50,8 +50,7 @@ class Step:
     """The calls that were made, in order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What an execution used."""
 
     model_calls: int
@@ -64,8 +63,7 @@ class Usage:
     """Calls of tools."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The result of every tool that works on an execution."""
 
     thread_id: str
@@ -94,7 +92,7 @@ class Execution:
     """One sentence: what the caller should do now."""
     awaiting: Literal["human", "caller"] | None = None
     """Who must act while it is suspended: `human` or `caller`."""
-    extra: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    extra: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """Keys that a channel adds to its own answers."""
 
 

@@ -1,9 +1,9 @@
 """The public view of the log: which event is which observation, and what an observation holds."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core import events as ev
@@ -20,8 +20,7 @@ _SUSPENSION_EVENTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One fact of the public history."""
 
     sequence: int

@@ -1,8 +1,8 @@
 """The view of a suspension: what is asked, about which call, and how to answer."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import RECONCILE_FORM
@@ -17,8 +17,7 @@ LAST_S = 253_402_300_799.0
 """The end of the year 9999."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HowToAnswer:
+class HowToAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How a person decides."""
 
     inbox_url: str | None = None
@@ -27,8 +26,7 @@ class HowToAnswer:
     """What a person runs in a terminal. Both are null for questions to the caller."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoveredCallView:
+class CoveredCallView(msgspec.Struct, frozen=True, kw_only=True):
     """A later call that the same decision covers."""
 
     step_id: str
@@ -39,8 +37,7 @@ class CoveredCallView:
     """Exactly as the call will run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endorsement:
+class Endorsement(msgspec.Struct, frozen=True, kw_only=True):
     """One of several approvals that are needed."""
 
     principal: str
@@ -55,8 +52,7 @@ class Endorsement:
     """The answer that it gives, where the question asks for one; only the same answers count together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditView:
+class EditView(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments that somebody changed after the question was asked."""
 
     arguments: tuple[str, ...]
@@ -69,8 +65,7 @@ class EditView:
     """Through which channel."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteCallView:
+class RemoteCallView(msgspec.Struct, frozen=True, kw_only=True):
     """A call that another agent makes after an approval."""
 
     tool_name: str
@@ -79,8 +74,7 @@ class RemoteCallView:
     """As that agent states them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspension:
+class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """A question that an execution waits for: to a person or to the caller."""
 
     suspension_id: str
@@ -137,8 +131,7 @@ class Suspension:
     """Why it cannot be approved here, and where it can, or null."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspensionPage:
+class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of open suspensions."""
 
     suspensions: tuple[Suspension, ...]

@@ -1,15 +1,13 @@
 """The views of tools: a call with its error, a line of the catalogue, and a full definition."""
 
-from dataclasses import dataclass
-
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.core.state import Call
 from planwarden.agent.core.tool import ToolDefinition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Error:
+class Error(msgspec.Struct, frozen=True, kw_only=True):
     """Why something failed."""
 
     code: str
@@ -18,8 +16,7 @@ class Error:
     """What happened, to which id, and what to do next."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a tool that ran, or that a suspension asks about."""
 
     call_id: str
@@ -34,8 +31,7 @@ class ToolCall:
     """Why it failed; left out if it did not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolLine:
+class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the catalogue."""
 
     name: str
@@ -54,8 +50,7 @@ class ToolLine:
     """Why it cannot be called now; left out if it can."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolPage:
+class ToolPage(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the catalogue."""
 
     tools: tuple[ToolLine, ...]
@@ -66,8 +61,7 @@ class ToolPage:
     """For the next page, or null."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolView:
+class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     """One tool with its full schema."""
 
     name: str
@@ -92,8 +86,7 @@ class ToolView:
     """Why it cannot be called now; left out if it can."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSchemas:
+class ToolSchemas(msgspec.Struct, frozen=True, kw_only=True):
     """Full definitions."""
 
     tools: tuple[ToolView, ...]

@@ -1,7 +1,8 @@
 """Keys and nonces without a disk: every law of the port except durability."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.keys import OPEN_NONCES, KeyUse, SigningKey, SigningNonce, counts

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.notifications import Notification
@@ -10,8 +12,7 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.storage.ports.notifications import MAX_WAITING, NO_CHANNEL, TOO_MANY, failure
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(msgspec.Struct):
     notification: Notification
     next_at: float
 

@@ -1,7 +1,8 @@
 """Codes and sessions without a disk: every law of the port except durability."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.sessions import KEPT_S, InboxSession, PairingCode

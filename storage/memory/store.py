@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
+
+import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.approval.grants import is_open
 from planwarden.agent.common.artifact import Artifact
@@ -58,11 +60,10 @@ from planwarden.storage.projection import (
 )
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(msgspec.Struct):
     header: Header
-    log: list[ev.Recorded] = field(default_factory=list[ev.Recorded])
-    artifacts: dict[str, Artifact] = field(default_factory=dict[str, Artifact])
+    log: list[ev.Recorded] = msgspec.field(default_factory=list[ev.Recorded])
+    artifacts: dict[str, Artifact] = msgspec.field(default_factory=dict[str, Artifact])
     plan: str | None = None
     """Digest of the plan that it was started with."""
 

@@ -1,7 +1,8 @@
 """Bearer tokens in a dictionary, by the same laws as in a file."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.tokens import TokenRow, build_token_entry, token_taken

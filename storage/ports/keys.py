@@ -5,8 +5,9 @@ person's device; its public half is stored here. A challenge contains a nonce th
 minutes, for one purpose. Times are arguments, in Unix seconds by the store's clock.
 """
 
-from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.audit import AuditEntry
@@ -18,8 +19,7 @@ OPEN_NONCES = 10
 Purpose = Literal["sign", "add"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigningKey:
+class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
     """The public half of a person's key."""
 
     key_id: str
@@ -40,8 +40,7 @@ class SigningKey:
     revoked_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigningNonce:
+class SigningNonce(msgspec.Struct, frozen=True, kw_only=True):
     """What a challenge was made from, and what for."""
 
     nonce: str
@@ -57,8 +56,7 @@ class SigningNonce:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyUse:
+class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
     """One verified signature."""
 
     key_id: str

@@ -5,8 +5,9 @@ directory share them. Times are arguments, in Unix seconds by the store's clock.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.audit import AuditEntry
@@ -18,8 +19,7 @@ NAMED_DIGITS = 16
 """Of a session's hash, to name it in the audit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairingCode:
+class PairingCode(msgspec.Struct, frozen=True, kw_only=True):
     """A one-time code, by its hash."""
 
     hash: str
@@ -35,8 +35,7 @@ class PairingCode:
     """Wrong passphrases that came with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxSession:
+class InboxSession(msgspec.Struct, frozen=True, kw_only=True):
     """A browser that was let in, by the hash of its cookie."""
 
     hash: str

@@ -4,9 +4,9 @@ The secret itself is never stored. It has 256 random bits, so nobody can search 
 an index look-up reveals nothing about it.
 """
 
-from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
@@ -15,8 +15,7 @@ from planwarden.agent.core.audit import AuditEntry
 Role = Literal["caller", "approver"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRow:
+class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     """One token without its secret. Times are Unix seconds."""
 
     token_id: str

@@ -4,14 +4,11 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import JsonValue, TypeAdapter
-
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, hash_row
+from planwarden.storage.sqlite.rows import read_object
 from planwarden.storage.sqlite.statements import SQL
-
-_FACTS = TypeAdapter(dict[str, JsonValue])
 
 
 def add_entries(connection: sqlite3.Connection, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
@@ -37,9 +34,7 @@ def read_row(row: tuple[Any, ...]) -> AuditRow:
     """A row as stored; what is wrong with its content is found by its hash, not here."""
     sequence, at, kind, execution_id, suspension_id, text, hash_ = row
     try:
-        entry = AuditEntry(
-            kind=kind, facts=_FACTS.validate_json(text), execution_id=execution_id, suspension_id=suspension_id
-        )
+        entry = AuditEntry(kind=kind, facts=read_object(text), execution_id=execution_id, suspension_id=suspension_id)
         return AuditRow(sequence=sequence, at=float(at), entry=entry, hash=bytes(hash_))
     except (ValueError, TypeError) as error:
         raise StoreError(f"row {sequence} of the audit is damaged: {error}; restore a backup") from error

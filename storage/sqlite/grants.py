@@ -4,11 +4,12 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import GrantUsedUp, StoreError
 from planwarden.agent.ports.store import Grant
+from planwarden.storage.sqlite.rows import read_object
 from planwarden.storage.sqlite.statements import SQL
 
 _COLUMNS = (
@@ -26,8 +27,6 @@ _COLUMNS = (
     "created_at",
     "revoked_at",
 )
-_GRANT = TypeAdapter(Grant)
-_ARGUMENTS = TypeAdapter[dict[str, Any]](dict[str, Any])
 
 
 def add_grant(connection: sqlite3.Connection, grant: Grant) -> None:
@@ -57,8 +56,7 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
     """The grant of a row. Raises `StoreError` when the row is damaged."""
     found = dict(zip(_COLUMNS, row, strict=True))
     try:
-        found["arguments"] = _ARGUMENTS.validate_json(found["arguments"])
-        return _GRANT.validate_python(found)
-    except ValidationError as error:
-        reason = error.errors(include_input=False)[0]["msg"]
-        raise StoreError(f"grant {found['grant_id']!r} is damaged: {reason}; revoke it") from error
+        found["arguments"] = read_object(found["arguments"])
+        return msgspec.convert(found, Grant)
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"grant {found['grant_id']!r} is damaged: {error}; revoke it") from error

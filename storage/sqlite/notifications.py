@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.notifications import Notification
@@ -13,11 +13,10 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.storage.ports.notifications import MAX_WAITING, NO_CHANNEL, TOO_MANY, failure
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite.reader import Reader
+from planwarden.storage.sqlite.rows import read_object
 from planwarden.storage.sqlite.statements import SQL
 from planwarden.storage.sqlite.writer import Writer
 
-_FACTS = TypeAdapter[dict[str, Any]](dict[str, Any])
-_NOTICE = TypeAdapter(Notification)
 _COLUMNS = ("notification_id", "channel", "kind", "execution_id", "suspension_id", "facts", "created_at", "attempts")
 
 
@@ -59,7 +58,7 @@ class SqliteNotifications:
             for row in found:
                 try:
                     notifications.append(_notification(row))
-                except ValidationError:
+                except (ValueError, TypeError):
                     # Nobody could ever send it, and it must not stand in the way of the others.
                     connection.execute(SQL["delete_notification"], (row[0],))
                     _fail(connection, [_bare(row)], "its row is damaged", now)
@@ -107,8 +106,8 @@ def _fail(connection: sqlite3.Connection, notifications: Sequence[Notification],
 
 def _notification(row: tuple[Any, ...]) -> Notification:
     found = dict(zip(_COLUMNS, row, strict=True))
-    found["facts"] = _FACTS.validate_json(found["facts"])
-    return _NOTICE.validate_python(found)
+    found["facts"] = read_object(found["facts"])
+    return msgspec.convert(found, Notification)
 
 
 def _bare(row: tuple[Any, ...]) -> Notification:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import TRANSITIONS
 from planwarden.agent.ports.store import Header, SuspensionRow
@@ -40,6 +42,17 @@ def checksum_of(execution_id: str, first: int, at: float, body: str) -> int:
 
 def _damaged(execution_id: str, how: str) -> StoreError:
     return StoreError(f"the log of execution {execution_id!r} is damaged: {how}; restore a backup")
+
+
+def read_object(text: str) -> dict[str, JsonValue]:
+    """The JSON object of a text column. Raises `ValueError` or `TypeError` for anything else."""
+    try:
+        value = read_json(text)
+    except PlanwardenError as error:
+        raise ValueError(error.message) from error
+    if not isinstance(value, dict):
+        raise TypeError("it is no JSON object")
+    return value
 
 
 def read_header(row: tuple[Any, ...]) -> Header:

@@ -1,11 +1,10 @@
 """The laws of the `Store` port, over every store there is."""
 
-from dataclasses import replace
-
 import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import Artifact, make_artifact
 from planwarden.agent.common.errors import (

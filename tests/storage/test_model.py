@@ -5,9 +5,10 @@ used through two connections in turn, as two processes would.
 """
 
 import asyncio
+import dataclasses
 import tempfile
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -23,6 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import (
     GuardFailed,
@@ -289,7 +291,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
             execution = msgspec.structs.replace(execution, version=execution.version - 1)
         lease = row.lease
         if lease is not None and holding == "old lease":
-            lease = replace(lease, fence=lease.fence - 1)
+            lease = dataclasses.replace(lease, fence=lease.fence - 1)
         is_owner = lease is not None and holding in ("lease", "old lease")
         append = self.appending(
             execution,
@@ -360,7 +362,7 @@ class StoresAgainstModel(RuleBasedStateMachine):
         row = data.draw(st.sampled_from(list(self.model.rows.values())))
         if row.lease is None:
             return
-        lease = replace(row.lease, fence=row.fence - older)
+        lease = dataclasses.replace(row.lease, fence=row.fence - older)
         if not older:
             row.owner, row.until = None, 0.0
         for store in self.stores:

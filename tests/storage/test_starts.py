@@ -1,9 +1,8 @@
 """Keys of starts, and plans that are unfinished, over every store there is."""
 
-from dataclasses import replace
-
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import KeyUsed, PlanUnfinished, ThreadBusy
 from planwarden.agent.core import events as ev

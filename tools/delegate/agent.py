@@ -5,10 +5,10 @@ or a cancellation.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
@@ -35,8 +35,7 @@ class AgentNotAsked(AgentUnreachable):
     """The request was certainly not sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAgent:
+class RemoteAgent(msgspec.Struct, frozen=True):
     """A downstream server that runs goals."""
 
     connection: ServerConnection

@@ -11,13 +11,13 @@ engine's scope; when it ends a call, the SDK tells the server.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from planwarden.agent.common.canonical import check_depth
@@ -47,8 +47,7 @@ RETRY_PAUSE_S = 0.1
 _BLOCKS: TypeAdapter[list[dict[str, JsonValue]]] = TypeAdapter(list[dict[str, JsonValue]])
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """What a server reports about a running call."""
 
     server: str
@@ -76,8 +75,7 @@ def log_progress(progress: Progress) -> None:
     logger.info("%s: %s is at %g%s", progress.server, progress.tool_name, progress.progress, total)
 
 
-@dataclass(frozen=True, slots=True)
-class DownstreamCall:
+class DownstreamCall(msgspec.Struct, frozen=True):
     """Calls one tool as it is defined. A tool that changed gets another `DownstreamCall`."""
 
     connection: ServerConnection

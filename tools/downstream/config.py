@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from planwarden.agent.core.tool import MAX_WAIT_S
@@ -100,8 +101,7 @@ class ServerConfig:
         return not self.is_disabled and self.problem is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginLocation:
+class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
     """The file that keeps a person's login to one server, and the command that creates it."""
 
     path: Path
@@ -117,8 +117,7 @@ class LoginLocation:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-@dataclass(frozen=True, slots=True)
-class ServerList:
+class ServerList(msgspec.Struct, frozen=True):
     """All configured servers in the order of the file, and notes about what was not read."""
 
     configs: tuple[ServerConfig, ...] = ()

@@ -11,11 +11,11 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from anyio.abc import TaskGroup
 from pydantic import JsonValue, ValidationError
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionTiming:
+class ConnectionTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long a connection waits for what, in seconds."""
 
     debounce_s: float = 0.2

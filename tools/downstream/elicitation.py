@@ -6,10 +6,10 @@ specification allows, so that no pattern and no reference of a server is ever fo
 sampling nor roots, so asking for them is an error of the server.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import is_larger
@@ -41,8 +41,7 @@ class BadElicitation(ValueError):
     """The server's question cannot be put to a person; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerElicitation:
+class ServerElicitation(msgspec.Struct, frozen=True):
     """One question of a server."""
 
     message: str

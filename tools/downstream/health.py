@@ -1,16 +1,16 @@
 """How one downstream server is doing, as `tools` and `doctor` show it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from planwarden.tools.downstream.connection import ServerConnection
 
 Health = Literal["ready", "starting", "idle", "down", "disabled"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerHealth:
+class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How one server is doing."""
 
     name: str

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedRequest:
+
+class ObservedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a request before it is sent, without its arguments."""
 
     server: str

@@ -10,7 +10,6 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +18,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
@@ -247,8 +247,9 @@ class DownstreamServers:
     async def on_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         for _ in self._register_tools(connection.config, tools, note):
             await anyio.lowlevel.checkpoint()
-        self._listed_here.add(connection.config.name)
         await anyio.to_thread.run_sync(self._cache.save, connection.config, tools)
+        # The last thing before the server is ready, so that whoever waited for the listing finds it ready.
+        self._listed_here.add(connection.config.name)
 
     def on_state_change(self, connection: ServerConnection) -> None:
         if connection.state == "ready":

@@ -11,8 +11,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import canonical_json, check_depth, digest
@@ -66,8 +66,7 @@ class _ListedTool(BaseModel):
     annotations: _Hints | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DownstreamTool:
+class DownstreamTool(msgspec.Struct, frozen=True):
     """One usable tool of a server."""
 
     definition: ToolDefinition
@@ -77,8 +76,7 @@ class DownstreamTool:
     output: Schema | None
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTools:
+class ListedTools(msgspec.Struct, frozen=True):
     """The usable tools of a listing, in its order."""
 
     tools: tuple[DownstreamTool, ...]

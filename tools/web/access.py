@@ -20,10 +20,10 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
+import msgspec
 
 from planwarden.agent.common.errors import ToolError
 
@@ -92,8 +92,7 @@ def host_and_port(url: "httpx2.URL") -> tuple[str, int]:
     return url.raw_host.decode("ascii"), port
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressPolicy:
+class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which hosts may be reached; by default the public internet on `WEB_PORTS`."""
 
     allowed_endpoints: frozenset[tuple[str, int]] = frozenset()
@@ -129,8 +128,7 @@ class AddressPolicy:
         return parsed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebLimits:
+class WebLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one fetch may cost."""
 
     total_s: float = 20.0
@@ -148,8 +146,7 @@ async def resolve_host(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebAccess:
+class WebAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How the web tools reach the network."""
 
     policy: AddressPolicy = AddressPolicy()
@@ -162,8 +159,7 @@ class WebAccess:
 PUBLIC_WEB = WebAccess()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebReply:
+class WebReply(msgspec.Struct, frozen=True, kw_only=True):
     """The final response of a host."""
 
     url: str

@@ -10,12 +10,12 @@ enough for it to end soon, and at most `EXTRACTIONS_AT_ONCE` threads run.
 import codecs
 import importlib.util
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
@@ -58,8 +58,7 @@ _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?(?!u
 _CONTROLS = dict.fromkeys((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
 
 
-@dataclass(frozen=True, slots=True)
-class PageText:
+class PageText(msgspec.Struct, frozen=True):
     """Title and main text of a page."""
 
     title: str | None

@@ -10,9 +10,10 @@ https://api-dashboard.search.brave.com/api-reference/web/search/get and
 https://docs.tavily.com/documentation/api-reference/endpoint/search.
 """
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import ToolError
@@ -128,8 +129,7 @@ async def search(
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     headers: dict[str, str]
     params: dict[str, str] | None = None

@@ -6,10 +6,11 @@ more.
 """
 
 import json
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import cast
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
@@ -31,8 +32,7 @@ _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be par
 """What a response's finish reason says about everything in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAnswer:
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reply: Reply
     fault: str | None = None
     """Why the reply cannot be used, or None."""

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
+
 from planwarden.agent.common.errors import InvalidArguments
 
 Wire = Literal["anthropic", "openai-responses", "openai-chat", "google"]
@@ -44,8 +46,7 @@ TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Provider:
+class _Provider(msgspec.Struct, frozen=True, kw_only=True):
     wire: Wire
     extra: str
     """The optional dependency that installs its client."""

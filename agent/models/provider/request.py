@@ -12,8 +12,9 @@ refuses to be forced gets the same tools and a free choice; the log shows whethe
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace
 from pydantic_ai import ModelRequest, UserPromptPart
 from pydantic_ai import ToolDefinition as SentTool
 from pydantic_ai.messages import ModelMessage
@@ -50,8 +51,7 @@ TEXT_MODE = f"""You call tools in text. Write exactly one JSON object, complete,
 {MARKER_END}"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderRequest:
+class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request, independent of the provider's wire format."""
 
     prompt: Prompt

@@ -10,10 +10,10 @@ Source: https://httpwg.org/specs/rfc9110.html#field.retry-after.
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
+import msgspec
 
 from planwarden.agent.common.errors import ModelError
 
@@ -34,8 +34,7 @@ class AttemptFailed(Exception):
         """Seconds that the provider asks to wait."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryLimits:
+class RetryLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How often and how long to try."""
 
     attempts: int = 4

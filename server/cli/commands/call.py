@@ -3,8 +3,8 @@
 import json
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
@@ -23,8 +23,7 @@ STEP = "call"
 MAX_LINES = 200
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(msgspec.Struct, frozen=True):
     """The arguments of a call as the command line gave them."""
 
     document: dict[str, JsonValue]

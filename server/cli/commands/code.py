@@ -5,9 +5,9 @@ to the question that the person read, so a question that was revised since then 
 """
 
 import time
-from dataclasses import replace
 
 import anyio
+from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UsageError

@@ -2,10 +2,10 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import anyio
+import msgspec
 
 from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
@@ -19,8 +19,7 @@ from planwarden.server.views.facts import escape_text
 from planwarden.storage.ports.keys import SigningKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyView:
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     """A key as people and programs see it."""
 
     key_id: str

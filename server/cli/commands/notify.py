@@ -3,9 +3,9 @@
 import secrets
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import anyio
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
@@ -22,8 +22,7 @@ from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.storage.clock import SystemClock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelTest:
+class ChannelTest(msgspec.Struct, frozen=True, kw_only=True):
     """How one channel replied."""
 
     channel: NotificationChannel

@@ -1,10 +1,10 @@
 """The commands `prune` and `backup`, which maintain the database."""
 
 from argparse import Namespace
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
@@ -17,8 +17,7 @@ from planwarden.storage.sqlite.store import SqliteStore
 DAY_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class PruneResult:
+class PruneResult(msgspec.Struct, frozen=True):
     executions: int
     days: int
 

@@ -6,8 +6,8 @@ again when the answer is sent.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
@@ -22,8 +22,7 @@ _SIMPLE = ("string", "integer", "number", "boolean")
 _TRUE, _FALSE = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalField:
+class TerminalField(msgspec.Struct, frozen=True):
     """One property of a flat form."""
 
     name: str

@@ -6,9 +6,9 @@ move the cursor, start a new line or imitate a line of planwarden.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import is_stand_in
@@ -27,8 +27,7 @@ STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalLine:
+class TerminalLine(msgspec.Struct, frozen=True):
     """One line. Each of its `parts` is a text, or a text and its style."""
 
     parts: tuple[Part, ...] = ()

@@ -1,9 +1,9 @@
 """The page of a person's signing keys: it lists, adds and removes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
@@ -19,8 +19,7 @@ from planwarden.storage.ports.keys import SigningKey
 KEYS_PATH = f"{INBOX_PATH}/keys"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedKey:
+class ListedKey(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str
     label: str
     rp_id: str

@@ -1,15 +1,15 @@
 """Whether the browser can use keys at its address: a host name, https or localhost, and the extra installed."""
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 from planwarden.server.inbox.request import InboxRequest
 from planwarden.server.signatures.browser_options import RelyingParty
 from planwarden.server.signatures.signature import EXTRA, can_use_keys_of, is_available
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyObstacle:
+class KeyObstacle(msgspec.Struct, frozen=True, kw_only=True):
     """Why the browser cannot use a key, and what helps."""
 
     text: str

@@ -1,9 +1,9 @@
 """The page of one execution: its steps and its timeline."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -19,8 +19,7 @@ MAX_ENTRIES = 500
 DETAIL_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One observation."""
 
     sequence: int
@@ -33,8 +32,7 @@ class TimelineEntry:
     """The id of the question that the entry is about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSummary:
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     description: str
     status: str

@@ -1,8 +1,8 @@
 """The pages of standing grants: a person makes one from a question, and ends one with a button."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -24,8 +24,7 @@ DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 ho
 DEFAULT_USES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedGrant:
+class ListedGrant(msgspec.Struct, frozen=True, kw_only=True):
     grant: GrantView
     tool: str
     owner: str

@@ -7,9 +7,10 @@ the difference.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -52,8 +53,7 @@ _APPROVING = ("approve", "sign")
 _TOO_LATE = (AlreadyDecided, Expired, StaleDefinition, StaleRevision)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence above the question."""
 
     text: str

@@ -1,8 +1,8 @@
 """The pages of several questions: the open ones, the chosen ones to decide together, and the closed ones."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -18,8 +18,7 @@ from planwarden.server.inbox.site import InboxSite
 MAX_TOGETHER = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchResult:
+class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one decision of a batch."""
 
     suspension_id: str

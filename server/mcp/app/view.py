@@ -15,10 +15,10 @@ import re
 import secrets
 from collections import OrderedDict
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+import msgspec
 from mcp.server.apps import Apps, ResourceCsp, client_supports_apps
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
@@ -41,8 +41,7 @@ client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=Fa
 """True when the client that sent the current message draws apps; `record_app_support` sets it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _IssuedNonce:
+class _IssuedNonce(msgspec.Struct, frozen=True):
     nonce: str
     digest: str
     expires_at: float

@@ -13,10 +13,10 @@ https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation.
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal
 
 import anyio
+import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     ClientCapabilities,
@@ -42,8 +42,7 @@ RESPONSE_KEY = "decision"
 Mode = Literal["form", "url"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElicitationAnswer:
+class ElicitationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The client's answer to a question that it showed."""
 
     suspension_id: str

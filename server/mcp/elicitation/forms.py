@@ -8,10 +8,10 @@ The same question always has the same form.
 """
 
 import json
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Decision
@@ -52,16 +52,14 @@ _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", 
 _REASON_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Reason (optional)"}
 
 
-@dataclass(frozen=True, slots=True)
-class ElicitationForm:
+class ElicitationForm(msgspec.Struct, frozen=True):
     """A form for the client to show."""
 
     message: str
     schema: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ElicitationLink:
+class ElicitationLink(msgspec.Struct, frozen=True):
     """An address for the client to open."""
 
     message: str

@@ -1,9 +1,9 @@
 """One call of an MCP tool, and the execution as its result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import msgspec
 from mcp.types import CallToolResult
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -23,8 +23,7 @@ _CHAIN = TypeAdapter[list[str]](
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRequest:
+class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a tool."""
 
     service: Service
@@ -32,7 +31,7 @@ class ToolRequest:
     arguments: Mapping[str, Any]
     """They fit the tool's input schema."""
     context: AnyContext
-    nonces: Nonces = field(default_factory=Nonces)
+    nonces: Nonces = msgspec.field(default_factory=Nonces)
     shows_app: bool = False
     """True when the host draws this tool's result as an app."""
 

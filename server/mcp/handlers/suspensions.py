@@ -1,10 +1,10 @@
 """Handlers of the tools that list and answer suspensions, from the model, its host's forms and the MCP App."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from mcp.types import CallToolResult, InputRequiredResult
+from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision

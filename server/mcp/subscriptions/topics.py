@@ -6,9 +6,9 @@ would see a difference, and only for the principal that owns it: foreign and unk
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
 
 import anyio
+import msgspec
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 
 from planwarden.agent.core.state import ExecutionState
@@ -22,38 +22,33 @@ MAX_TOPICS = 256
 """The limit for one listener."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionTopic:
+class ExecutionTopic(msgspec.Struct, frozen=True):
     """The newest execution of a thread, as the resource `uri`."""
 
     uri: str
     thread_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionsTopic:
+class SuspensionsTopic(msgspec.Struct, frozen=True):
     """The principal's open questions, as the resource `uri`."""
 
     uri: str
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionTopic:
+class SuspensionTopic(msgspec.Struct, frozen=True):
     """One question, open or not, as the resource `uri`."""
 
     uri: str
     suspension_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTopic:
+class TaskTopic(msgspec.Struct, frozen=True):
     """One execution, as a task."""
 
     task_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsTopic:
+class ToolsTopic(msgspec.Struct, frozen=True):
     """The tools for plans, or the tool `name`, as the resource `uri`; the same for every principal."""
 
     uri: str

@@ -11,9 +11,9 @@ Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specificatio
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+import msgspec
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import require_client_extension
@@ -30,6 +30,7 @@ from mcp.types import (
     RequestParams,
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec.structs import replace
 from pydantic import Field
 from starlette.requests import Request as HttpRequest
 
@@ -71,16 +72,14 @@ class UpdateParams(TaskParams):
     input_responses: Annotated[dict[str, Any], Field(max_length=100)]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """An execution as a task of its principal."""
 
     service: Service
     execution: ExecutionState
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSnapshot:
+class TaskSnapshot(msgspec.Struct, frozen=True):
     """A task as one client sees it."""
 
     document: Document

@@ -7,9 +7,9 @@ survive restarts and every process with the same store sees them.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import anyio
+import msgspec
 
 from planwarden.agent.core.audit import AuditEntry, AuditRow
 from planwarden.agent.ports.store import Store
@@ -17,17 +17,16 @@ from planwarden.agent.ports.store import Store
 CACHED, PAGE = 1_024, 100
 
 
-@dataclass(slots=True)
-class TaskNotes:
+class TaskNotes(msgspec.Struct):
     """The notes of one execution, as far as the audit was read."""
 
     seen: int = 0
     """Sequence number of the last row that was read."""
-    answered: set[str] = field(default_factory=set[str])
+    answered: set[str] = msgspec.field(default_factory=set[str])
     """Revisions of questions that a client has answered, which a task may not ask again."""
-    opened: dict[str, float] = field(default_factory=dict[str, float])
+    opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     """When a person last agreed to open the page of a revision, in Unix seconds."""
-    ended: set[str] = field(default_factory=set[str])
+    ended: set[str] = msgspec.field(default_factory=set[str])
     """The kinds of clients that were told that the task is over, named by what they can be asked."""
 
     @property

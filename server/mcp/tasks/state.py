@@ -19,10 +19,10 @@ Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specificatio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import msgspec
 from mcp.types import ClientCapabilities
 
 from planwarden.agent.core.audit import AuditEntry
@@ -50,10 +50,9 @@ PAGE_S = 900.0
 """How long a task waits for a person who agreed to open the page of a question."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskState:
+class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus
-    questions: Mapping[str, TaskQuestion] = field(default_factory=dict[str, TaskQuestion])
+    questions: Mapping[str, TaskQuestion] = msgspec.field(default_factory=dict[str, TaskQuestion])
     """What the client can be asked now, by key; only for `input_required`."""
     has_ended_early: bool = False
     """True when the task is over but its execution is not; a call then returns its ordinary result."""

@@ -1,10 +1,10 @@
 """Tools that change between plan, question, decision and dispatch are asked about again, with the difference."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 import planwarden

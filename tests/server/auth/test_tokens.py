@@ -1,9 +1,9 @@
 """Tokens in both stores: what is kept of them, and when they are accepted."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.server.auth.secrets import DAY_S, PREFIX, find_valid_token, hash_token, make_token

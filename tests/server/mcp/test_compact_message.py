@@ -1,12 +1,12 @@
 """What a form says: all facts on three lines of eighty columns, or no form; text from outside never begins a line."""
 
 import unicodedata
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.server.views.facts import (

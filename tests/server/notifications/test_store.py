@@ -2,11 +2,11 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import GuardFailed
 from planwarden.agent.core import events as ev

@@ -3,11 +3,12 @@
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import LimitExceeded, UsageError
 from planwarden.agent.ports.store import Store

@@ -1,9 +1,8 @@
 """The laws of the `KeyStore` port, over every store there is."""
 
-from dataclasses import replace
-
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.audit import AuditEntry

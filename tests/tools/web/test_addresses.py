@@ -1,12 +1,12 @@
 """Which addresses a web tool may reach."""
 
 import ipaddress
-from dataclasses import replace
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.web.access import PUBLIC_WEB, AddressPolicy, IPAddress, WebAccess, special_range

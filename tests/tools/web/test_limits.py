@@ -2,11 +2,11 @@
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import replace
 
 import anyio
 import pytest
 from anyio.abc import ByteStream
+from msgspec.structs import replace
 
 from planwarden.tools.base import Tool
 from planwarden.tools.web.access import WebAccess, WebLimits

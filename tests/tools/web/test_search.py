@@ -1,9 +1,9 @@
 """What `webSearch` sends to each service, and what it makes of the answers."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.tools.base import Tool

@@ -2,7 +2,7 @@
 
 import datetime
 import ssl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from msgspec.structs import replace
 
 from planwarden.tools.web.extract import web_extract_tool
 from tests.tools.web.support import NameTable, build_page, build_reply, call_tool, read_refusal, serve

@@ -1,15 +1,15 @@
 """Splits the output of a child process into lines of bounded size."""
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 EDGE_BYTES = 512
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
 
-@dataclass(frozen=True, slots=True)
-class OversizedLine:
+class OversizedLine(msgspec.Struct, frozen=True):
     """A line beyond the limit, of which only the two ends are kept."""
 
     head: bytes

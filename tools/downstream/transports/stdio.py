@@ -13,12 +13,12 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Transport
@@ -64,8 +64,7 @@ OnLost = Callable[[str], None]
 """Takes why the connection cannot continue."""
 
 
-@dataclass(slots=True)
-class _Child:
+class _Child(msgspec.Struct):
     """One running child and its pipes."""
 
     config: ServerConfig
@@ -77,9 +76,9 @@ class _Child:
     outbox: MemoryObjectReceiveStream[Outgoing]
     unsolicited: int = 0
     malformed: int = 0
-    server_requests: set[int | str] = field(default_factory=set[int | str])
+    server_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of its requests that wait for our answer."""
-    our_requests: set[int | str] = field(default_factory=set[int | str])
+    our_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of our requests that wait for its answer."""
 
     async def read(self) -> None:
