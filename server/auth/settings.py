@@ -56,7 +56,7 @@ def _check_scope(scope: str) -> str:
 class HttpSettings(BaseModel):
     """`[http]`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     auth: Literal["auto", "required"] = "auto"
     """`auto` needs a token on addresses other than loopback, with an `issuer`, and once a token was ever made;
     `required` always needs one."""

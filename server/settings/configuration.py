@@ -48,7 +48,7 @@ MODEL_VARIABLE = "PLANWARDEN_MODEL"
 class ToolSettings(ReminderSettings):
     """`[tools."NAME"]`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     risk: Risk | None = None
     """Who must agree before a call: `read` nobody, `confirm` a form, `dangerous` a person in the inbox or at the
     terminal, `critical` a signature or a second person. Default: what the tool says, for downstream tools
@@ -74,7 +74,7 @@ class ToolSettings(ReminderSettings):
 
 
 class _Approvals(ReminderSettings):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     trust_caller: bool = False
     """The calling model's own `approved: true` counts; audited as `claimed`. Every start shows a banner."""
     trust_caller_over_network: bool = False
@@ -93,14 +93,14 @@ class _Approvals(ReminderSettings):
 
 
 class _Inbox(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the hash of a passphrase that is asked for besides the one-time code, relative to this file;
     `planwarden inbox --set-passphrase` writes it."""
 
 
 class _Execution(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     maxIterations: Annotated[int, Field(ge=1, le=100)] | None = None
     """Model replies in one step, enforcement prompts not counted."""
     taefMaxRetries: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -114,13 +114,13 @@ class _Execution(BaseModel):
 
 
 class _Retention(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
     """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     tools: dict[str, Any] = Field(default_factory=dict[str, Any])
     approvals: _Approvals = Field(default_factory=_Approvals)
     inbox: _Inbox = Field(default_factory=_Inbox)

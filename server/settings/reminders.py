@@ -18,7 +18,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 class ReminderSettings(BaseModel):
     """The keys as written; a tool takes a missing key from `[approvals]`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     remind_after_s: Annotated[list[Seconds], Field(max_length=MAX_REMINDERS)] | None = None
     """Seconds after a question at which people are reminded of it."""
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None

@@ -21,7 +21,7 @@ Signal = Literal["traces", "metrics"]
 class OtelSettings(BaseModel):
     """The `[otel]` table."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     endpoint: Annotated[str, Field(max_length=2_000)] | None = None
     """Collector for spans and metrics over OTLP, such as `http://127.0.0.1:4318`; needs `planwarden[otel]`."""
     protocol: Protocol | None = None
@@ -40,7 +40,7 @@ class OtelSettings(BaseModel):
 class LoggingSettings(BaseModel):
     """The `[logging]` table."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     format: Literal["text", "json"] | None = None
     """Format of the servers' lines on stderr; default plain text."""
     level: Literal["debug", "info", "warning", "error"] | None = None

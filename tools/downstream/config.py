@@ -25,7 +25,7 @@ FileStamp = tuple[int, int, int]
 class LoginSettings(BaseModel):
     """`[servers.NAME.login]` in planwarden.toml: the OAuth client that a person logs in with."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     client_id: str | None = Field(default=None, min_length=1, max_length=2_000)
     """The client that the operator registered there; without one, planwarden asks the server to register one."""
     client_secret_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
