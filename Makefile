@@ -19,7 +19,7 @@ OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bundle clean format check lint types imports quick test browser downstream clients conformance campaign \
-	campaign-teeth campaign-sum fuzz soak docs screenshots pictures walk bench bench-tokens bench-downstream eval providers
+	campaign-teeth campaign-sum fuzz soak docs screenshots pictures walk bench bench-sizes bench-against bench-tokens bench-downstream eval providers
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -128,6 +128,12 @@ walk: $(READY) ## Write docs/walk.md: a model tries to approve itself, a person 
 ##@ Measure
 bench: $(BENCH_READY) ## Measure against LangGraph and bare commits; writes benchmarks/README.md
 	@$(RUN) benchmarks.run
+
+bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a million finished ones; 5 GB, minutes
+	@$(RUN) benchmarks.sizes
+
+bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=../other, with its own .venv
+	@$(RUN) benchmarks.against $(TREE)
 
 bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools
 	@$(RUN) benchmarks.tokens

@@ -33,6 +33,7 @@ async def main(module: str, name: str, folder: Path) -> None:
 async def _perform(side: Side, command: dict[str, Any]) -> dict[str, Any]:
     count = int(command.get("count", 0))
     gc.collect()
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
     cpu, start = time.process_time(), time.perf_counter()
     waiting: list[tuple[str, str]] = []
     match command["do"]:
@@ -45,7 +46,12 @@ async def _perform(side: Side, command: dict[str, Any]) -> dict[str, Any]:
         case _:
             return {"bytes": peak_bytes()}
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "cpu": time.process_time() - cpu, "waiting": waiting[-20:]}
+    return {
+        "seconds": seconds,
+        "cpu": time.process_time() - cpu,
+        "switches": resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - switches,
+        "waiting": waiting[-20:],
+    }
 
 
 def peak_bytes() -> int:

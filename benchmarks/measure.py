@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks import footprint, startup
+from benchmarks import commands, footprint, startup
 from benchmarks.floor import BODIES
 from benchmarks.side import IN_FLIGHT
 
@@ -42,11 +42,11 @@ class Spec:
 
 
 PLANWARDEN = Spec("planwarden", "planwarden_side", "planwarden", "planwarden.db", 2_000, 10_000, QUICK)
-HEADLINE = Spec("langgraph plan-executor", "langgraph_peer", "plan-executor", "langgraph.db", 200, 200)
+HEADLINE = Spec("langgraph step-nodes", "langgraph_peer", "step-nodes", "langgraph.db", 200, 200)
 FLOOR = Spec("floor", "floor", "floor", "floor.db", times=QUICK)
 PEERS = (
     HEADLINE,
-    Spec("langgraph step-nodes", "langgraph_peer", "step-nodes", "langgraph.db", 200, 200),
+    Spec("langgraph plan-executor", "langgraph_peer", "plan-executor", "langgraph.db", 200, 200),
     Spec("langgraph bare", "langgraph_peer", "bare", "langgraph.db", 200, 200),
     Spec("langgraph functional", "langgraph_peer", "functional", "langgraph.db", 200, 200),
 )
@@ -61,6 +61,8 @@ class Figures:
     concurrent: list[float] = field(default_factory=list[float])
     sequential_cpu: list[float] = field(default_factory=list[float])
     concurrent_cpu: list[float] = field(default_factory=list[float])
+    switches: list[float] = field(default_factory=list[float])
+    """Times that an execution gave the processor up to wait, one execution after the other."""
     commits: float = 0.0
     log_bytes: float = 0.0
     """Written to the write-ahead log per execution, one execution after the other."""
@@ -75,13 +77,16 @@ class Figures:
 class Child:
     """A side in its own process; see `benchmarks.child`."""
 
-    def __init__(self, spec: Spec, folder: Path) -> None:
+    def __init__(self, spec: Spec, folder: Path, tree: Path | None = None) -> None:
+        """`tree` is another checkout of planwarden, to be run with its own Python; None for this one."""
         folder.mkdir(parents=True, exist_ok=True)
+        python = sys.executable if tree is None else str(tree / ".venv/bin/python")
         self.spec = spec
         self.database = folder / spec.database
         self.figures = Figures()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.child", spec.module, spec.variant, str(folder)],
+            [python, "-m", "benchmarks.child", spec.module, spec.variant, str(folder)],
+            cwd=tree,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -148,6 +153,7 @@ def throughput(started: list[Child], rounds: int) -> Iterator[int]:
             took = child.ask("sequential", count)
             child.figures.sequential.append(took["seconds"] / count)
             child.figures.sequential_cpu.append(took["cpu"] / count)
+            child.figures.switches.append(took["switches"] / count)
             count = IN_FLIGHT * child.spec.times
             took = child.ask("concurrent", count)
             child.figures.concurrent.append(took["seconds"] / count)
@@ -198,19 +204,28 @@ def first_answer(folder: Path) -> dict[str, Any] | str:
 
 
 def _first_answers(folder: Path) -> dict[str, Any]:
+    """By version of the protocol and server."""
     environment = {"PLANWARDEN_HOME": str(folder / "server")}
-    commands = {"planwarden": startup.SERVER_COMMAND, "empty": startup.EMPTY_COMMAND}
-    found: dict[str, Any] = {}
+    servers = {"planwarden": startup.SERVER_COMMAND, "empty": startup.EMPTY_COMMAND}
+    found: dict[str, Any] = {
+        version: {name: {"first": [], "tools_list": [], "idle_bytes": []} for name in servers}
+        for version in startup.VERSIONS
+    }
     for turn in range(STARTS + 1):
-        for name, command in commands.items():
-            answer = startup.first_answer(command, environment)
-            if turn == 0:
-                # The first start of each compiles what was not compiled and creates the database.
-                found[name] = {"initialize": [], "tools_list": [], "tools": answer.tools}
-            else:
-                found[name]["initialize"].append(answer.initialize_s)
-                found[name]["tools_list"].append(answer.tools_s)
+        for version in startup.VERSIONS:
+            for name, command in servers.items():
+                answer = startup.first_answer(command, environment, version)
+                if turn:
+                    # The first start of each compiles what was not compiled and creates the database.
+                    found[version][name]["first"].append(answer.first_s)
+                    found[version][name]["tools_list"].append(answer.tools_s)
+                    found[version][name]["idle_bytes"].append(answer.idle_bytes)
     return found
+
+
+def person_commands(folder: Path) -> dict[str, list[float]]:
+    """Seconds from start to exit of what people run; see `benchmarks.commands`."""
+    return commands.measure(folder / "commands", STARTS)
 
 
 def drivers(folder: Path) -> dict[str, Any]:

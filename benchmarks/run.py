@@ -55,11 +55,13 @@ def _measure(folder: Path, rounds: int) -> dict[str, object]:
     cold = measure.cold_resume(folder / measure.PLANWARDEN.variant, waiting)
     say("first answers")
     answer = measure.first_answer(folder)
+    say("commands")
+    commands = measure.person_commands(folder)
     say("drivers")
     drivers = measure.drivers(folder)
     say("done")
     figures = {child.spec.name: child.figures for child in started}
-    return report.summarise(facts, figures, cold, answer, drivers)
+    return report.summarise(facts, figures, cold, answer, commands, drivers)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ The operating system has the files in its cache, as it has on every start but th
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,10 @@ from typing import Any
 
 SERVER = "planwarden.server.main"
 TIMEOUT_S = 60.0
+SETTLE_S = 1.0
+WITH_HANDSHAKE = "2025-06-18"
+VERSIONS = (WITH_HANDSHAKE, "2026-07-28")
+"""Of the protocol: the last one with a handshake, and the first one without."""
 
 EMPTY_COMMAND = (sys.executable, "-m", "benchmarks.empty_server")
 SERVER_COMMAND = (sys.executable, "-m", SERVER, "serve")
@@ -37,10 +42,12 @@ class NoAnswer(RuntimeError):
 class FirstAnswer:
     """Seconds from the start of the process."""
 
-    initialize_s: float
+    first_s: float
+    """To the answer to `initialize`, or to `server/discover` from version 2026-07-28 on."""
     tools_s: float
     """To the answer to `tools/list`, which follows at once."""
-    tools: int
+    idle_bytes: int
+    """Memory of the process a second later, when it has nothing to do; 0 where the system does not say it."""
 
 
 def has_server() -> bool:
@@ -74,13 +81,17 @@ def interpreter() -> float:
     return time.perf_counter() - start
 
 
-def first_answer(command: Sequence[str], environment: Mapping[str, str]) -> FirstAnswer:
+def first_answer(command: Sequence[str], environment: Mapping[str, str], version: str) -> FirstAnswer:
     """Start a server, shake hands with it, ask for its tools, and stop it. Raises `NoAnswer`."""
-    client: dict[str, Any] = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "benchmark", "version": "1"},
-    }
+    client: dict[str, Any] = {"name": "benchmark", "version": "1"}
+    meta: dict[str, Any] = {}
+    if version == WITH_HANDSHAKE:
+        opening: dict[str, Any] = {"method": "initialize"}
+        opening["params"] = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
+    else:
+        names = {"protocolVersion": version, "clientCapabilities": {}, "clientInfo": client}
+        meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in names.items()}}
+        opening = {"method": "server/discover", "params": meta}
     start = time.perf_counter()
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -94,13 +105,16 @@ def first_answer(command: Sequence[str], environment: Mapping[str, str]) -> Firs
         ) as process,
     ):
         try:
-            _send(process, {"id": 1, "method": "initialize", "params": client})
+            _send(process, {"id": 1, **opening})
             _answer(process, 1)
-            initialize_s = time.perf_counter() - start
-            _send(process, {"method": "notifications/initialized"})
-            _send(process, {"id": 2, "method": "tools/list", "params": {}})
-            found = _answer(process, 2)
+            first_s = time.perf_counter() - start
+            if version == WITH_HANDSHAKE:
+                _send(process, {"method": "notifications/initialized"})
+            _send(process, {"id": 2, "method": "tools/list", "params": meta})
+            _answer(process, 2)
             tools_s = time.perf_counter() - start
+            time.sleep(SETTLE_S)
+            idle_bytes = _resident_bytes(process.pid)
         except (RuntimeError, OSError) as error:
             errors.seek(0)
             last = (errors.read().strip().splitlines() or ["it wrote no error"])[-1]
@@ -112,7 +126,15 @@ def first_answer(command: Sequence[str], environment: Mapping[str, str]) -> Firs
                 process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-    return FirstAnswer(initialize_s, tools_s, len(found["tools"]))
+    return FirstAnswer(first_s, tools_s, idle_bytes)
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return 0 if found is None else int(found[1]) * 1024
 
 
 def _send(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
