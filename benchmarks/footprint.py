@@ -6,17 +6,23 @@ the log has been moved into it, divided by the number of executions; index pages
 """
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 HEADER, FRAME_HEADER = 32, 24
+PATIENCE_S = 10.0
 
 
 def settle(database: Path) -> int:
     """Moves the log into the database, empties it, and returns the size of the database. No other process may write."""
+    is_busy = True
+    give_up_at = time.monotonic() + PATIENCE_S
     with closing(sqlite3.connect(database)) as connection:
-        is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        # planwarden's own checkpoint, on a thread, may still be under way.
+        while is_busy and time.monotonic() < give_up_at:
+            is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     if is_busy:
         raise RuntimeError(f"{database.name} is being written; its log cannot be emptied")
     return database.stat().st_size
