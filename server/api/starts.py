@@ -15,6 +15,8 @@ from planwarden.server.api.limits import check_key
 if TYPE_CHECKING:
     from planwarden.agent.runtime.engine import Engine
 
+PLAN_DIGITS = 16
+
 Start = Callable[[StartRequest | None], Awaitable[ExecutionState]]
 """Starts or continues an execution for the request; None for a request whose key is stored already."""
 
@@ -43,7 +45,9 @@ class Starts:
         check_depth(plan)
         plan_digest = digest(plan, context="plan")
         request = _build_request(key, {"goal": goal, "plan": plan_digest})
-        return StartRequest(plan=plan_digest, is_only=True) if request is None else replace(request, plan=plan_digest)
+        # Only warnings come from it, and it is stored twice with every unfinished execution.
+        plan_digits = plan_digest[:PLAN_DIGITS]
+        return StartRequest(plan=plan_digits, is_only=True) if request is None else replace(request, plan=plan_digits)
 
     async def start_once(
         self, principal: str, request: StartRequest | None, start: Start, *, thread_id: str | None = None

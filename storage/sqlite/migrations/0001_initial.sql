@@ -52,7 +52,7 @@ CREATE UNIQUE INDEX executions_of_thread ON executions (
 
 -- Unfinished executions of given plans: the digest is set to NULL when the execution is finished. It is not a condition on
 -- the status, so that the other updates of a row leave the index alone.
-CREATE INDEX unfinished_plans ON executions (plan_digest, principal) WHERE plan_digest IS NOT NULL;
+CREATE INDEX unfinished_plans ON executions (plan_digest) WHERE plan_digest IS NOT NULL;
 
 -- Only what runs has an owner, and few executions run at once: all of them are looked through for those of one owner.
 CREATE INDEX running_executions ON executions (number) WHERE status = 'running';
