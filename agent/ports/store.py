@@ -124,6 +124,17 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: float | None = None
 
 
+IdKind = Literal["execution", "suspension", "thread"]
+
+
+class FoundId(msgspec.Struct, frozen=True):
+    """An id that begins as somebody wrote it, and the thread that it belongs to."""
+
+    kind: IdKind
+    id: str
+    thread_id: str
+
+
 class SuspensionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Where to find a suspension."""
 
@@ -197,6 +208,10 @@ class Store(Protocol):
         ...
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
+
+    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
+        """At most `limit` ids of each kind that begin so, whoever owns them, by kind and id."""
+        ...
 
     async def suspensions(
         self,

@@ -42,7 +42,9 @@ class Starts:
             InvalidArguments: the key is not usable, or the plan is not JSON.
             LimitExceeded: the plan is nested too deeply.
         """
-        check_depth(plan)
+        if key is not None:
+            # Without a key the plan is parsed first, which checks it.
+            check_depth(plan)
         plan_digest = digest(plan, context="plan")
         request = _build_request(key, {"goal": goal, "plan": plan_digest})
         # Only warnings come from it, and it is stored twice with every unfinished execution.

@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -37,6 +37,9 @@ from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
 
 Result = TypeVar("Result")
+
+CANDIDATES = 5
+"""Ids that are named where several begin as the user wrote."""
 
 
 class CoroutineRunner(Protocol):
@@ -189,6 +192,29 @@ class CliContext(msgspec.Struct, frozen=True):
     def _build_service(self, engine: Engine) -> Service:
         settings = self.settings
         return Service(engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream)
+
+
+async def find_id(service: Service, kind: Literal["suspension", "thread"], beginning: str) -> str:
+    """Returns the id of that kind that begins so; the text itself where it is a whole id, or nothing begins so.
+
+    Raises:
+        UsageError: several ids begin so, or it is an id of another kind.
+    """
+    found = await service.engine.store.find_ids(beginning, CANDIDATES + 1) if beginning else ()
+    ids = [entry.id for entry in found if entry.kind == kind]
+    if beginning in ids or len(ids) == 1:
+        return beginning if beginning in ids else ids[0]
+    if ids:
+        shown = ", ".join(ids[:CANDIDATES]) + (", …" if len(ids) > CANDIDATES else "")
+        raise UsageError(f"several ids begin with {beginning[:64]!r}: {shown}; write more of the one that you mean")
+    for entry in found:
+        where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
+        wanted = "this command wants a thread" if kind == "thread" else "this command wants a question"
+        raise UsageError(
+            f"{entry.id!r} is the id of {where}, and {wanted}; its thread is {entry.thread_id!r}: "
+            f"`planwarden show {entry.thread_id}`"
+        )
+    return beginning
 
 
 async def find_suspension(service: Service, suspension_id: str) -> tuple[SuspensionRow, ExecutionState]:

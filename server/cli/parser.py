@@ -177,7 +177,12 @@ def _add_executions(commands: CommandGroup) -> None:
     )
     listing.add_argument("--cursor", help="continue after the page that printed this cursor")
     show = commands.add("show", "show:handle_show", "Show a thread's newest execution.", uses_servers=True)
-    show.add_argument("thread", metavar="THREAD", help="a threadId, as `planwarden list` shows it")
+    show.add_argument(
+        "thread",
+        metavar="THREAD",
+        nargs="?",
+        help="a threadId, as `planwarden list` shows it, or the beginning of one; default: the newest",
+    )
     show.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
     show.add_argument(
         "--artifact", metavar="ID", help="instead write one large result, complete and unchanged, to standard output"
@@ -191,13 +196,13 @@ def _add_decisions(commands: CommandGroup) -> None:
         "Show a question, ask the person at the terminal, and continue.",
         uses_servers=True,
     )
-    approve.add_argument("suspension", metavar="SUSPENSION", help="id of the question")
+    approve.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
     approve.add_argument("--code", metavar="CODE", help="where there is no terminal: a code from `planwarden inbox`")
     approve.add_argument("--digest", metavar="DIGEST", help="with --code: digest of the question that you read")
     reject = commands.add(
         "reject", "decide:handle_reject", "Reject a question, and continue with the remaining steps.", uses_servers=True
     )
-    reject.add_argument("suspension", metavar="SUSPENSION", help="id of the question")
+    reject.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
     reject.add_argument("--reason", metavar="TEXT", help="reason that the model receives")
     inbox = commands.add("inbox", "inbox:handle_inbox", "Open the inbox in the browser, with a one-time code.")
     inbox.add_argument(

@@ -50,6 +50,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.telemetry.logs import log_to_stderr
 from planwarden.server.transports.bounded_frames import BoundedFramesMiddleware
 from planwarden.server.transports.cut_off import CutOffMiddleware
+from planwarden.server.transports.health import HealthMiddleware
 from planwarden.storage.ports.tokens import HasTokens, TokenStore
 
 PATH = "/mcp"
@@ -228,7 +229,7 @@ class _HttpServer(uvicorn.Server):
 async def _serve(app: ASGIApp, sockets: Sequence[socket.socket], end_streams: Callable[[], None]) -> None:
     """Serves until cancelled or stopped by a signal."""
     config = uvicorn.Config(
-        CutOffMiddleware(app),
+        CutOffMiddleware(HealthMiddleware(app)),
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=CLOSING_S,

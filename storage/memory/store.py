@@ -33,9 +33,11 @@ from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    FoundId,
     Grant,
     Guard,
     Header,
+    IdKind,
     Lease,
     StartedExecution,
     StartRequest,
@@ -270,6 +272,19 @@ class MemoryStore:
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return self._suspensions.get(suspension_id)
+
+    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
+        headers = [row.header for row in self._rows.values()]
+        found: dict[IdKind, dict[str, str]] = {
+            "execution": {header.execution_id: header.thread_id for header in headers},
+            "suspension": {row.suspension_id: row.thread_id for row in self._suspensions.values()},
+            "thread": {header.thread_id: header.thread_id for header in headers},
+        }
+        return tuple(
+            FoundId(kind, name, threads[name])
+            for kind, threads in found.items()
+            for name in sorted(name for name in threads if name.startswith(beginning))[:limit]
+        )
 
     async def suspensions(
         self,

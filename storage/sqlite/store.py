@@ -6,6 +6,7 @@ SQL, checked inside the transaction that relies on it. The statements are in `st
 """
 
 import sqlite3
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entrie
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    FoundId,
     Grant,
     Header,
     Lease,
@@ -169,6 +171,11 @@ class SqliteStore:
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._reader.fetch("find_suspension", (suspension_id,))
         return read_suspension(rows[0]) if rows else None
+
+    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
+        # No text that begins so is greater than the one that goes on with the last character of all.
+        rows = await self._reader.fetch_long("find_ids", (beginning, beginning + chr(sys.maxunicode), limit))
+        return tuple(FoundId(*row) for row in rows)
 
     async def suspensions(
         self,

@@ -19,7 +19,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import new_execution
-from planwarden.agent.ports.store import Append, Guard, Lease, Store, SuspensionRow
+from planwarden.agent.ports.store import Append, FoundId, Guard, Lease, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S, BackEnd, Scribe, decided, guard, question
@@ -65,6 +65,21 @@ async def test_an_unknown_execution_thread_or_suspension_is_empty_not_an_error(s
     assert await store.thread("nobody") == ()
     assert await store.find_suspension("nobody") is None
     assert await store.claim("nobody", "p1") is None
+
+
+async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) -> None:
+    """spec: console.md, a unique beginning of an id; ours: nothing in it is a pattern"""
+    scribes = [Scribe.on(store, f"ab{number}") for number in range(3)]
+    for number, scribe in enumerate(scribes):
+        await scribe.start()
+        await scribe.suspend(f"a%{number}")
+    thread = scribes[-1].execution.thread_id
+    found = await store.find_ids("ab", 2)
+    assert [(entry.kind, entry.id) for entry in found] == [("execution", "ab0"), ("execution", "ab1")]
+    assert await store.find_ids("a%2", 2) == (FoundId("suspension", "a%2", thread),)
+    assert await store.find_ids(thread, 2) == (FoundId("thread", thread, thread),)
+    assert {entry.kind for entry in await store.find_ids("", 9)} == {"execution", "suspension", "thread"}
+    assert await store.find_ids("a_", 2) == await store.find_ids("B", 2) == ()
 
 
 @requirement("store:round-trip")

@@ -23,6 +23,7 @@ from planwarden.agent.core.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    FoundId,
     Grant,
     Header,
     Lease,
@@ -198,6 +199,9 @@ class WatchedStore:
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         return await self._call("find_suspension", lambda: self.inner.find_suspension(suspension_id))
+
+    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
+        return await self._call("find_ids", lambda: self.inner.find_ids(beginning, limit))
 
     async def suspensions(self, **chosen: Any) -> SuspensionRowPage:
         return await self._call("suspensions", lambda: self.inner.suspensions(**chosen))

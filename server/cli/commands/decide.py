@@ -9,7 +9,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import AlreadyDecided, UsageError
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.cli.commands.code import approve_with_code
-from planwarden.server.cli.context import CliContext, find_suspension
+from planwarden.server.cli.context import CliContext, find_id, find_suspension
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.session import CHANNEL, CliSession, record_decision, record_time_out
 from planwarden.server.cli.terminal import question as terminal_question
@@ -23,20 +23,27 @@ PATIENCE_S = 60.0
 
 def handle_approve(arguments: Namespace) -> int:
     session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
+    suspension_id = anyio.run(_find_suspension_id, session.context, arguments.suspension)
     if arguments.code is None and arguments.digest is None:
-        return session.finish(arguments, approve(session, arguments.suspension))
+        return session.finish(arguments, approve(session, suspension_id))
     if arguments.code is None or arguments.digest is None:
         raise UsageError("--code and --digest go together: who approves, and what")
-    execution = approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
+    execution = approve_with_code(session, suspension_id, arguments.code, arguments.digest)
     return session.finish(arguments, execution)
 
 
 def handle_reject(arguments: Namespace) -> int:
     session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
-    execution = reject(session, arguments.suspension, arguments.reason)
+    suspension_id = anyio.run(_find_suspension_id, session.context, arguments.suspension)
+    execution = reject(session, suspension_id, arguments.reason)
     code = session.finish(arguments, execution)
     # The command did what the user wanted, so a rejected execution is a success here.
     return DONE if execution.status == "rejected" else code
+
+
+async def _find_suspension_id(context: CliContext, beginning: str) -> str:
+    async with context.open_for_reading() as service:
+        return await find_id(service, "suspension", beginning)
 
 
 def approve(session: CliSession, suspension_id: str) -> ExecutionState:

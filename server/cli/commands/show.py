@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownThread, Usag
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.service import Service
-from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.context import CliContext, find_id
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
@@ -41,14 +41,31 @@ def handle_show(arguments: Namespace) -> int:
         if arguments.json or arguments.observations is not None:
             raise UsageError("--artifact writes the artifact as it is; leave --json and --observations out")
         context, is_terminal = CliContext.from_arguments(arguments), sys.stdout.isatty()
-        sys.stdout.buffer.write(read_artifact(context, arguments.thread, arguments.artifact, for_terminal=is_terminal))
+        thread_id = anyio.run(_find_thread_id, context, arguments.thread)
+        sys.stdout.buffer.write(read_artifact(context, thread_id, arguments.artifact, for_terminal=is_terminal))
         return DONE
     context = CliContext.from_arguments(arguments)
     terminal = None if arguments.json else build_terminal(arguments)
-    view = show_thread(context, terminal, arguments.thread, observations_after=arguments.observations)
+    thread_id = anyio.run(_find_thread_id, context, arguments.thread)
+    view = show_thread(context, terminal, thread_id, observations_after=arguments.observations)
     if arguments.json:
         print_json(to_json(view))
     return DONE
+
+
+async def _find_thread_id(context: CliContext, beginning: str | None) -> str:
+    """Returns the id of the thread that the user means: the newest one without a word.
+
+    Raises:
+        UnknownThread: there is none yet.
+    """
+    async with context.open_for_reading() as service:
+        if beginning is not None:
+            return await find_id(service, "thread", beginning)
+        newest = await service.engine.store.executions(None, 1)
+        if not newest:
+            raise UnknownThread("nothing has run here yet; `planwarden run PLAN.json` runs a plan")
+        return newest[0].thread_id
 
 
 def list_questions(context: CliContext, terminal: Terminal | None, *, limit: int, cursor: str | None) -> SuspensionPage:

@@ -225,3 +225,23 @@ def test_the_settings_of_the_file_are_read(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path, environment={})
     assert settings.http.names == ("plan.example.com",) and settings.http.public_url == "https://plan.example.com"
     assert settings.http.required_scopes == ("plan:run",) and settings.trust_caller_over_network
+
+
+async def test_the_health_check_says_ok_and_nothing_else_to_anybody(tmp_path: Path) -> None:
+    """spec: console.md, /healthz: no login, no facts"""
+    strict = replace(load_settings(home=tmp_path, environment={}), http=HttpSettings(auth="required"))
+    await token_for(strict, "ann")
+    async with serving(strict) as url:
+
+        def ask(method: str, path: str = "/healthz") -> tuple[int, bytes]:
+            connection = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=60)
+            connection.request(method, path)
+            answer = connection.getresponse()
+            found = answer.status, answer.read()
+            connection.close()
+            return found
+
+        assert await anyio.to_thread.run_sync(ask, "GET") == (200, b"ok\n")
+        assert await anyio.to_thread.run_sync(ask, "HEAD") == (200, b"")
+        assert (await anyio.to_thread.run_sync(ask, "POST"))[0] == 405
+        assert (await anyio.to_thread.run_sync(ask, "GET", "/healthz/more"))[0] == 404

@@ -1,0 +1,52 @@
+"""Commands take the beginning of an id, and `show` the newest thread without one."""
+
+import pytest
+
+from tests.server.cli.support import ERASE, Cli, step
+
+CONFIRM = step("confirm", "displayConfirmation", {"action": "Erase them?"})
+WAY_OUT = "planwarden run"
+
+
+def newest_thread(cli: Cli) -> str:
+    return str(cli.main("show", "--json").json["threadId"])
+
+
+def test_show_without_a_word_shows_the_newest_thread(cli: Cli) -> None:
+    """spec: console.md, the newest without one where that is harmless"""
+    assert WAY_OUT in cli.main("show").err
+    cli.run_to_question(CONFIRM, ERASE)
+    older = newest_thread(cli)
+    cli.run_to_question(CONFIRM, ERASE)
+    assert newest_thread(cli) != older
+
+
+def test_a_unique_beginning_stands_for_its_id(cli: Cli) -> None:
+    """spec: console.md"""
+    suspension_id = cli.run_to_question(CONFIRM, ERASE)
+    thread_id = newest_thread(cli)
+    assert cli.main("show", thread_id[:8], "--json").json["threadId"] == thread_id
+    rejected = cli.main("reject", suspension_id[:8], "--json")
+    assert rejected.code == 0 and rejected.json["status"] == "rejected"
+
+
+def test_an_ambiguous_beginning_lists_its_candidates(cli: Cli) -> None:
+    """spec: console.md, settled"""
+    asked: set[str] = set()
+    # There are sixteen first digits.
+    while len(asked) == len({name[0] for name in asked}):
+        asked.add(cli.run_to_question(CONFIRM, ERASE))
+    [digit] = [name[0] for name in asked if sum(other[0] == name[0] for other in asked) == 2][:1]
+    result = cli.main("reject", digit)
+    assert result.code == 2 and "several ids begin" in result.err
+    assert all(name in result.err for name in asked if name[0] == digit)
+
+
+@pytest.mark.parametrize("word", ["show", "reject"])
+def test_an_id_of_another_kind_is_told_which_kind_it_is(cli: Cli, word: str) -> None:
+    """spec: console.md, settled"""
+    suspension_id = cli.run_to_question(CONFIRM, ERASE)
+    thread_id = newest_thread(cli)
+    given, kind = (suspension_id, "a question") if word == "show" else (thread_id, "a thread")
+    result = cli.main(word, given)
+    assert result.code == 2 and f"is the id of {kind}" in result.err and f"planwarden show {thread_id}" in result.err
