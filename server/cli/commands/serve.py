@@ -42,14 +42,14 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
             host=arguments.host,
             port=arguments.port,
             accepts_trust=arguments.accepts_trust,
-            started=_print_address,
+            started=lambda url: print(describe_addresses(url, settings.http.public_url), file=sys.stderr),
         )
 
     anyio.run(work)
 
 
-def _print_address(url: str) -> None:
-    origin = url.removesuffix("/mcp")
-    print(
-        f"planwarden listens on {url}; its inbox is {origin}/inbox, and `planwarden inbox` lets you in", file=sys.stderr
-    )
+def describe_addresses(url: str, public_url: str | None) -> str:
+    """Returns the line that says where the server at `url` is reached; behind a proxy that is another address."""
+    origin = (public_url or url.removesuffix("/mcp")).rstrip("/")
+    reached = "" if public_url is None else f", for clients {origin}/mcp"
+    return f"planwarden listens on {url}{reached}; its inbox is {origin}/inbox, and `planwarden inbox` lets you in"
