@@ -13,8 +13,10 @@ LOCAL = "http://127.0.0.1:8765/mcp"
         (None, "listens on http://127.0.0.1:8765/mcp; its inbox is http://127.0.0.1:8765/inbox,"),
         (
             "https://plan.example.com/",
-            "listens on http://127.0.0.1:8765/mcp, for clients https://plan.example.com/mcp; "
-            "its inbox is https://plan.example.com/inbox,",
+            (
+                "listens on http://127.0.0.1:8765/mcp, for clients https://plan.example.com/mcp; "
+                "its inbox is https://plan.example.com/inbox,"
+            ),
         ),
     ],
 )
