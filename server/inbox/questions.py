@@ -69,11 +69,12 @@ async def list_decided(service: Service, cursor: str | None) -> QuestionPage:
     return await _find_page(service, await service.engine.store.decided(limit=PAGE_SIZE, cursor=cursor))
 
 
-async def find_next_waiting(service: Service, suspension_id: str) -> tuple[str | None, int]:
-    """The id of an open question other than `suspension_id`, and the number of all others."""
+async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
+    """The id of an open question other than this one, and the number of all others."""
     page = await service.engine.store.suspensions(addressee="human", limit=2)
-    others = [row.suspension_id for row in page.rows if row.suspension_id != suspension_id]
-    return (others[0] if others else None), page.total - (len(page.rows) - len(others))
+    others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
+    counts_itself = record.suspension.is_open and record.row.addressee == "human"
+    return (others[0] if others else None), page.total - counts_itself
 
 
 async def build_views(service: Service, page: QuestionPage) -> list[QuestionView]:

@@ -227,7 +227,7 @@ async def _render_question(
 
 async def _build_status_values(request: InboxRequest, record: QuestionRecord) -> dict[str, Any]:
     """What `_status.html` needs."""
-    next_id, others = await find_next_waiting(request.service, record.row.suspension_id)
+    next_id, others = await find_next_waiting(request.service, record)
     return {
         "question": record.view,
         "execution": record.execution,

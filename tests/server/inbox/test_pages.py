@@ -34,6 +34,17 @@ async def send(to: str, body: str = "", tags: dict[str, str] | None = None) -> s
     return "sent"
 
 
+async def test_every_question_says_how_many_others_wait() -> None:
+    """spec: issue, "N others" off by one from the third question on"""
+    async with inbox() as found:
+        browser = await _log_in(found)
+        asked = [await found.ask(tool_step("wipe", "erase", {"ids": [number]})) for number in range(4)]
+        for question in asked:
+            assert "3 others" in (await browser.open(f"/inbox/suspensions/{question.suspension_id}")).words
+        await browser.decide(asked[0].suspension_id, "reject")
+        assert "3 waiting" in (await browser.open(f"/inbox/suspensions/{asked[0].suspension_id}")).words
+
+
 @requirement("inbox:facts-first")
 async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what_the_agent_says() -> None:
     """spec: facts first from the stored bytes, which arguments came out of tool results"""
