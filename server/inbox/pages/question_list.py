@@ -57,7 +57,9 @@ async def show_review(request: InboxRequest) -> Response:
     """Show every call of the chosen questions completely, before one decision about all of them."""
     chosen = list(dict.fromkeys(request.http.query_params.getlist("id")))
     if not chosen:
-        return request.redirect("")
+        raise BadForm(
+            "nothing is selected: tick the questions that you want to review together, then press Review selected"
+        )
     if len(chosen) > MAX_TOGETHER:
         raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(chosen)}")
     ready: list[QuestionView] = []

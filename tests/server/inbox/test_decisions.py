@@ -352,6 +352,15 @@ async def test_each_of_several_stands_or_falls_by_itself() -> None:
             assert many.status == 422
 
 
+async def test_a_review_of_nothing_says_what_to_do_first() -> None:
+    """spec: issue; it led back to the list without a word"""
+    async with inbox() as found:
+        browser = found.browser()
+        await browser.log_in("ann")
+        page = await browser.open("/inbox/review")
+        assert page.status == 422 and "nothing is selected: tick the questions" in page.words
+
+
 def _wipe(ledger: Ledger) -> object:
     @planwarden.tool(risk="critical")
     async def wipe(what: str = "all") -> str:
