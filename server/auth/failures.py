@@ -5,6 +5,7 @@ is looked up first, so a right one passes from a slowed address too: behind a pr
 bounded: the oldest entry is dropped first.
 """
 
+import logging
 from collections import OrderedDict, deque
 
 from starlette.datastructures import Headers
@@ -12,6 +13,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planwarden.agent.ports.environment import Clock
+
+logger = logging.getLogger(__name__)
 
 FAILURES, WINDOW_S = 20, 60.0
 MAX_ADDRESSES = 4_096
@@ -61,6 +64,8 @@ class FailedTokenLimiter:
         return times[0] + WINDOW_S - self._clock.now()
 
     def _learn(self, address: str) -> None:
+        # At most `FAILURES` lines in `WINDOW_S` for an address; never the token, which may be right somewhere else.
+        logger.warning("refused a bearer token from %s: unknown, expired, revoked, or not for this server", address)
         self._failures.setdefault(address, deque(maxlen=FAILURES)).append(self._clock.now())
         self._failures.move_to_end(address)
         if len(self._failures) > MAX_ADDRESSES:

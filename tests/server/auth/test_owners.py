@@ -304,8 +304,8 @@ async def test_an_address_that_keeps_guessing_must_wait_but_right_tokens_pass(tm
 
 
 @requirement("access:brake")
-async def test_the_limit_ends_in_time_and_drops_the_oldest_address() -> None:
-    """ours: memory is bounded."""
+async def test_the_limit_ends_in_time_and_drops_the_oldest_address(caplog: pytest.LogCaptureFixture) -> None:
+    """ours: memory is bounded, and so is the log, which names the address and never the token"""
     clock = ManualClock()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -329,6 +329,9 @@ async def test_the_limit_ends_in_time_and_drops_the_oldest_address() -> None:
         return found[0]
 
     assert [await asked(f"bad{n}") for n in range(FAILURES + 1)] == [401] * FAILURES + [429]
+    assert len(caplog.messages) == FAILURES and all(
+        "10.0.0.1" in line and "bad" not in line for line in caplog.messages
+    )
     assert await asked("bad", "10.0.0.2") == 401
     # A path that asks for no token does not slow anybody down.
     assert await asked("bad", path="/inbox") == 401 and await asked("good") == 200 and await asked("bad") == 429
