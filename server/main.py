@@ -6,7 +6,6 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from io import TextIOWrapper
 
 from planwarden.agent.common.errors import (
@@ -20,6 +19,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.server.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+from planwarden.server.cli.imports import import_quickly
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 
@@ -65,7 +65,7 @@ def _run_command(arguments: Namespace) -> int:
 def load_handler(name: str) -> Callable[[Namespace], int]:
     """Returns the handler that the parser names as `MODULE:FUNCTION`, and imports nothing of other commands."""
     module, _, function = name.partition(":")
-    return getattr(import_module(f"{_COMMANDS}.{module}"), function)
+    return getattr(import_quickly(f"{_COMMANDS}.{module}"), function)
 
 
 if __name__ == "__main__":

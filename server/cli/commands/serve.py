@@ -6,6 +6,7 @@ from argparse import Namespace
 import anyio
 
 from planwarden.server.cli.exit_codes import DONE
+from planwarden.server.cli.imports import import_quickly
 from planwarden.server.cli.standard_output import STANDARD_OUTPUT
 from planwarden.server.settings.configuration import Settings, load_settings
 
@@ -27,6 +28,7 @@ def handle_serve(arguments: Namespace) -> int:
         text = "planwarden speaks MCP here and waits for a client. Try `planwarden demo`, or `planwarden --help`."
         print(text, file=sys.stderr)
     # Each transport is imported only when it serves: clients wait for the first answer.
+    import_quickly("planwarden.server.transports.stdio")
     from planwarden.server.transports.stdio import serve_stdio
 
     anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document)
