@@ -5,13 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 760, 150, 64, 250, 52, 62
-COLOURS = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2")
-STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#334155}.title{font-size:14px;font-weight:600}"
-    ".axis{stroke:#cbd5e1;fill:none}.line{fill:none;stroke-width:1.5}"
-    "@media(prefers-color-scheme:dark){text{fill:#cbd5e1}.axis{stroke:#475569}}"
-)
+from dev.svg import COLOURS, LEFT, frame
+
+WIDTH, PANEL, RIGHT, TOP, GAP = 760, 150, 250, 52, 62
 
 
 @dataclass(frozen=True)
@@ -25,14 +21,10 @@ class Panel:
 def draw(title: str, panels: Sequence[Panel]) -> str:
     """Returns the picture."""
     height = TOP + len(panels) * (PANEL + GAP)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
-        f'<text class="title" x="{LEFT}" y="22">{escape(title)}</text>',
-    ]
+    parts: list[str] = []
     for number, panel in enumerate(panels):
         parts.extend(_draw_panel(panel, TOP + number * (PANEL + GAP)))
-    return "\n".join([*parts, "</svg>", ""])
+    return frame(title, WIDTH, height, parts)
 
 
 def _draw_panel(panel: Panel, top: int) -> list[str]:

@@ -30,6 +30,7 @@ from planwarden.server.notifications.outbox import build_outbox
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.models import build_model
+from planwarden.server.views.facts import escape_text
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.downstream.health import ServerHealth
@@ -205,14 +206,14 @@ async def find_id(service: Service, kind: Literal["suspension", "thread"], begin
     if beginning in ids or len(ids) == 1:
         return beginning if beginning in ids else ids[0]
     if ids:
-        shown = ", ".join(ids[:CANDIDATES]) + (", …" if len(ids) > CANDIDATES else "")
+        shown = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
         raise UsageError(f"several ids begin with {beginning[:64]!r}: {shown}; write more of the one that you mean")
     for entry in found:
         where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
         wanted = "this command wants a thread" if kind == "thread" else "this command wants a question"
         raise UsageError(
             f"{entry.id!r} is the id of {where}, and {wanted}; its thread is {entry.thread_id!r}: "
-            f"`planwarden show {entry.thread_id}`"
+            f"`planwarden show {escape_text(entry.thread_id)}`"
         )
     return beginning
 

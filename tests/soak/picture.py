@@ -4,15 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from dev.svg import COLOURS, LEFT, frame
+
 from tests.soak.samples import DATABASE, PROCESS_MEASURES, WAL, Measure, Sample
 
-WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 760, 120, 64, 110, 48, 44
-COLOURS = ("#2563eb", "#d97706", "#059669")
-STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#334155}.title{font-size:14px;font-weight:600}"
-    ".axis{stroke:#cbd5e1;fill:none}.line{fill:none;stroke-width:1.5}"
-    "@media(prefers-color-scheme:dark){text{fill:#cbd5e1}.axis{stroke:#475569}}"
-)
+WIDTH, PANEL, RIGHT, TOP, GAP = 760, 120, 110, 48, 44
 
 
 @dataclass(frozen=True)
@@ -35,14 +31,10 @@ def draw(samples: Sequence[Sample], servers: Sequence[str], title: str) -> str:
     panels.append(Panel("write-ahead log (MiB)", WAL, (("log", WAL.name),)))
     panels.append(Panel("database (MiB)", DATABASE, (("database", DATABASE.name),)))
     height = TOP + len(panels) * (PANEL + GAP)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
-        f'<text class="title" x="{LEFT}" y="22">{escape(title)}</text>',
-    ]
+    parts: list[str] = []
     for number, panel in enumerate(panels):
         parts.extend(_draw_panel(samples, panel, TOP + number * (PANEL + GAP)))
-    return "\n".join([*parts, "</svg>", ""])
+    return frame(title, WIDTH, height, parts)
 
 
 def _draw_panel(samples: Sequence[Sample], panel: Panel, top: int) -> list[str]:
