@@ -23,19 +23,18 @@ PATIENCE_S = 60.0
 
 def handle_approve(arguments: Namespace) -> int:
     session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
-    suspension_id = anyio.run(_find_suspension_id, session.context, arguments.suspension)
     if arguments.code is None and arguments.digest is None:
-        return session.finish(arguments, approve(session, suspension_id))
+        return session.finish(arguments, approve(session, arguments.suspension))
     if arguments.code is None or arguments.digest is None:
         raise UsageError("--code and --digest go together: who approves, and what")
+    suspension_id = anyio.run(_find_suspension_id, session.context, arguments.suspension)
     execution = approve_with_code(session, suspension_id, arguments.code, arguments.digest)
     return session.finish(arguments, execution)
 
 
 def handle_reject(arguments: Namespace) -> int:
     session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
-    suspension_id = anyio.run(_find_suspension_id, session.context, arguments.suspension)
-    execution = reject(session, suspension_id, arguments.reason)
+    execution = reject(session, arguments.suspension, arguments.reason)
     code = session.finish(arguments, execution)
     # The command did what the user wanted, so a rejected execution is a success here.
     return DONE if execution.status == "rejected" else code
@@ -46,14 +45,15 @@ async def _find_suspension_id(context: CliContext, beginning: str) -> str:
         return await find_id(service, "suspension", beginning)
 
 
-def approve(session: CliSession, suspension_id: str) -> ExecutionState:
+def approve(session: CliSession, beginning: str) -> ExecutionState:
     """Asks the person at the terminal about one question, and continues its execution.
 
     Raises:
         UsageError: nobody can be asked here, or the question cannot be answered at a terminal.
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, owner = anyio.run(_read_suspension, session.context, suspension_id)
+    execution, found, owner = anyio.run(_read_suspension, session.context, beginning)
+    suspension_id = found.question.suspension_id
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=True)
     if found.question.addressee != "human":
@@ -80,7 +80,7 @@ def approve(session: CliSession, suspension_id: str) -> ExecutionState:
     return session.answer(suspension, decision)
 
 
-def reject(session: CliSession, suspension_id: str, reason: str | None) -> ExecutionState:
+def reject(session: CliSession, beginning: str, reason: str | None) -> ExecutionState:
     """Rejects one question, which every operator may do, and continues its execution.
 
     Where the execution's tools are not known, the rejection is recorded and a process that has the tools continues.
@@ -88,7 +88,7 @@ def reject(session: CliSession, suspension_id: str, reason: str | None) -> Execu
     Raises:
         AlreadyDecided: it was decided differently before.
     """
-    execution, found, _ = anyio.run(_read_suspension, session.context, suspension_id)
+    execution, found, _ = anyio.run(_read_suspension, session.context, beginning)
     if not found.is_open:
         return _repeat_decision(session, execution, found, approved=False)
     suspension = session.build_view(execution, found)
@@ -106,10 +106,10 @@ async def _record_without_running(session: CliSession, suspension: Suspension, d
         return await record_decision(service, suspension, decision, CHANNEL, session.assurance)
 
 
-async def _read_suspension(context: CliContext, suspension_id: str) -> tuple[ExecutionState, SuspensionState, str]:
-    """Returns the execution, its suspension and the principal that owns both."""
+async def _read_suspension(context: CliContext, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
+    """Returns the suspension whose id begins so, its execution, and the principal that owns both."""
     async with context.open_for_reading() as service:
-        row, execution = await find_suspension(service, suspension_id)
+        row, execution = await find_suspension(service, await find_id(service, "suspension", beginning))
         return execution, execution.suspensions[row.suspension_id], row.principal
 
 

@@ -41,31 +41,28 @@ def handle_show(arguments: Namespace) -> int:
         if arguments.json or arguments.observations is not None:
             raise UsageError("--artifact writes the artifact as it is; leave --json and --observations out")
         context, is_terminal = CliContext.from_arguments(arguments), sys.stdout.isatty()
-        thread_id = anyio.run(_find_thread_id, context, arguments.thread)
-        sys.stdout.buffer.write(read_artifact(context, thread_id, arguments.artifact, for_terminal=is_terminal))
+        sys.stdout.buffer.write(read_artifact(context, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
     context = CliContext.from_arguments(arguments)
     terminal = None if arguments.json else build_terminal(arguments)
-    thread_id = anyio.run(_find_thread_id, context, arguments.thread)
-    view = show_thread(context, terminal, thread_id, observations_after=arguments.observations)
+    view = show_thread(context, terminal, arguments.thread, observations_after=arguments.observations)
     if arguments.json:
         print_json(to_json(view))
     return DONE
 
 
-async def _find_thread_id(context: CliContext, beginning: str | None) -> str:
+async def _find_thread_id(service: Service, beginning: str | None) -> str:
     """Returns the id of the thread that the user means: the newest one without a word.
 
     Raises:
         UnknownThread: there is none yet.
     """
-    async with context.open_for_reading() as service:
-        if beginning is not None:
-            return await find_id(service, "thread", beginning)
-        newest = await service.engine.store.executions(None, 1)
-        if not newest:
-            raise UnknownThread("nothing has run here yet; `planwarden run PLAN.json` runs a plan")
-        return newest[0].thread_id
+    if beginning is not None:
+        return await find_id(service, "thread", beginning)
+    newest = await service.engine.store.executions(None, 1)
+    if not newest:
+        raise UnknownThread("nothing has run here yet; `planwarden run PLAN.json` runs a plan")
+    return newest[0].thread_id
 
 
 def list_questions(context: CliContext, terminal: Terminal | None, *, limit: int, cursor: str | None) -> SuspensionPage:
@@ -83,9 +80,9 @@ def list_questions(context: CliContext, terminal: Terminal | None, *, limit: int
 
 
 def show_thread(
-    context: CliContext, terminal: Terminal | None, thread_id: str, *, observations_after: int | None
+    context: CliContext, terminal: Terminal | None, beginning: str | None, *, observations_after: int | None
 ) -> Execution:
-    """Returns the thread's newest execution, and draws it on the terminal, if any.
+    """Returns the newest execution of the thread whose id begins so, and draws it on the terminal, if any.
 
     Raises:
         UnknownThread: there is no thread with that id.
@@ -95,6 +92,7 @@ def show_thread(
 
     async def work() -> Execution:
         async with context.open_for_reading() as service:
+            thread_id = await _find_thread_id(service, beginning)
             headers = await service.engine.store.thread(thread_id)
             if not headers:
                 raise UnknownThread(f"there is no thread {thread_id[:64]!r}; `planwarden list` shows the newest ones")
@@ -112,7 +110,7 @@ def show_thread(
     return anyio.run(work)
 
 
-def read_artifact(context: CliContext, thread_id: str, artifact_id: str, *, for_terminal: bool) -> bytes:
+def read_artifact(context: CliContext, beginning: str | None, artifact_id: str, *, for_terminal: bool) -> bytes:
     """Returns the complete content of an artifact of the thread.
 
     Raises:
@@ -122,6 +120,7 @@ def read_artifact(context: CliContext, thread_id: str, artifact_id: str, *, for_
 
     async def work() -> bytes:
         async with context.open_for_reading() as service:
+            thread_id = await _find_thread_id(service, beginning)
             return (await service.read_artifact(thread_id, artifact_id, principal=None)).data
 
     data = anyio.run(work)
