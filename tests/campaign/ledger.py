@@ -1,15 +1,16 @@
 """What really happened, written down outside planwarden: an append-only file of JSON lines.
 
-It needs the standard library only, because the downstream server that writes it must start in a moment. One line is one
-write and is on disk before anybody is told of it, so a killed writer leaves whole lines.
+It needs the standard library only, because the downstream server that writes it must start in a moment. A line is on
+disk before anybody is told of it.
 """
 
-import json
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.json_lines import append_line, read_lines
 
 FILE = "ledger"
 
@@ -36,20 +37,11 @@ class Ledger:
         self.path = stage / FILE
 
     def write(self, what: str, **facts: Any) -> None:
-        line = json.dumps([what, time.monotonic(), os.getpid(), facts], separators=(",", ":"))
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, f"{line}\n".encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        append_line(self.path, [what, time.monotonic(), os.getpid(), facts], flush=True)
 
     def lines(self, *kinds: str) -> list[Line]:
         """All lines of these kinds, or all lines, oldest first."""
-        if not self.path.exists():
-            return []
-        found = (Line(*json.loads(text)) for text in self.path.read_text(encoding="utf-8").splitlines())
-        return [line for line in found if not kinds or line.what in kinds]
+        return [line for line in (Line(*found) for found in read_lines(self.path)) if not kinds or line.what in kinds]
 
 
 def is_running(pid: int) -> bool:

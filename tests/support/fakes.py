@@ -4,7 +4,6 @@ No test tells them what to answer; each does a small, real thing. The clock that
 `planwarden.storage.clock.ManualClock`, the store without a disk is `planwarden.storage.memory.store.MemoryStore`.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +32,7 @@ from planwarden.agent.ports.store import (
     SuspensionRowPage,
 )
 from planwarden.tools.base import Tool, define
+from tests.support.json_lines import append_line, read_lines
 
 Result = TypeVar("Result")
 
@@ -51,32 +51,19 @@ class Entry:
 
 
 class EffectLedger:
-    """An append-only file of what tools really did. One line is one write, so a killed writer leaves whole lines."""
+    """An append-only file of what tools really did."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, entry: Entry) -> None:
-        line = json.dumps(
-            [entry.tool_name, entry.effect, entry.key, entry.arguments, entry.value, entry.process],
-            separators=(",", ":"),
-        )
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, f"{line}\n".encode())
-        finally:
-            os.close(descriptor)
+        append_line(self.path, [entry.tool_name, entry.effect, entry.key, entry.arguments, entry.value, entry.process])
 
     def entries(self) -> list[Entry]:
-        if not self.path.exists():
-            return []
-        found: list[Entry] = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            tool_name, effect, key, arguments, value, process = json.loads(line)
-            found.append(
-                Entry(tool_name=tool_name, effect=effect, key=key, arguments=arguments, value=value, process=process)
-            )
-        return found
+        return [
+            Entry(tool_name=tool_name, effect=effect, key=key, arguments=arguments, value=value, process=process)
+            for tool_name, effect, key, arguments, value, process in read_lines(self.path)
+        ]
 
     def effects(self) -> Counter[str]:
         """Returns how often each call with an effect happened, by key."""
