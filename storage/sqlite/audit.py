@@ -7,7 +7,7 @@ from typing import Any
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, hash_row
-from planwarden.storage.sqlite.rows import read_object
+from planwarden.storage.sql.rows import read_object
 from planwarden.storage.sqlite.statements import SQL
 
 

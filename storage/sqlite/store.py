@@ -35,18 +35,19 @@ from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.projection import (
     project_rows,
 )
+from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql.keys import SqlKeys
+from planwarden.storage.sql.notifications import SqlNotifications
+from planwarden.storage.sql.rows import read_header, read_log, read_suspension
+from planwarden.storage.sql.sessions import SqlSessions
+from planwarden.storage.sql.tokens import SqlTokens
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite import grants as sqlite_grants
 from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.append import write_append
-from planwarden.storage.sqlite.keys import SqliteKeys
-from planwarden.storage.sqlite.notifications import SqliteNotifications
 from planwarden.storage.sqlite.reader import Reader
-from planwarden.storage.sqlite.rows import read_header, read_log, read_suspension
-from planwarden.storage.sqlite.sessions import SqliteSessions
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.tokens import SqliteTokens
+from planwarden.storage.sqlite.transaction import FileLiveness, SqliteDatabase, SqliteTransaction
 from planwarden.storage.sqlite.writer import Writer
 
 LARGE_CHARS = 256 * 1024
@@ -73,10 +74,11 @@ class SqliteStore:
         self._lock = lock
         self._clock = clock
         self._lease_s = lease_s
-        self._tokens = SqliteTokens(writer, reader)
-        self._sessions = SqliteSessions(writer, reader, life)
-        self._notifications = SqliteNotifications(writer, reader, clock)
-        self._keys = SqliteKeys(writer, reader)
+        self._database = SqliteDatabase(writer, reader)
+        self._tokens = SqlTokens(self._database)
+        self._sessions = SqlSessions(self._database, FileLiveness(life))
+        self._notifications = SqlNotifications(self._database, clock)
+        self._keys = SqlKeys(self._database)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -110,7 +112,7 @@ class SqliteStore:
         return self._clock
 
     @property
-    def tokens(self) -> SqliteTokens:
+    def tokens(self) -> SqlTokens:
         return self._tokens
 
     @property
@@ -119,7 +121,7 @@ class SqliteStore:
         return self._sessions
 
     @property
-    def notifications(self) -> SqliteNotifications:
+    def notifications(self) -> SqlNotifications:
         return self._notifications
 
     @property
@@ -275,25 +277,25 @@ class SqliteStore:
                 return total
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
-        def add(connection: sqlite3.Connection) -> None:
-            sqlite_grants.add_grant(connection, grant)
-            sqlite_audit.add_entries(connection, (entry,), self._clock.now())
+        def add(transaction: SqliteTransaction) -> None:
+            sql_grants.add_grant(transaction, grant)
+            transaction.add_audit((entry,), self._clock.now())
 
-        await self._writer.run(add)
+        await self._database.write(add)
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
-        def revoke(connection: sqlite3.Connection) -> bool:
+        def revoke(transaction: SqliteTransaction) -> bool:
             now = self._clock.now()
-            is_revoked = sqlite_grants.revoke_grant(connection, grant_id, now)
+            is_revoked = sql_grants.revoke_grant(transaction, grant_id, now)
             if is_revoked:
-                sqlite_audit.add_entries(connection, (entry,), now)
+                transaction.add_audit((entry,), now)
             return is_revoked
 
-        return await self._writer.run(revoke)
+        return await self._database.write(revoke)
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
-        return tuple(map(sqlite_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
+        return tuple(map(sql_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()
