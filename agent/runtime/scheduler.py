@@ -105,16 +105,18 @@ class Scheduler:
 
     async def _check_other_processes(self) -> None:
         """Wake those who watch executions that run elsewhere; read answers to executions that run here."""
-        changes = await self._store.changes()
-        if changes == self._changes:
+        changes = await self._store.changes(self._changes)
+        if changes.number == self._changes:
             return
-        self._changes = changes
+        self._changes, changed = changes.number, changes.executions
         await self._refresh_grants()
         for execution_id in self._watches.watched:
-            if execution_id not in self._known.runs:
+            if execution_id not in self._known.runs and (changed is None or execution_id in changed):
                 self._known.idle.pop(execution_id, None)
                 self._watches.wake(execution_id)
         for run in [found for found in self._known.runs.values() if found.lease is not None]:
+            if changed is not None and run.execution.execution_id not in changed:
+                continue
             header = await self._store.header(run.execution.execution_id)
             if header is None or run.lease is None:
                 continue

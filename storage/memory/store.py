@@ -33,6 +33,7 @@ from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    Changes,
     FoundId,
     Grant,
     Guard,
@@ -386,8 +387,8 @@ class MemoryStore:
         if row is not None and row.header.owner == lease.owner and row.header.fence == lease.fence:
             row.header = replace(row.header, owner=None, leased_until=0.0)
 
-    async def changes(self) -> int:
-        return self._changes
+    async def changes(self, since: int) -> Changes:
+        return Changes(self._changes)
 
     async def prune(self, before: float) -> int:
         old = [

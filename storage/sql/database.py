@@ -29,6 +29,10 @@ class Transaction(Protocol):
         """Run the statement `name`."""
         ...
 
+    def lock(self, name: str) -> None:
+        """Wait for other transactions that locked the same name; needed where a condition counts rows."""
+        ...
+
     def add_audit(self, entries: Iterable[AuditEntry], at: float) -> None:
         """Append rows to the audit."""
         ...

@@ -39,6 +39,7 @@ class SqlKeys:
 
     async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
         def add(transaction: Transaction) -> bool:
+            transaction.lock(f"keys of {key.principal}")
             # Reads only, so that what is refused leaves nothing behind.
             if transaction.execute("key", (key.key_id,)).fetchone() is not None:
                 return False
@@ -76,6 +77,8 @@ class SqlKeys:
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
         def revoke(transaction: Transaction) -> bool:
             found = transaction.execute("key", (key_id,)).fetchone()
+            if found is not None:
+                transaction.lock(f"keys of {_key(found).principal}")
             if found is None or (spares_last and _open_keys(transaction, _key(found).principal) < 2):
                 return False
             if transaction.execute("revoke_key", (at, key_id)).rowcount == 0:

@@ -27,6 +27,11 @@ def add_notifications(transaction: Transaction, notifications: Iterable[Notifica
             notification.suspension_id,
         )
         transaction.execute("add_notification", (*values, canonical_json(notification.facts), notification.created_at))
+    limit_notifications(transaction, now)
+
+
+def limit_notifications(transaction: Transaction, now: float) -> None:
+    """Give up the oldest ones beyond the limit."""
     if int(transaction.execute("notifications_span").fetchall()[0][0]) > MAX_WAITING:
         dropped = transaction.execute("drop_oldest_notifications", (MAX_WAITING,)).fetchall()
         _fail(transaction, [_bare(row) for row in dropped], TOO_MANY, now)

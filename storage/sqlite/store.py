@@ -19,6 +19,7 @@ from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entrie
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    Changes,
     FoundId,
     Grant,
     Header,
@@ -36,14 +37,15 @@ from planwarden.storage.projection import (
     project_rows,
 )
 from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql.audit import read_row
 from planwarden.storage.sql.keys import SqlKeys
 from planwarden.storage.sql.notifications import SqlNotifications
 from planwarden.storage.sql.rows import read_header, read_log, read_suspension
 from planwarden.storage.sql.sessions import SqlSessions
+from planwarden.storage.sql.starts import read_start
 from planwarden.storage.sql.tokens import SqlTokens
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.append import write_append
 from planwarden.storage.sqlite.reader import Reader
 from planwarden.storage.sqlite.statements import SQL
@@ -168,7 +170,7 @@ class SqliteStore:
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
         rows = await self._reader.fetch("find_start", (principal, key))
-        return sqlite_starts.read_start(rows[0]) if rows else None
+        return read_start(rows[0]) if rows else None
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._reader.fetch("find_suspension", (suspension_id,))
@@ -263,8 +265,8 @@ class SqliteStore:
         parameters = (lease.execution_id, lease.owner, lease.fence)
         await self._writer.run(lambda connection: connection.execute(SQL["release"], parameters).rowcount)
 
-    async def changes(self) -> int:
-        return self._reader.read_changes()
+    async def changes(self, since: int) -> Changes:
+        return Changes(self._reader.read_changes())
 
     async def prune(self, before: float) -> int:
         total = 0
@@ -308,10 +310,10 @@ class SqliteStore:
             rows = await self._reader.fetch_long("audit_rows", (after, limit))
         else:
             rows = await self._reader.fetch_long("audit_rows_of", (execution_id, after, limit))
-        return tuple(map(sqlite_audit.read_row, rows))
+        return tuple(map(read_row, rows))
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        return tuple(map(sqlite_audit.read_row, await self._reader.fetch("task_rows", (execution_id, after, limit))))
+        return tuple(map(read_row, await self._reader.fetch("task_rows", (execution_id, after, limit))))
 
     async def audit_end(self) -> int:
         return int((await self._reader.fetch("audit_end"))[0][0])

@@ -26,6 +26,9 @@ class SqliteTransaction:
     def execute(self, name: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         return self._connection.execute(SQL[name], parameters)
 
+    def lock(self, name: str) -> None:
+        """Nobody else writes while this transaction is open."""
+
     def add_audit(self, entries: Iterable[AuditEntry], at: float) -> None:
         add_entries(self._connection, entries, at)
 
