@@ -113,9 +113,15 @@ class PostgresStore:
         """
         try:
             connection = connect(url)
-            migrate(connection, url)
         except psycopg.Error as error:
             raise store_error(error, url) from error
+        try:
+            migrate(connection, url)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise store_error(error, url) from error
+            raise
         store = cls(url, clock, lease_s, gone_s)
         store._control.start(connection)
         return store

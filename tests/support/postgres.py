@@ -84,6 +84,7 @@ class Server:
 
     def end(self) -> None:
         """Stop, and delete everything."""
+        atexit.unregister(self.end)
         try:
             self.stop("immediate")
         except RuntimeError:
