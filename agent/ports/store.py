@@ -278,6 +278,10 @@ class Store(Protocol):
         """What other processes may have committed to since the look that gave the number `since`; 0 is before all."""
         ...
 
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        """Return when `changes` would say something new, where the store is told of it, else after `timeout_s`."""
+        ...
+
     async def prune(self, before: float) -> int:
         """Delete finished executions last changed before `before`, and everything of theirs except the audit.
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import anyio
 import msgspec
 from msgspec.structs import replace
 
@@ -389,6 +390,9 @@ class MemoryStore:
 
     async def changes(self, since: int) -> Changes:
         return Changes(self._changes)
+
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await anyio.sleep(timeout_s)
 
     async def prune(self, before: float) -> int:
         old = [

@@ -278,6 +278,9 @@ class PostgresStore:
     async def changes(self, since: int) -> Changes:
         return self._hints.read(since)
 
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await self._hints.wait(since, timeout_s)
+
     async def prune(self, before: float) -> int:
         total = 0
         while pruned := await self._writer.run(lambda transaction: _prune(transaction, before, self._clock.now())):

@@ -268,6 +268,9 @@ class SqliteStore:
     async def changes(self, since: int) -> Changes:
         return Changes(self._reader.read_changes())
 
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await anyio.sleep(timeout_s)
+
     async def prune(self, before: float) -> int:
         total = 0
         while True:

@@ -221,6 +221,9 @@ class WatchedStore:
     async def changes(self, since: int) -> Changes:
         return await self._call("changes", lambda: self.inner.changes(since))
 
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await self.inner.wait_for_changes(since, timeout_s)
+
     async def prune(self, before: float) -> int:
         return await self._call("prune", lambda: self.inner.prune(before))
 
