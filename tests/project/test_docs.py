@@ -71,11 +71,6 @@ def test_the_block_to_paste_starts_the_command_that_exists() -> None:
     assert "planwarden" in scripts
 
 
-def test_the_front_page_shows_the_same_block_to_paste() -> None:
-    """ours"""
-    assert blocks("json", "docs/index.md") == blocks("json", "README.md")
-
-
 def test_the_readme_is_short() -> None:
     """ours: what is longer belongs to a page"""
     assert len(read("README.md").splitlines()) <= 80
