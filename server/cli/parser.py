@@ -5,12 +5,15 @@ its command runs, so that no command waits for the imports of another one.
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.exit_codes import EXIT_CODES, USAGE
 from planwarden.server.cli.hosts import CLIENTS
 
@@ -19,11 +22,47 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction["Parser"]  # pyright: ignore[reportPrivateUsage]
 
 
+MAX_QUOTED_CHARS = 200
+
+
 class Parser(argparse.ArgumentParser):
-    """Reports a usage error in one sentence."""
+    """Reports a usage error in one sentence, with the word that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
+
+    # The overloads of argparse say only which type of namespace comes back.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Refuses what it does not know, because a command knows its own options, and the whole command line does not."""
+        words = list[str](sys.argv[1:] if args is None else args)
+        self._refuse_unknown(self._find_unknown_option(words))
+        parsed, unknown = super().parse_known_args(words, namespace)
+        self._refuse_unknown(unknown)
+        return parsed, unknown
+
+    def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
+        """Returns the first unknown option in front of everything else, which would make its value a command."""
+        place = 0
+        while place < len(words) and len(words[place]) > 1 and words[place].startswith("-") and words[place] != "--":
+            name, has_value, _ = words[place].partition("=")
+            action = self._option_string_actions.get(name)
+            if action is None:
+                return [words[place]]
+            place += 1 if has_value or action.nargs == 0 else 2
+        return []
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        if words:
+            name = words[0].partition("=")[0]
+            hint = did_you_mean(name, self._option_string_actions) if name.startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            kind = "command" if action.nargs == argparse.PARSER else str(action.metavar or action.dest).lower()
+            hint = did_you_mean(str(value), known) or f"; choose from {', '.join(known)}"
+            self.error(f"there is no {kind} {str(value)[:MAX_QUOTED_CHARS]!r}{hint}")
 
 
 class CommandGroup(msgspec.Struct, frozen=True):

@@ -283,7 +283,9 @@ def _read(path: Path) -> tuple[_File, str]:
     except RecursionError:
         raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
     except ValidationError as error:
-        raise InvalidArguments(f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml').message}") from None
+        raise InvalidArguments(
+            f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml', _File).message}"
+        ) from None
 
 
 def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], dict[str, ToolSettings]]:
@@ -300,5 +302,6 @@ def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, .
             by_name[name] = ToolSettings.model_validate(entry)
         except ValidationError as error:
             where = f'tools."{name}"'
-            raise InvalidArguments(f"{str(folder / FILE)!r}: {to_invalid_arguments(error, where).message}") from None
+            problem = to_invalid_arguments(error, where, ToolSettings).message
+            raise InvalidArguments(f"{str(folder / FILE)!r}: {problem}") from None
     return files, by_name
