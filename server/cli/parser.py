@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
 
     # The overloads of argparse say only which type of namespace comes back.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Refuses what it does not know, because a command knows its own options, and the whole command line does not."""
+        """Refuses what it does not know here, because each command knows only its own options."""
         words = list[str](sys.argv[1:] if args is None else args)
         self._refuse_unknown(self._find_unknown_option(words))
         parsed, unknown = super().parse_known_args(words, namespace)
@@ -232,10 +232,15 @@ def _add_decisions(commands: CommandGroup) -> None:
     approve = commands.add(
         "approve",
         "decide:handle_approve",
-        "Show a question, ask the person at the terminal, and continue.",
+        "Show a question, ask the person at the terminal, and continue. Ends with 0 once the decision is recorded.",
         uses_servers=True,
     )
-    approve.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
+    approve.add_argument(
+        "suspension",
+        metavar="SUSPENSION",
+        nargs="?",
+        help="id of the question, or the beginning of it; default: all open questions, one by one",
+    )
     approve.add_argument("--code", metavar="CODE", help="where there is no terminal: a code from `planwarden inbox`")
     approve.add_argument("--digest", metavar="DIGEST", help="with --code: digest of the question that you read")
     reject = commands.add(
@@ -243,6 +248,19 @@ def _add_decisions(commands: CommandGroup) -> None:
     )
     reject.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
     reject.add_argument("--reason", metavar="TEXT", help="reason that the model receives")
+    cancel = commands.add(
+        "cancel", "cancel:handle_cancel", "Stop an execution; what is completed stays done.", uses_servers=True
+    )
+    cancel.add_argument(
+        "thread",
+        metavar="THREAD",
+        nargs="?",
+        help="its threadId, or the beginning of one; without it, the command only lists what can be cancelled",
+    )
+    cancel.add_argument("--reason", metavar="TEXT", help="reason for the record")
+    cancel.add_argument(
+        "--yes", action="store_true", help="do not ask; a terminal asks when something has had its effect"
+    )
     inbox = commands.add("inbox", "inbox:handle_inbox", "Open the inbox in the browser, with a one-time code.")
     inbox.add_argument(
         "--as", dest="name", metavar="NAME", help="name of the person who decides; default: the user name"
@@ -308,13 +326,16 @@ def _add_approvals(commands: CommandGroup) -> None:
 
 
 def _add_store(commands: CommandGroup) -> None:
-    prune = commands.add("prune", "store:handle_prune", "Delete old finished executions.")
+    prune = commands.add(
+        "prune", "store:handle_prune", "Say which old finished executions it would delete, ask, and delete them."
+    )
     prune.add_argument(
         "--days",
         type=int,
         metavar="N",
         help="delete those that have not changed for N days; default: [retention] days",
     )
+    prune.add_argument("--yes", action="store_true", help="do not ask before deleting; needed without a terminal")
     backup = commands.add("backup", "store:handle_backup", "Copy the database while it is in use.")
     backup.add_argument("file", type=Path, metavar="FILE", help="a new file; an existing file is not overwritten")
 

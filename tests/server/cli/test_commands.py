@@ -219,9 +219,12 @@ def test_prune_deletes_finished_executions_and_no_waiting_ones(cli: Cli) -> None
     """spec: retention"""
     suspension_id = cli.run_to_question(ERASE)
     finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
-    kept, pruned = cli.main("prune", "--json"), cli.main("prune", "--days", "0")
+    kept, refused = cli.main("prune", "--json"), cli.main("prune", "--days", "0")
     assert kept.json == {"pruned": 0, "days": 90}
-    assert (pruned.code, pruned.out) == (0, "1 finished execution older than 0 days deleted\n")
+    assert refused.code == 2 and "This deletes 1 finished execution that has not changed for 0 days" in refused.out
+    assert "or with --yes" in refused.err and cli.main("show", finished).code == 0
+    pruned = cli.main("prune", "--days", "0", "--yes", "--json")
+    assert (pruned.code, pruned.json) == (0, {"pruned": 1, "days": 0}) and "the oldest is from 20" in pruned.err
     assert cli.main("show", finished).code == 2
     assert suspension_id in cli.main("list").out
 
@@ -319,7 +322,7 @@ def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture
         ("list", "--frobnicate"),
         ("list", "extra"),
         ("show",),
-        ("approve",),
+        ("reject",),
         ("reject", "--reason"),
         ("run",),
         ("demo", "extra"),
