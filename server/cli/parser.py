@@ -169,6 +169,9 @@ def _add_serve(commands: CommandGroup) -> None:
 
 
 def _add_executions(commands: CommandGroup) -> None:
+    commands.add(
+        "init", "init:handle_init", "Make the folder with settings, a tool and a plan that runs, where there are none."
+    )
     demo = commands.add(
         "demo", "demo:handle_demo", "Show the main job: a plan, real tools, a killed process, a confirmation."
     )
@@ -278,6 +281,20 @@ def _add_tools(commands: CommandGroup) -> None:
     tools.add_argument("query", nargs="*", metavar="QUERY", help="words to search for; best matches first")
     tools.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
     tools.add_argument("--cursor", help="continue after the page that printed this cursor")
+    trust = commands.add(
+        "trust",
+        "trust:handle_trust",
+        "Let tools of a downstream server run without asking, if the server says that they only read.",
+        uses_servers=True,
+    )
+    trust.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
+    trust.add_argument(
+        "tools",
+        nargs="*",
+        metavar="TOOL",
+        help="only these tools, as planwarden or the server calls them; default: all",
+    )
+    trust.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
     login = commands.add(
         "login",
         "login:handle_login",
