@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_QUOTED_CHARS = 200
+SHELLS = ("bash", "zsh", "fish")
 
 
 class Parser(argparse.ArgumentParser):
@@ -377,6 +378,14 @@ def _add_config(commands: CommandGroup) -> None:
     config = commands.add_group("config", "print", "Configuration for MCP hosts.")
     block = config.add("print", "config:handle_print", "Print the block for a host, ready to paste.", has_json=False)
     block.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=f"the host: {', '.join(CLIENTS)}")
+    completion = commands.add(
+        "completion",
+        "completion:handle_completion",
+        "Print a script that completes commands and options: `source <(planwarden completion bash)`, or "
+        "`planwarden completion fish | source`.",
+        has_json=False,
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"the shell: {', '.join(SHELLS)}")
 
 
 def _port(text: str) -> int:
