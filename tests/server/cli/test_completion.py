@@ -38,7 +38,7 @@ def complete(cli: Cli, *words: str) -> list[str]:
         (["run", "--k"], {"--key"}),
         (["completion", ""], {"bash", "zsh", "fish"} | {"--help", "--home", "--model"}),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=str,
 )
 def test_bash_offers_what_may_follow(cli: Cli, words: list[str], offered: set[str]) -> None:
     """spec: console.md, shell completion; where a file or an id may follow, the shell offers files"""
