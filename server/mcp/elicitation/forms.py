@@ -24,8 +24,9 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
     build_headline,
 )
-from planwarden.server.views.facts import count_hidden, escape_text, hash_question, hash_text, is_shown_whole
+from planwarden.server.views.facts import count_hidden, escape_text, hash_text, is_shown_whole
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import hash_question
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
