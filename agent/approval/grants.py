@@ -57,7 +57,6 @@ class GrantCache(msgspec.Struct):
         ]
         return min(found, key=lambda grant: grant.expires_at).grant_id if found else None
 
-
     def has_any_for(self, definition: ToolDefinition, owner: str, now: float) -> bool:
         """True when a grant lets some call of the tool through for that owner."""
         return any(

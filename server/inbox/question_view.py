@@ -18,15 +18,24 @@ from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, find_changes, format_name
-from planwarden.server.views.facts import cut_text, describe_claimant, describe_source, escape_text, format_value
+from planwarden.server.views.facts import (
+    count_hidden,
+    cut_text,
+    describe_claimant,
+    describe_source,
+    escape_text,
+    format_value,
+)
 from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view, read_titles
 from planwarden.server.views.voices import (
     GOAL_CHARS,
+    build_label,
     build_title,
-    build_voices,
     describe_editor,
     describe_proof,
+    format_found,
+    format_host,
     format_words,
 )
 
@@ -161,7 +170,9 @@ def build_question_view(
 ) -> QuestionView:
     """The view of one suspension; with `first`, it shows the differences from that first revision."""
     view = build_suspension_view(execution, found, tools)
-    question, voices, place = found.question, build_voices(view), view.background
+    question, place, words = found.question, view.background, format_words(view)
+    # Every other value says below itself how many of its characters are escaped.
+    escaped = count_hidden(view.message) - view.message.count("\n")
     return QuestionView(
         suspension_id=view.suspension_id,
         execution_id=view.execution_id,
@@ -172,9 +183,9 @@ def build_question_view(
             step_number=place.step_number,
             step_count=place.step_count,
             goal=cut_text(escape_text((place.goal or "")[:GOAL_CHARS]), GOAL_CHARS),
-            host=escape_text(place.host or ""),
+            host=format_host(place.host or ""),
         ),
-        found=voices.found,
+        found=tuple(format_found(view, escaped_count=escaped)),
         call=_build_own_call_view(execution, view, question, tools),
         covered=tuple(
             _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None) for c in view.confirms
@@ -195,9 +206,9 @@ def build_question_view(
         on_timeout=view.on_timeout,
         step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
         owner=escape_text(execution.principal),
-        label=voices.label,
-        words=voices.words,
-        words_whole=None if voices.words == format_words(view, is_cut=False) else ValueView(view.message),
+        label=build_label(view),
+        words=words,
+        words_whole=None if words == format_words(view, is_cut=False) else ValueView(view.message),
         form=None if question.form is None else ValueView(question.form),
         changes=() if first is None else find_changes(first.arguments or {}, question.arguments or {}),
         risk_before=None if first is None or first.risk == question.risk else first.risk,

@@ -11,7 +11,18 @@ from pydantic import JsonValue
 from planwarden.server.views.tools import ToolCall
 
 OPTIONAL_FIELDS = frozenset(
-    {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements", "asker", "found"}
+    {
+        "observations",
+        "awaiting",
+        "status",
+        "unavailable",
+        "warnings",
+        "confirms",
+        "quorum",
+        "endorsements",
+        "asker",
+        "found",
+    }
 )
 """Fields that the JSON leaves out when they are empty."""
 HIDDEN_FIELDS = frozenset({"background"})

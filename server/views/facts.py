@@ -35,9 +35,7 @@ _ISOLATE, _END = "\u2067", "\u2069"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def format_facts(
-    suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False
-) -> list[str]:
+def format_facts(suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False) -> list[str]:
     """Returns one fact a line. Indentation shows what belongs together; no value spans lines.
 
     Values are cut to `limit`, or not at all. Where the fields of a form are shown, they are not repeated as a value.

@@ -22,6 +22,7 @@ from planwarden.server.views.facts import (
     find_repeated_argument,
     format_argument_name,
     format_facts,
+    format_value,
     hash_text,
     iterate_strings,
     measure_text,
@@ -116,17 +117,25 @@ def build_label(suspension: Suspension) -> str:
 def format_place(background: Background) -> str:
     """Returns for example `Step 2 of 3 of "Remind customers" \u00b7 Claude Code`; empty without a step and a host."""
     parts: list[str] = []
-    goal = cut_text(escape_text((background.goal or "")[:GOAL_CHARS]), GOAL_CHARS)
     if background.step_number:
-        of_goal = f' of "{goal}"' if goal else ""
+        goal = (background.goal or "")[:GOAL_CHARS]
+        of_goal = f" of {format_value(goal)}" if goal else ""
         parts.append(f"Step {background.step_number} of {background.step_count}{of_goal}")
     if background.host:
-        parts.append(escape_text(background.host))
+        parts.append(format_host(background.host))
     return " \u00b7 ".join(parts)
 
 
-def format_found(suspension: Suspension, limit: int | None = VALUE_CHARS) -> Iterator[str]:
-    """Yields what planwarden found, one sentence each."""
+def format_host(name: str) -> str:
+    """Returns the name of a program; quoted when it has characters that could pass for more than a name."""
+    is_plain = name.isascii() and all(part.isalnum() or part in " _-./:@()" for part in name)
+    return name if is_plain else format_value(name)
+
+
+def format_found(
+    suspension: Suspension, limit: int | None = VALUE_CHARS, *, escaped_count: int | None = None
+) -> Iterator[str]:
+    """Yields what planwarden found, one sentence each; `escaped_count` replaces the number of escaped characters."""
     yield from map(escape_text, suspension.found)
     for edit in suspension.edits:
         yield f"{_capitalize(describe_editor(edit))} edited {format_edited_arguments(edit, limit)} after it was asked."
@@ -134,9 +143,9 @@ def format_found(suspension: Suspension, limit: int | None = VALUE_CHARS) -> Ite
         yield f"This is revision {suspension.revision}: something changed since it was first asked."
     if suspension.undecidable is not None:
         yield f"It cannot be approved here, only rejected: {escape_text(suspension.undecidable)}"
-    hidden = count_escaped(suspension)
-    if hidden:
-        yield f"Escaped here: {hidden} control or invisible character(s)."
+    escaped = count_escaped(suspension) if escaped_count is None else escaped_count
+    if escaped:
+        yield f"Control or invisible characters escaped: {escaped}."
 
 
 def format_words(suspension: Suspension, *, is_cut: bool = True) -> str:

@@ -322,7 +322,9 @@ class MemoryStore:
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
         if cursor is not None and cursor not in self._closed_at:
             raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-        places = {name: (self._closed_at[name], i) for i, name in enumerate(self._suspensions) if name in self._closed_at}
+        places = {
+            name: (self._closed_at[name], i) for i, name in enumerate(self._suspensions) if name in self._closed_at
+        }
         found = [self._suspensions[name] for name in sorted(places, key=places.__getitem__, reverse=True)]
         found = [row for row in found if row.addressee == "human"]
         if cursor is not None:

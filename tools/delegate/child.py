@@ -95,10 +95,10 @@ class ChildQuestion(BaseModel):
     def suspend(self, child: DelegatedGoal, *, note: str = "") -> Suspend:
         """Returns it as a suspension of ours, in the name of the agent, with its facts; `note` says what happened."""
         asker = f"agent {one_line(child.agent, 64)!r}"
+        risk, needs = (json.dumps(one_line(str(text), 20)) for text in (self.risk, self.needs))
         found = (
             note,
-            f"It states its risk as {one_line(str(self.risk), 20)!r}, and that it needs "
-            f"{one_line(str(self.needs), 20)!r}.",
+            f"It states that its risk is {risk}, and that it needs {needs}.",
             "An approval from here did not count there: its own person must decide." if child.refused else "",
             self._describe_other_channels(),
         )

@@ -13,7 +13,7 @@ from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.observations import Observation, build_observations
-from planwarden.server.views.voices import AGENT_CHARS, GOAL_CHARS, describe_proof
+from planwarden.server.views.voices import AGENT_CHARS, GOAL_CHARS, describe_proof, format_host
 
 MAX_ENTRIES = 500
 DETAIL_CHARS = 200
@@ -96,7 +96,7 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
         template,
         execution=execution,
         owner=escape_text(execution.principal),
-        host=escape_text(execution.host or ""),
+        host=format_host(execution.host or ""),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
         steps=_summarize_steps(execution),
@@ -111,7 +111,9 @@ def _build_timeline_entry(found: Observation, people: Collection[str]) -> Timeli
     """`people` holds the ids of questions to people; only these questions have a page."""
     data = dict(found.data)
     who, assurance, channel = (data.pop(name, None) for name in ("principal", "assurance", "channel"))
-    details = [(name, value) for name, value in data.items() if name not in _HIDDEN_DATA and value not in (None, [], "")]
+    details = [
+        (name, value) for name, value in data.items() if name not in _HIDDEN_DATA and value not in (None, [], "")
+    ]
     if isinstance(assurance, str) and isinstance(channel, str):
         details.append(("by", f"{who or data.get('endorsedBy') or 'nobody'} ({describe_proof(assurance, channel)})"))
     question = found.data.get("suspensionId")

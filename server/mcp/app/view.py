@@ -1,10 +1,11 @@
 """The view of open questions that hosts with MCP Apps draw: `ui://planwarden/suspension`.
 
 A result for these hosts carries its open questions in `_meta`, which the host passes to the view and not to the model.
-Each question has the three voices of every channel, in fields of their own. A question that a form may decide also has that form and a nonce.
-`app_decide` accepts a decision only with the nonce, once, for that revision of the question and from that principal.
-So a model that calls the tool itself decides nothing, even if its host ignores `visibility: ["app"]`. The decision has
-the assurance `client` and no more, because the host draws the view and could press its buttons
+Each question has the three voices of every channel, in fields of their own. A question that a form may decide also has
+that form and a nonce. `app_decide` accepts a decision only with the nonce, once, for that revision of the question and
+from that principal. So a model that calls the tool itself decides nothing, even if its host ignores
+`visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
+press its buttons
 (https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
 """
 

@@ -1,4 +1,4 @@
-"""The compact message of a question: what was found and the facts on three short lines, then the words, for small forms.
+"""The compact message of a question for small forms: findings and facts on three short lines, then the words.
 
 Claude Code 2.1.330 shows four lines of an elicitation's message, or three lines and a count when there are more, and
 cuts each line at the terminal's width less six columns. So the facts must fit on `MAX_FACT_LINES` lines of `LINE_CELLS`
@@ -29,6 +29,7 @@ LINE_CELLS = 74
 """The room that a terminal of 80 columns leaves."""
 CONTINUATION = "| "
 
+
 def build_compact_message(suspension: Suspension) -> str | None:
     """Facts and the agent's words on at most `LINES` lines; None when the facts do not fit.
 
@@ -46,7 +47,7 @@ def build_compact_message(suspension: Suspension) -> str | None:
         return "\n".join([*facts, *word_lines])
     if suspension.kind != "approval" or suspension.asker is not None or not layouts:
         return None
-    facts = min(layouts, key=len)
+    facts = layouts[0]
     counted = f"{label}, {len(suspension.message)} characters: {words}"
     return "\n".join([*facts, *_wrap_lines(counted, most=MAX_LINES - len(facts))])
 

@@ -46,7 +46,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     def host(self) -> str | None:
         """The client as it names itself."""
         client = self.context.session.client_params
-        return None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS] or None
+        return (
+            None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS] or None
+        )
 
     @property
     def thread_id(self) -> str:

@@ -202,7 +202,7 @@ async def test_the_focus_reaches_every_control_in_reading_order_and_reject_befor
         for _ in range(16):
             await d.page.keyboard.press("Tab")
             seen.append(await d.focused())
-        order = ["Skip", "planwarden", "Waiting", "Log out", "timeline", "Edit the arguments", "Reject", "Approve"]
+        order = ["Skip", "planwarden", "Waiting", "Log out", "the plan", "Edit the arguments", "Reject", "Approve"]
         places = [next(i for i, text in enumerate(seen) if word in text) for word in order]
         assert places == sorted(places), seen
         assert not any(text.startswith("BUTTON unseen") for text in seen)

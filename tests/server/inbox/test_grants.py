@@ -32,17 +32,18 @@ async def test_calls_with_the_checked_values_run_without_asking_until_they_are_u
     ledger = Ledger()
     async with inbox(ledger) as found:
         browser = await _log_in(found)
-        _, page = await _form(browser, found)
+        asked, page = await _form(browser, found)
         assert len(_fixed(page)) == 1
         made = await browser.submit(page.form("/grant/make"), uses="2", minutes="60")
-        assert (made.status, made.headers["location"]) == (303, "/inbox/grants")
+        assert (made.status, made.headers["location"]) == (303, f"/inbox/suspensions/{asked}")
+        assert ledger.lines == ["erase [1, 2]"]
         for _ in range(2):
             assert (await found.warden.execute_plan(plan(ERASE))).status == "completed"
         assert (await found.warden.execute_plan(plan(ERASE))).status == "suspended"
         assert (await found.warden.execute_plan(plan(tool_step("e", "erase", {"ids": [9]})))).status == "suspended"
-        assert ledger.lines == ["erase [1, 2]"] * 2
+        assert ledger.lines == ["erase [1, 2]"] * 3
         words = (await browser.open("/inbox/grants")).words
-        assert "0 of 2 left" in words and "allowed by ann" in words and "Ended" in words
+        assert "0 of 2 left" in words and "Allowed by ann (a person, in the inbox)" in words and "Ended" in words
 
 
 @requirement("inbox:grants")

@@ -19,9 +19,9 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
-from planwarden.server.views.facts import AGENT_CHARS, count_escaped, is_whole
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
+from planwarden.server.views.voices import AGENT_CHARS, count_escaped, is_whole
 from tests.requirements import requirement
 from tests.server.mcp.test_facts import QUESTION
 
@@ -29,7 +29,7 @@ NASTY = "Fine\n" * 5_000 + "\x1b[2J\u202e[Approve]\u200b\U000e0041\nConfirm? (ri
 SPOKEN = "Remind all customers whose invoices are overdue?"
 
 
-def _call(arguments: dict[str, JsonValue], message: str = "Run send? Remind Ann") -> Suspension:
+def _call(arguments: dict[str, JsonValue], message: str = "Remind Ann") -> Suspension:
     return replace(QUESTION, message=message, tool_call=ToolCall(call_id="a:1", tool_name="send", arguments=arguments))
 
 
@@ -66,7 +66,7 @@ def test_the_first_line_is_what_is_asked_and_the_risk_then_come_the_arguments() 
         "Run this call? send (risk: confirm)",
         'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"]',
         'text="Your invoice is 30 days overdue. Please pay it this week."',
-        "The agent says (unverified): Run send? Remind Ann",
+        "The agent says (unverified): Remind Ann",
     ]
 
 
@@ -88,9 +88,9 @@ def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
 def test_what_changed_and_when_it_ends_stand_there_too() -> None:
     late = replace(QUESTION, revision=2, expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert _lines(late)[:3] == [
-        'Run this call? send (risk: confirm); to="Ann", copies=2',
-        "revision 2, changed since it was first asked; without an answer until ",
-        "| 2026-01-02T03:04:05Z: reject",
+        "Run this call? send (risk: confirm); planwarden found: This is revision ",
+        '| 2: something changed since it was first asked; to="Ann", copies=2',
+        "without an answer until 2026-01-02T03:04:05Z: reject",
     ]
 
 
@@ -147,13 +147,15 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -
 def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
     """spec: 5,000 newlines, ANSI, bidi, a fake button."""
     lines = _lines(_call({"to": "Ann"}, NASTY))
-    assert (
-        lines[0]
-        == f'Run this call? send (risk: confirm); to="Ann"; characters escaped: {count_escaped(_call({}, NASTY))}'
-    )
-    assert lines[1].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
-    assert len(lines) == MAX_LINES and all(line.startswith(CONTINUATION) for line in lines[2:])
-    assert all(line.isprintable() for line in lines) and len(lines[-1]) < AGENT_CHARS
+    escaped = count_escaped(_call({}, NASTY))
+    assert lines[:3] == [
+        "Run this call? send (risk: confirm)",
+        f"planwarden found: Control or invisible characters escaped: {escaped}",
+        'to="Ann"',
+    ]
+    assert lines[3].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
+    assert len(lines) == MAX_LINES
+    assert all(line.isprintable() for line in lines) and len(lines[-1]) < AGENT_CHARS + 60
 
 
 @requirement("forms:brief")
