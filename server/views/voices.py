@@ -138,7 +138,10 @@ def format_found(
     """Yields what planwarden found, one sentence each; `escaped_count` replaces the number of escaped characters."""
     yield from map(escape_text, suspension.found)
     for edit in suspension.edits:
-        yield f"{_capitalize(describe_editor(edit))} edited {format_edited_arguments(edit, limit)} after it was asked."
+        editor = describe_editor(edit)
+        # A person's name stays as it is.
+        start = _capitalize(editor) if editor.startswith("the ") else editor
+        yield f"{start} edited after it was asked: {format_edited_arguments(edit, limit)}."
     if suspension.revision > 1 and not suspension.found and not suspension.edits:
         yield f"This is revision {suspension.revision}: something changed since it was first asked."
     if suspension.undecidable is not None:

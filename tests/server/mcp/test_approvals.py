@@ -206,7 +206,7 @@ async def test_what_the_model_proposes_to_change_is_what_the_person_is_shown(tmp
         done = await ok(client, "resume_execution", **ids_of(asked), decision=decision)
         assert (done["status"], ledger.lines) == ("completed", ["send Bob 1 False"])
         found, facts, _ = person.shown[0].message.splitlines()[1:]
-        assert found == "planwarden found: The calling model edited to after it was asked" and 'to="Bob"' in facts
+        assert found == "planwarden found: The calling model edited after it was asked: to" and 'to="Bob"' in facts
 
 
 async def test_a_confirmation_that_covers_a_dangerous_call_is_not_put_into_a_form(tmp_path: Path, era: Era) -> None:

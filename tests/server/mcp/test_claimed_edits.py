@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 
 EDIT: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "mallory"}}
 SEND = plan(tool_step("a", "send", {"to": "ann"}))
-BY_MODEL = "The calling model edited to after it was asked"
+BY_MODEL = "The calling model edited after it was asked: to"
 
 
 def _wipe(ledger: Ledger) -> object:

@@ -94,7 +94,7 @@ CASES = {
     "approval about the agent's own words": Case((_step("send", to=IMITATION),)),
     "approval with arguments that the model edited": Case(
         (_step("send"),),
-        found=("The calling model edited to after it was asked.",),
+        found=("The calling model edited after it was asked: to.",),
         edit={"approved": True, "modifiedArgs": {"to": "bob"}},
     ),
     "confirmation": Case((_step("displayConfirmation", action=IMITATION),)),
