@@ -100,7 +100,10 @@ async def test_edited_arguments_run_only_after_their_difference_was_shown() -> N
         done = await browser.submit(difference.form("/decision"), press="approve")
         assert done.status == 303 and ledger.lines == ["erase [2]"]
         shown = await browser.open(done.headers["location"])
-        assert "with edited arguments" in shown.words and "ann (a person, in the inbox) edited after it was asked: ids" in shown.words
+        assert (
+            "with edited arguments" in shown.words
+            and "ann (a person, in the inbox) edited after it was asked: ids" in shown.words
+        )
 
 
 @requirement("inbox:edited-seen")
@@ -204,7 +207,11 @@ async def test_a_decision_about_an_old_revision_shows_the_current_one() -> None:
         assert (await bob.submit(edited.form("/decision"), press="approve")).status == 303
         stale = await ann.submit(old.form("/decision"), press="approve")
         assert stale.status == 409 and "revised since you looked" in stale.words
-        assert "new" in stale.words and "bob (a person, in the inbox) edited after it was asked: what" in stale.words and ledger.lines == []
+        assert (
+            "new" in stale.words
+            and "bob (a person, in the inbox) edited after it was asked: what" in stale.words
+            and ledger.lines == []
+        )
         done = await ann.submit(stale.form("/decision"), press="approve")
         assert done.status == 303 and ledger.lines == ["wipe new"]
 

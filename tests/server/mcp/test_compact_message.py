@@ -19,7 +19,7 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
-from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
+from planwarden.server.views.suspension import Background, CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
 from planwarden.server.views.voices import AGENT_CHARS, count_escaped, is_whole
 from tests.requirements import requirement
@@ -274,3 +274,20 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
     assert all(f"{name}=" in shown for name in arguments if name.isidentifier() and name.isascii())
     assert shown.count("send(") >= len(names) and (f"covers {len(names)}: " in shown) == bool(names)
     assert ("revision" in shown) >= (revision > 1)
+
+
+def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> None:
+    """spec: console, titles of schemas are labels, and the key stays visible"""
+    fields: dict[str, JsonValue] = {
+        "city": {"type": "string", "title": "Where to"},
+        "when": {"type": "string", "title": "When"},
+        "note": {"type": "string", "title": "x" * 70},
+    }
+    form: dict[str, JsonValue] = {"type": "object", "properties": {**fields}}
+    shown = build_form(replace(QUESTION, kind="input", message="?", answer_schema=form))
+    assert shown is not None
+    titles = {name: field.get("title") for name, field in shown.schema["properties"].items() if name != "decision"}
+    assert titles == {"city": "Where to (city)", "when": "When", "note": "x" * 70}
+    titled = replace(QUESTION, background=Background(titles={"to": "Recipient"}))
+    edited = build_form(titled)
+    assert edited is not None and edited.schema["properties"]["arg_to"]["title"] == "Recipient (to)"
