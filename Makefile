@@ -82,7 +82,7 @@ quick: $(READY) ## Test the most used behaviours
 test: $(READY) ## Run all tests that need neither a browser nor a registry
 	@$(RUN) pytest -n auto --dist worksteal -m "not browser"
 
-browser: $(READY) ## Test the inbox in a real Chromium; installs it with apt-get where it is missing
+browser: $(NODE_READY) ## Test the inbox in a real Chromium, with axe-core from npm; installs Chromium with apt-get where it is missing
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \
 		|| { apt-get update -qq && apt-get install -y -qq chromium; }
 	@$(RUN) pytest -m browser

@@ -514,6 +514,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),
     "inbox:no-script": Requirement("issue, bad input", "Everything can be decided without script."),
     "inbox:keyboard": Requirement("issue, inbox", "Keys move the focus; approve is never what Enter presses unasked."),
+    "inbox:accessible": Requirement("console, pages", "axe-core has no finding on any page, in any look."),
+    "inbox:outcome": Requirement("console, truth", "After a decision the page says what became of it, truthfully."),
+    "inbox:seen-first": Requirement("console, truth", "On a phone what is covered is seen before Approve is active."),
+    "voices:apart": Requirement("console, truth", "No sentence of one voice stands in the place of another, anywhere."),
     "inbox:phone": Requirement("issue, inbox", "Pages fit a phone, light and dark, with labels and enough contrast."),
     "tasks:lifecycle": Requirement(
         "SEP-2663", "A call becomes a task at once; its statuses, times and end are those of the execution."

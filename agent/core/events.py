@@ -95,6 +95,7 @@ class Question(StoredStruct):
     kind: SuspensionKind
     addressee: Addressee
     message: str
+    """Only the words of whoever asks: the agent, a tool, or `asker`. What planwarden says stands in `found`."""
     step_id: str | None = None
     call_id: str | None = None
     tool_name: str | None = None
@@ -131,6 +132,8 @@ class Question(StoredStruct):
     """As in `Suspend`."""
     undecidable: str = ""
     """As in `Suspend`."""
+    found: tuple[str, ...] = ()
+    """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
 
 
 class RecordedDecision(StoredStruct):
@@ -159,6 +162,8 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
     it."""
     tracestate: str | None = None
+    host: str | None = None
+    """The program that asked for it, as it named itself; None when it came through another channel."""
 
 
 class PlanAccepted(StoredStruct, tag="PA"):

@@ -69,6 +69,7 @@ def _apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: fl
         "created_at": at,
         "traceparent": event.traceparent,
         "tracestate": event.tracestate,
+        "host": event.host,
         **_add_client(execution, event.client_id),
     }
 

@@ -349,6 +349,8 @@ class ExecutionState(FrozenStruct):
     traceparent: str | None = None
     """As in `ExecutionCreated`; None when the process that created it was not observed."""
     tracestate: str | None = None
+    host: str | None = None
+    """As in `ExecutionCreated`."""
 
     @property
     def is_finished(self) -> bool:

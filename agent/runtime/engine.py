@@ -188,6 +188,7 @@ class Engine:
         plan_only: bool = False,
         context: str | None = None,
         client_id: str | None = None,
+        host: str | None = None,
         chain: tuple[str, ...] = (),
         start: StartRequest | None = None,
     ) -> ExecutionState:
@@ -209,6 +210,7 @@ class Engine:
             chain=chain,
             traceparent=trace and trace[0],
             tracestate=trace and trace[1],
+            host=host,
         )
         new = new_execution(execution_id, thread_id, principal)
         if plan is None:

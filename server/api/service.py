@@ -112,6 +112,7 @@ class Service:
         principal: str,
         plan_only: bool = False,
         client_id: str | None = None,
+        host: str | None = None,
         chain: Sequence[str] = (),
     ) -> Execution:
         """Plans for the goal and runs the plan; with `plan_only` stops at `planned`. A known `key` starts nothing."""
@@ -134,6 +135,7 @@ class Service:
                 plan_only=plan_only,
                 context=context,
                 client_id=client_id,
+                host=host,
                 chain=tuple(chain),
                 start=request,
             )
@@ -152,6 +154,7 @@ class Service:
         wait_seconds: float | None = None,
         principal: str,
         client_id: str | None = None,
+        host: str | None = None,
         chain: Sequence[str] = (),
     ) -> Execution:
         """Runs the given plan, the planned one of the thread, or its incomplete one with a larger budget.
@@ -182,6 +185,7 @@ class Service:
                 plan=parsed,
                 options=combined,
                 client_id=client_id,
+                host=host,
                 chain=tuple(chain),
                 start=request or self._starts.build_plan_request(None, goal, plan),
             )

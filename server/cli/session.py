@@ -31,8 +31,9 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
-from planwarden.server.views.facts import cut_text, escape_text, hash_question
+from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.suspension import Suspension, build_suspension_view
+from planwarden.server.views.voices import build_label, build_title, format_words, hash_question
 
 CHANNEL = "terminal"
 YES_CHANNEL = "terminal --yes"
@@ -182,19 +183,19 @@ class CliSession(msgspec.Struct, frozen=True):
             self.terminal.panel(execution.status, [TerminalLine(first.parts, mark), *rest, command], style)
             return
         for found in execution.open_suspensions:
-            self.terminal.say(*self._waiting_lines(found.question))
+            self.terminal.say(*self._waiting_lines(self.build_view(execution, found), found.question))
 
-    def _waiting_lines(self, question: ev.Question) -> list[TerminalLine]:
+    def _waiting_lines(self, suspension: Suspension, question: ev.Question) -> list[TerminalLine]:
         if question.addressee == "caller":
             message = TerminalLine((("a model has to answer: ", "warn"), escape_text(question.message)), "asks")
             return [message, TerminalLine((MODEL_ADVICE,), indent=1)]
         if question.addressee == "human":
-            message = TerminalLine(
-                (("waits for an answer: ", "warn"), cut_text(escape_text(question.message), 200)), "asks"
-            )
+            message = TerminalLine((("waits for an answer: ", "warn"), build_title(suspension)), "asks")
+            words = cut_text(format_words(suspension), 200)
+            said = TerminalLine(((f"{build_label(suspension)}: ", "dim"), words), indent=1)
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.context.command(*words) for words in (approve, ("reject", question.suspension_id)))
-            return [message, *(TerminalLine((command,), indent=1) for command in commands)]
+            return [message, said, *(TerminalLine((command,), indent=1) for command in commands)]
         if question.expires_at is None:
             return []
         until = datetime.fromtimestamp(question.expires_at, UTC).isoformat(timespec="seconds")

@@ -117,6 +117,8 @@ def _format_for_caller(suspension: Document) -> Iterator[str]:
 
 
 def _format_for_person(suspension: Document) -> Iterator[str]:
+    for sentence in suspension.get("found", ()):
+        yield f"Found: {_format_json(sentence, 1_000)}"
     yield f"Message: {_format_json(suspension['message'], 1_000)}"
     call = suspension["toolCall"]
     if call:

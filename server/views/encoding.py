@@ -11,9 +11,22 @@ from pydantic import JsonValue
 from planwarden.server.views.tools import ToolCall
 
 OPTIONAL_FIELDS = frozenset(
-    {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements", "asker"}
+    {
+        "observations",
+        "awaiting",
+        "status",
+        "unavailable",
+        "warnings",
+        "confirms",
+        "quorum",
+        "endorsements",
+        "asker",
+        "found",
+    }
 )
 """Fields that the JSON leaves out when they are empty."""
+HIDDEN_FIELDS = frozenset({"background"})
+"""Fields that only pages and other surfaces for people show."""
 
 
 def to_json(view: object) -> dict[str, JsonValue]:
@@ -23,7 +36,8 @@ def to_json(view: object) -> dict[str, JsonValue]:
 
 @cache
 def _list_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
-    return tuple((name, _to_camel(name), name in OPTIONAL_FIELDS) for name in kind.__struct_fields__)
+    names = (name for name in kind.__struct_fields__ if name not in HIDDEN_FIELDS)
+    return tuple((name, _to_camel(name), name in OPTIONAL_FIELDS) for name in names)
 
 
 def _to_camel(name: str) -> str:

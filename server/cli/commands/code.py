@@ -17,8 +17,8 @@ from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import hash_question
 
 CHANNEL = "code"
 

@@ -21,6 +21,7 @@ from planwarden.server.views.execution import Execution, build_execution_view
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import SuspensionPage, build_suspension_view
+from planwarden.server.views.voices import build_label, build_title
 
 RECENT = 5
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
@@ -144,7 +145,10 @@ def _draw_questions(terminal: Terminal, context: CliContext, page: SuspensionPag
         facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
         terminal.say(
             TerminalLine(((suspension.suspension_id, "bold"), (facts, "dim")), "asks"),
-            TerminalLine((one_line(suspension.message, 160),), indent=1),
+            TerminalLine(
+                (build_title(suspension), (f"  {build_label(suspension)}: ", "dim"), one_line(suspension.message, 160)),
+                indent=1,
+            ),
         )
     if page.next_cursor is not None:
         terminal.say(TerminalLine((("more: " + context.command("list", "--cursor", page.next_cursor), "dim"),)))

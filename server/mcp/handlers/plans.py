@@ -41,6 +41,7 @@ async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResul
         principal=request.principal,
         plan_only=plan_only,
         client_id=request.caller.client_id,
+        host=request.host,
         chain=request.chain,
     )
     return await wait_and_show_execution(request, view)
@@ -57,6 +58,7 @@ async def execute_plan(request: ToolRequest) -> CallToolResult:
         wait_seconds=0,
         principal=request.principal,
         client_id=request.caller.client_id,
+        host=request.host,
         chain=request.chain,
     )
     return await wait_and_show_execution(request, view)

@@ -23,6 +23,9 @@ _CHAIN = TypeAdapter[list[str]](
 )
 
 
+MAX_HOST_CHARS = 64
+
+
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a tool."""
 
@@ -38,6 +41,14 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def principal(self) -> str:
         return self.caller.principal
+
+    @property
+    def host(self) -> str | None:
+        """The client as it names itself."""
+        client = self.context.session.client_params
+        return (
+            None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS] or None
+        )
 
     @property
     def thread_id(self) -> str:

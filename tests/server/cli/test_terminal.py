@@ -75,7 +75,8 @@ def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal:
         "ids = [1, 2]",
         "Risk: dangerous",
         "Needs: a person",
-        "The agent says (unverified): Erase them?",
+        "The agent says (unverified):",
+        "Erase them?",
         CHOICE,
     ):
         person.expect(expected)
@@ -210,7 +211,7 @@ def test_approving_a_question_that_was_revised_meanwhile_is_refused(cli: Cli, te
     again.expect(CHOICE)
     again.type("")
     again.finish()
-    assert "Edited by the calling model (claimed, mcp): ids" in again.text
+    assert "The calling model edited after it was asked: ids" in again.text
     assert cli.ledger == []
 
 
@@ -321,7 +322,7 @@ def test_hostile_text_cannot_control_the_terminal(cli: Cli, terminal: Open) -> N
         step("ask", "displayConfirmation", {"action": hostile, "details": hostile * 20})
     )
     person = terminal("approve", suspension_id)
-    person.expect("Escaped here:")
+    person.expect("planwarden found: Control or invisible characters escaped:")
     person.expect("The agent says (unverified):")
     person.expect("Fine\\u001b]0;title\\u0007")
     person.expect("v view all")

@@ -129,7 +129,7 @@ async def test_a_call_with_an_effect_whose_server_dies_asks_a_person_and_is_not_
     async with place.warden() as warden:
         execution = await approve(warden, await run_call(warden, "d_die", {"text": "x"}))
         [question] = execution.suspensions
-        assert question.kind == "reconcile" and "exit code 3" in question.message
+        assert question.kind == "reconcile" and "exit code 3" in question.found[0]
         assert (await run_call(warden, "d_echo", {"text": "again"})).status == "completed"
         happened = planwarden.Decision(content={"happened": True, "result": "gone"})
         execution = await warden.resume_execution(execution.thread_id, question.suspension_id, happened)
