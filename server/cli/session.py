@@ -22,7 +22,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
-from planwarden.server.cli.context import CliContext, CoroutineRunner, find_suspension, watch_execution
+from planwarden.server.cli.context import CliContext, CoroutineRunner, watch_execution
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
@@ -121,12 +121,35 @@ class CliSession(msgspec.Struct, frozen=True):
 
         async def start(service: Service) -> ExecutionState:
             try:
-                return await record_decision(service, suspension, decision, channel, self.assurance)
+                return await self.record(service, suspension, decision, channel)
             except Expired as error:
                 self.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
-                return await record_time_out(service, suspension.suspension_id)
+                return await self.record_time_out(service, suspension.suspension_id)
 
         return self.run_and_watch(start)
+
+    async def record(
+        self, service: Service, suspension: Suspension, decision: Decision, channel: str = CHANNEL
+    ) -> ExecutionState:
+        """Records the operator's decision. The digest proves that it is about the question that was shown."""
+        row, _ = await self.context.find_suspension(service, suspension.suspension_id)
+        authority = Authority(
+            assurance=self.assurance,
+            channel=channel,
+            principal=find_operator(),
+            digest=suspension.digest,
+            rendered=hash_question(suspension),
+        )
+        view = await service.answer(
+            row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
+        )
+        return await service.engine.find(view.execution_id)
+
+    async def record_time_out(self, service: Service, suspension_id: str) -> ExecutionState:
+        """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
+        await self.context.find_suspension(service, suspension_id)
+        await service.engine.tick()
+        return (await self.context.find_suspension(service, suspension_id))[1]
 
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
@@ -196,32 +219,6 @@ class CliSession(msgspec.Struct, frozen=True):
             return None, CHANNEL
         terminal_question.show(self.terminal, suspension)
         return terminal_question.ask(self.terminal, suspension), CHANNEL
-
-
-async def record_decision(
-    service: Service, suspension: Suspension, decision: Decision, channel: str, assurance: ev.Assurance
-) -> ExecutionState:
-    """Records the operator's decision. The digest proves that it is about the question that was shown."""
-    row, _ = await find_suspension(service, suspension.suspension_id)
-    authority = Authority(
-        assurance=assurance,
-        channel=channel,
-        principal=find_operator(),
-        digest=suspension.digest,
-        rendered=hash_question(suspension),
-    )
-    view = await service.answer(
-        row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
-    )
-    execution = await service.engine.find(view.execution_id)
-    return execution
-
-
-async def record_time_out(service: Service, suspension_id: str) -> ExecutionState:
-    """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
-    await find_suspension(service, suspension_id)
-    await service.engine.tick()
-    return (await find_suspension(service, suspension_id))[1]
 
 
 def _next_question(execution: ExecutionState) -> SuspensionState | None:

@@ -186,8 +186,11 @@ def load_settings(
     model: str | None = None,
     environment: Mapping[str, str] | None = None,
     mcp_config: Path | None = None,
+    has_servers: bool = True,
 ) -> Settings:
     """Returns settings: arguments over environment over file. `mcp_config` replaces the home's `planwarden.json`.
+
+    Without `has_servers` that file is not read.
 
     Raises:
         InvalidArguments: a file is not valid TOML or JSON, or has an unknown key or a wrong value.
@@ -225,7 +228,9 @@ def load_settings(
         trust_caller_over_network=parsed.approvals.trust_caller_over_network,
         opens_inbox=parsed.approvals.open_inbox == "auto",
         passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
-        servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
+        servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None)
+        if has_servers
+        else ServerList(),
         servers_file=servers_file,
         channels=build_channels(parsed.notify, env),
         observation=build_telemetry_settings(parsed.otel, parsed.logging, env),
@@ -283,7 +288,9 @@ def _read(path: Path) -> tuple[_File, str]:
     except RecursionError:
         raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
     except ValidationError as error:
-        raise InvalidArguments(f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml').message}") from None
+        raise InvalidArguments(
+            f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml', _File).message}"
+        ) from None
 
 
 def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], dict[str, ToolSettings]]:
@@ -300,5 +307,6 @@ def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, .
             by_name[name] = ToolSettings.model_validate(entry)
         except ValidationError as error:
             where = f'tools."{name}"'
-            raise InvalidArguments(f"{str(folder / FILE)!r}: {to_invalid_arguments(error, where).message}") from None
+            problem = to_invalid_arguments(error, where, ToolSettings).message
+            raise InvalidArguments(f"{str(folder / FILE)!r}: {problem}") from None
     return files, by_name

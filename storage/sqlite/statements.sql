@@ -213,6 +213,11 @@ UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND 
 SELECT number, execution_id FROM executions WHERE updated_at < ?
   AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') LIMIT 500;
 
+-- name: count_prunable
+-- How many executions `prunable` finds in all, and when the oldest of them last changed.
+SELECT count(*), min(updated_at) FROM executions WHERE updated_at < ?
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+
 -- name: prune_events
 -- The log of one finished execution.
 DELETE FROM events WHERE execution = ?;

@@ -269,6 +269,11 @@ class SqliteStore:
     async def changes(self) -> int:
         return self._reader.read_changes()
 
+    async def count_prunable(self, before: float) -> tuple[int, float | None]:
+        """How many executions `prune` would delete, and when the oldest of them last changed."""
+        [(count, oldest)] = await self._reader.fetch_long("count_prunable", (before,))
+        return int(count), oldest
+
     async def prune(self, before: float) -> int:
         total = 0
         while True:
