@@ -14,10 +14,10 @@ from dev import site
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.server.cli.commands.init import create_home
 from planwarden.server.cli.parser import build_parser
 from planwarden.server.settings.configuration import load_settings
 from tests.support.paths import ROOT
-from tests.support.wardens import warden
 
 DOCUMENTS = [*ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
 LIST = re.compile(r"\s*([*-]|\d+\.) ")
@@ -39,13 +39,14 @@ def test_the_program_of_the_python_page_runs_and_deletes_after_the_decision(tmp_
     assert done.stdout.splitlines()[-1] == "completed {'deleted': 2}"
 
 
-def test_the_tools_and_settings_of_the_first_plan_load_together(tmp_path: Path) -> None:
+def test_the_tools_and_settings_of_the_first_plan_load_beside_those_that_init_makes(tmp_path: Path) -> None:
     """ours"""
+    create_home(tmp_path)
     [tools] = blocks("python", "docs/first-plan.md")
     [settings] = blocks("toml", "docs/first-plan.md")
-    assert tomllib.loads(settings)["tools"]["python"] == ["tools.py"]
-    (tmp_path / "tools.py").write_text(tools, encoding="utf-8")
-    (tmp_path / "planwarden.toml").write_text(settings, encoding="utf-8")
+    for name, added in (("tools.py", tools), ("planwarden.toml", settings)):
+        path = tmp_path / name
+        path.write_text(f"{path.read_text(encoding='utf-8')}\n{added}", encoding="utf-8")
     made = planwarden.Warden(settings=load_settings(home=tmp_path, environment={}))
     find, delete = made.tools.get("crm_find"), made.tools.get("crm_delete")
     assert find is not None and find.risk == "read" and delete is not None
@@ -53,14 +54,16 @@ def test_the_tools_and_settings_of_the_first_plan_load_together(tmp_path: Path) 
 
 
 @pytest.mark.anyio
-async def test_the_first_plan_runs_up_to_its_question() -> None:
+async def test_the_first_plan_is_the_one_that_init_makes_and_runs_up_to_its_question(tmp_path: Path) -> None:
     """ours"""
+    create_home(tmp_path)
     [plan] = [json.loads(block) for block in blocks("json", "docs/first-plan.md")]
+    assert plan == json.loads((tmp_path / "plans" / "first.json").read_text(encoding="utf-8"))
     checked: dict[str, JsonValue] = plan
-    async with warden() as w:
+    async with planwarden.Warden(settings=load_settings(home=tmp_path, environment={})) as w:
         execution = await w.execute_plan(checked)
         [question] = execution.suspensions
-        assert question.tool_call is not None and question.tool_call.arguments["details"] == 444
+        assert question.tool_call is not None and question.tool_call.tool_name == "write_note"
 
 
 def test_the_block_to_paste_starts_the_command_that_exists() -> None:
