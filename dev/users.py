@@ -171,27 +171,32 @@ async def walk_as_desktop_user(folder: Path) -> None:
     async with connect([sys.executable, "-m", "planwarden.server.main"], environment) as client:
         listed = await client.list_tools()
         user.say("the host lists the tools", ", ".join(tool.name for tool in listed.tools))
-        answer = await user.call(client, "execute_plan", plan=plan(("notes_find", {"topic": "Ann"})), waitSeconds=60)
+        answer = await user.call(client, "execute_plan", plan=plan(("notes_find", {"topic": "Ann"})))
         expect(answer.get("status") == "completed", "what is trusted and only reads runs unasked", answer)
         wrong = await user.call(client, "execute_plan", plan=plan(("mail_sent", {"to": "ann"})))
         expect("mail_send" in json.dumps(wrong), "a wrong name is corrected", wrong)
         asked = await user.call(
-            client, "execute_plan", plan=plan(("mail_send", {"to": "ann", "text": "hello"})), waitSeconds=1
+            client, "execute_plan", plan=plan(("mail_send", {"to": "ann", "text": "hello"})), options={"waitSeconds": 1}
         )
         expect(asked.get("status") == "suspended" and not ledger.exists(), "an effect waits for a person", asked)
         browser = await open_browser(user)
-        waiting = await browser.open("/inbox/")
+        waiting = await browser.open("/inbox")
         expect("mail_send" in waiting.words, "the question stands on the page", waiting.words)
         page = await browser.decide(asked["suspensions"][0]["suspensionId"], "approve")
         user.say("the person opens the inbox, and presses Approve", f"page {page.status}")
-        done = await user.call(client, "get_execution", threadId=asked["threadId"], waitSeconds=30)
+        done = await user.call(client, "get_execution", threadId=asked["threadId"])
+        while done.get("status") == "running":
+            await anyio.sleep(0.2)
+            done = await user.call(client, "get_execution", threadId=asked["threadId"])
         expect(done.get("status") == "completed" and ledger.read_text() == "ann: hello\n", "it happened once", done)
 
 
 async def open_browser(user: User) -> Browser:
     """A browser that was let in by a link, as `planwarden inbox` prints it."""
-    told = user.run("inbox", "--no-open", "--json").json
-    link = httpx2.URL(told["url"])
+    shown = user.type("inbox", "--no-open", answers=[])
+    found = re.search(r"http://\S+code=\S+", shown)
+    assert found is not None, shown
+    link = httpx2.URL(found[0])
     origin = f"{link.scheme}://{link.host}:{link.port}"
     browser = Browser(httpx2.AsyncClient(base_url=origin), None, origin=origin)
     await browser.pair(link.params["code"])
@@ -265,9 +270,12 @@ async def walk_as_operator(folder: Path) -> None:
     user.run("backup", str(copy))
     user.run("prune", "--days", "1", "--yes")
     user.run("aprove", code=2)
-    (user.cli.home / "planwarden.toml").write_text("[tools]\npyhton = []\n")
+    settings = user.cli.home / "planwarden.toml"
+    right = settings.read_text()
+    settings.write_text("[tools]\npyhton = []\n")
     broken = user.run("doctor", code=1)
-    expect("python" in broken.out, "doctor names the key that was meant", broken.out)
+    expect("did you mean 'python'" in broken.out, "doctor names the key that was meant", broken.out)
+    settings.write_text(right)
     user.run("audit", "verify")
     restored = Cli(folder / "restored")
     restored.home.mkdir(mode=0o700)
