@@ -122,8 +122,9 @@ screenshots: $(READY) ## Draw the pictures of the inbox; needs Chromium
 pictures: $(NODE_READY) ## Draw the pictures of hosts and of the demo; needs Chromium
 	@$(RUN) dev.pictures.hosts
 
-walk: $(READY) ## Write docs/walk.md: a model tries to approve itself, a person decides
+walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; then walk as each of four users, in minutes
 	@$(RUN) dev.walk
+	@$(RUN) dev.users
 
 ##@ Measure
 bench: $(BENCH_READY) ## Measure against LangGraph and bare commits; writes benchmarks/README.md

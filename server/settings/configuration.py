@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.paths import expand_home
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk, ToolDefinition
@@ -303,6 +304,11 @@ def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, .
     for name, entry in section.items():
         if name == "python":
             continue
+        if not isinstance(entry, dict):
+            raise InvalidArguments(
+                f"{str(folder / FILE)!r}: tools.{name} is no key{did_you_mean(name, ['python'])}; settings of a tool "
+                f'with this name stand in a table of their own, [tools."{name}"]'
+            )
         try:
             by_name[name] = ToolSettings.model_validate(entry)
         except ValidationError as error:

@@ -41,9 +41,13 @@ def handle_prune(arguments: Namespace) -> int:
             return FAILED
         pruned = prune(settings, found)
     word = "execution" if pruned == 1 else "executions"
-    text = f"{pruned} finished {word} older than {found.days} days deleted"
+    text = f"{pruned} finished {word} older than {found.days} {_days(found.days)} deleted"
     write_result(arguments, {"pruned": pruned, "days": found.days}, lambda terminal: terminal.say(text))
     return DONE
+
+
+def _days(number: int) -> str:
+    return "day" if number == 1 else "days"
 
 
 def handle_backup(arguments: Namespace) -> int:
@@ -83,7 +87,7 @@ def describe_prunable(found: Prunable) -> str:
         else f"; the oldest is from {datetime.fromtimestamp(found.oldest_at, UTC):%Y-%m-%d}"
     )
     return (
-        f"This deletes {found.executions} finished {word} not changed for {found.days} days, with log, results and "
+        f"This deletes {found.executions} finished {word} not changed for {found.days} {_days(found.days)}, with log, results and "
         f"questions{oldest}. The audit keeps its rows."
     )
 

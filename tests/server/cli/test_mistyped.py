@@ -35,6 +35,7 @@ def test_the_message_names_what_was_meant(cli: Cli, words: str, meant: str) -> N
         ("[tools.ersae]\nrisk = 'read'\n[tools]\npython = ['tools.py']\n", "erase"),
         ("[servers.x.login]\nclientid = 'x'\n", "client_id"),
         ("[[notify]]\nkidn = 'ntfy'\n", "kind"),
+        ("[tools]\npyhton = ['tools.py']\n", "python"),
     ],
 )
 def test_a_mistyped_key_of_the_settings_is_named(cli: Cli, settings: str, meant: str) -> None:
