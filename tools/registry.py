@@ -8,7 +8,7 @@ downstream server's tools, is replaced as a whole while plans run.
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, cast
@@ -28,6 +28,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
@@ -188,6 +189,15 @@ class Registry:
             raise UnknownTool(f"there is no tool {name!r}")
         completed = _with_defaults(arguments, tool.definition.input_schema)
         return completed, self._schemas[name].find_faults(completed)
+
+    def check(
+        self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
+    ) -> tuple[tuple[str, ...], int]:
+        tool = self._tools.get(name)
+        if tool is None:
+            return (), 0
+        completed = _with_defaults(arguments, tool.definition.input_schema)
+        return self._schemas[name].find_certain_faults(completed, unknown, limit)
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
         tool = self._tools.get(name)

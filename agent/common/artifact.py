@@ -23,6 +23,8 @@ JSON_TYPE = "application/json"
 
 _KEYS = frozenset({"truncated", "stored", "artifactId", "mediaType", "sizeBytes", "sha256", "preview"})
 
+_CUT_OFF_KEYS = frozenset({"truncated", "stored", "reason", "sizeBytes", "preview"})
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
@@ -78,6 +80,11 @@ def build_cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
         "sizeBytes": size_bytes,
         "preview": preview[:PREVIEW_CHARS],
     }
+
+
+def is_cut_off(value: JsonValue) -> bool:
+    """Whether the value has the form of `build_cut_off`."""
+    return isinstance(value, dict) and value.keys() == _CUT_OFF_KEYS and value["stored"] is False
 
 
 def is_stand_in(value: JsonValue) -> bool:
