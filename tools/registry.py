@@ -266,9 +266,12 @@ class Registry:
         """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
         if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
+        beside = await self._check_result(name, [attached.beside])
+        if isinstance(beside, ResultWithArtifacts):
+            attached = replace(attached, beside=beside.value, artifacts=(*attached.artifacts, *beside.artifacts))
         checked = await self._check_result(name, [attached.value])
         if isinstance(checked, ResultWithArtifacts):
-            return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts))
+            return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts), beside=attached.beside)
         return replace(attached, value=checked)
 
 

@@ -44,6 +44,8 @@ class ResultWithArtifacts(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: tuple[Artifact, ...]
     whole: str | None = None
     """The id of the artifact that `value` stands for; None if `value` only mentions artifacts."""
+    beside: JsonValue = None
+    """What the tool sent besides the value, for readers: no binding leads there."""
 
 
 def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:

@@ -272,6 +272,8 @@ class ToolReturned(StoredStruct, tag="TR"):
     value: JsonValue = None
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
+    beside: JsonValue = None
+    """What a server sent besides its structured value: text, images."""
 
 
 class ToolFailed(StoredStruct, tag="TF"):

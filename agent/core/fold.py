@@ -225,7 +225,8 @@ def _apply_call_intended(execution: ExecutionState, event: ev.ToolCallIntended, 
 
 def _apply_tool_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> Changes:
     call = execution.call(event.call_id)
-    return {"steps": _move_call(execution, call, event, value=event.value, artifact=event.artifact)}
+    changes: Changes = {"value": event.value, "artifact": event.artifact, "beside": event.beside}
+    return {"steps": _move_call(execution, call, event, **changes)}
 
 
 def _apply_tool_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> Changes:

@@ -198,6 +198,8 @@ class Call(FrozenStruct):
     """The standing grant that let it through."""
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
+    beside: JsonValue = None
+    """As in `ToolReturned`."""
     late_report: str | None = None
     """What a process that had lost the execution reported about this call since it was last dispatched."""
 

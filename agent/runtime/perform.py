@@ -132,7 +132,9 @@ class Performer:
         if isinstance(result, Suspend):
             return CallOutcome(ask_what_tool_asks(self._context, execution, call, job.definition, arguments, result))
         if isinstance(result, ResultWithArtifacts):
-            event = ev.ToolReturned(call_id=call.call_id, value=result.value, artifact=result.whole)
+            event = ev.ToolReturned(
+                call_id=call.call_id, value=result.value, artifact=result.whole, beside=result.beside
+            )
             return CallOutcome(event, result.artifacts)
         return CallOutcome(ev.ToolReturned(call_id=call.call_id, value=result))
 
