@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from pydantic import JsonValue
 
@@ -10,28 +11,41 @@ _EXAMPLE_ADDRESS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ANGLE_BRACKETS = re.compile(r"<[^<>]{1,200}>")
-_MARKER = re.compile(r"(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?", re.DOTALL)
+_MARKERS = ("TODO", "TBD", "FIXME", "PLACEHOLDER")
+_MARKER = re.compile(rf"(?:{'|'.join(_MARKERS)})(?:\W.*)?", re.DOTALL)
 
 
-def find_placeholders(arguments: JsonValue, path: str = "") -> Iterator[str]:
+MAX_CHARS = 2_000
+"""A longer text is no placeholder, whatever it begins with."""
+MAX_VALUES = 20_000
+"""Values that one search looks at."""
+
+
+def find_placeholders(arguments: JsonValue) -> Iterator[str]:
     """Yields one sentence for each value that stands for something the writer did not know.
 
     A value is a placeholder only as a whole: a sentence that mentions example.com is text, a URL on example.com is a
-    placeholder. References are skipped, because their values come from a tool.
+    placeholder. Bindings are skipped, because their values come from a tool.
     """
-    if isinstance(arguments, dict):
-        if "$from" in arguments:
-            return
-        for key, value in arguments.items():
-            yield from find_placeholders(value, f"{path}/{key}")
-    elif isinstance(arguments, list):
-        for index, value in enumerate(arguments):
-            yield from find_placeholders(value, f"{path}/{index}")
-    elif isinstance(arguments, str):
-        text = arguments.strip()
-        if _EXAMPLE_ADDRESS.fullmatch(text):
+    for path, text in islice(_list_texts(arguments, ""), MAX_VALUES):
+        if len(text) > MAX_CHARS:
+            continue
+        text = text.strip()
+        if "example." in text.casefold() and _EXAMPLE_ADDRESS.fullmatch(text):
             yield f"{path} is {text[:80]!r}, an example address, not a real one"
-        elif _ANGLE_BRACKETS.fullmatch(text):
+        elif text.startswith("<") and _ANGLE_BRACKETS.fullmatch(text):
             yield f"{path} is the placeholder {text[:80]!r}"
-        elif _MARKER.fullmatch(text):
+        elif text.startswith(_MARKERS) and _MARKER.fullmatch(text):
             yield f"{path} is {text[:80]!r}, not a value"
+
+
+def _list_texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
+    """Yields each text in the value, in its order, with its path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict) and "$from" not in value:
+        for key, child in value.items():
+            yield from _list_texts(child, f"{path}/{key}")
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _list_texts(child, f"{path}/{index}")

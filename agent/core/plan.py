@@ -17,13 +17,12 @@ from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
-from planwarden.agent.core.bindings import Earlier, EarlierResult, find_binding_faults, find_references
+from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference, find_binding_faults, find_references
 from planwarden.agent.core.plan_arguments import (
     ArgumentCheck,
     WrittenCall,
     find_argument_faults,
     find_foreign_faults,
-    list_foreign_references,
     list_placeholders,
 )
 from planwarden.agent.core.plan_input import (
@@ -131,7 +130,7 @@ def parse_plan(
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
     steps = _fill_in(parsed)
-    _check_graph(steps, earlier)
+    _check_graph(steps, _list_foreign_references(steps), earlier)
     begun = {} if known is None else {step.step_id: step for step in known.steps}
     written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
     placeholders = list_placeholders(written)
@@ -145,9 +144,21 @@ def parse_plan(
 
 def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
     """Returns what the plan takes from earlier executions; it was checked with this `earlier`."""
-    foreign = list_foreign_references(_list_calls(plan.steps), {step.step_id for step in plan.steps})
-    found = ((earlier or {}).get(reference) for reference in foreign)
+    if not earlier:
+        return ()
+    found = (earlier.get(reference) for reference in _list_foreign_references(plan.steps))
     return tuple(result for result in found if isinstance(result, EarlierResult))
+
+
+def _list_foreign_references(steps: tuple[PlanStep, ...]) -> dict[Reference, str]:
+    """Returns each binding to a step that the plan does not have, with the step that has it first."""
+    own = {step.step_id for step in steps}
+    found: dict[Reference, str] = {}
+    for call in _list_calls(steps):
+        for reference in find_references(call.arguments):
+            if reference.step_id not in own:
+                found.setdefault(reference, call.step_id)
+    return found
 
 
 def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:
@@ -254,7 +265,7 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
     return tuple(steps)
 
 
-def _check_graph(steps: tuple[PlanStep, ...], earlier: Earlier | None) -> None:
+def _check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None) -> None:
     ids = [step.step_id for step in steps]
     known = set(ids)
     problems: list[str] = []
@@ -269,7 +280,6 @@ def _check_graph(steps: tuple[PlanStep, ...], earlier: Earlier | None) -> None:
         for call in step.tool_calls:
             faults = find_binding_faults(dict(call.arguments))
             problems.extend(f"step {step.step_id!r}: {fault}" for fault in faults)
-    foreign = list_foreign_references(_list_calls(steps), known)
     if not problems or earlier is None:
         problems.extend(find_foreign_faults(foreign, earlier))
     if problems:

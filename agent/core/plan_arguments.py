@@ -17,7 +17,6 @@ from planwarden.agent.core.bindings import (
     EarlierResult,
     Path,
     Reference,
-    find_references,
     leave_out_bindings,
 )
 from planwarden.agent.core.placeholders import find_placeholders
@@ -68,16 +67,6 @@ def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
     """Returns a sentence for each value that stands for something the writer did not know, at most `MAX_FAULTS`."""
     found = (f"{call}: {placeholder}" for call in calls for placeholder in find_placeholders(call.arguments))
     return list(islice(found, MAX_FAULTS))
-
-
-def list_foreign_references(calls: Iterable[WrittenCall], own: Collection[str]) -> dict[Reference, str]:
-    """Returns each binding to a step that is not one of the plan's `own`, with the step that has it first."""
-    found: dict[Reference, str] = {}
-    for call in calls:
-        for reference in find_references(call.arguments):
-            if reference.step_id not in own:
-                found.setdefault(reference, call.step_id)
-    return found
 
 
 def find_foreign_faults(foreign: Mapping[Reference, str], earlier: Earlier | None) -> Iterator[str]:
