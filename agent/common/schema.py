@@ -34,6 +34,8 @@ MAX_EXPLAINED_WORK = 2_000
 """Of a check whose every fault is described: describing one takes a hundred times as long as finding it."""
 CHECK_WORK = 500
 """Units of what stands around one check."""
+COUNTED = 20
+"""How many times the work of a check it takes to count that work."""
 EXPLAIN_WORK = 1_000
 EXPLAINED = 25
 """How many times the work of a check it takes to describe what that finds."""
@@ -89,10 +91,10 @@ class Schema:
             size = len(_ENCODER.encode(value))
         except (UnicodeEncodeError, TypeError, RecursionError):
             return self.find_faults(value), CHECK_WORK
-        counted = self.count_work(value, min(limit, MAX_WORK))
+        counted = self.count_work(value, min(limit // COUNTED, MAX_WORK))
         if counted is None:
             return (), limit
-        work = CHECK_WORK + size // 100 + 2 * counted
+        work = CHECK_WORK + size // 100 + COUNTED * counted
         if self._validator.is_valid(value):
             return (), work
         work += EXPLAIN_WORK + EXPLAINED * min(counted, MAX_EXPLAINED_WORK)
