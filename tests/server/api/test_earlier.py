@@ -250,7 +250,7 @@ async def test_the_person_who_approves_sees_from_which_execution_a_value_comes(b
         asked = await w.execute_plan(taking("find", "/customers/0", tool="pay"), thread_id=first.thread_id)
         execution = await w.service.engine.find(asked.execution_id)
         [found] = execution.open_suspensions
-        view = build_question_view(execution, found, w.service.engine.tools)
+        view = build_question_view(execution, found, w.service.engine.tools, now=back_end.clock.now())
     assert view.call is not None and view.call.arguments[0].value.value == "Ann"
     assert view.call.arguments[0].origins == (
         f"from the result of find at /customers/0 in the earlier execution {first.execution_id}",
