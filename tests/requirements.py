@@ -411,6 +411,24 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "references:text": Requirement(
+        "console, what a model sees",
+        "A binding reads JSON in text where it says so; where it leads nowhere it says why.",
+    ),
+    "plan:literals": Requirement(
+        "console, what a model sees",
+        "Literal arguments are checked when the plan is accepted, around what is bound, in bounded work.",
+    ),
+    "plan:placeholders": Requirement(
+        "console, what a model sees",
+        "A placeholder is a warning where a caller wrote it, and a fault where a model did.",
+    ),
+    "thread:bindings": Requirement(
+        "console, settled", "A later execution takes completed results of its thread, fixed when its plan is accepted."
+    ),
+    "failure:done": Requirement(
+        "console, what a model sees", "A failure says what is completed and how a later plan takes its results."
+    ),
     "references:process": Requirement(
         "ours", "A process of its own parses a very large result for references, and returns only the parts."
     ),

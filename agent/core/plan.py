@@ -5,7 +5,6 @@ A plan is a list of steps that form a directed acyclic graph. `parse_plan` turns
 `InvalidPlan` with each fault and what is available instead. It does no I/O and receives the facts about tools.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
@@ -18,6 +17,14 @@ from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
+from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference, find_binding_faults, find_references
+from planwarden.agent.core.plan_arguments import (
+    ArgumentCheck,
+    WrittenCall,
+    find_argument_faults,
+    find_foreign_faults,
+    list_placeholders,
+)
 from planwarden.agent.core.plan_input import (
     CALL_KEYS,
     MAX_ID_CHARS,
@@ -36,11 +43,9 @@ Author = Literal["caller", "model"]
 
 MAX_LISTED = 50
 MAX_QUOTED = 10
+MAX_TOLD = 20
+"""Faults in one message."""
 MAX_NAMED = 100_000
-
-REFERENCE_KEYS = frozenset({"$from", "pointer"})
-
-_POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
 
 
 class ToolFacts(msgspec.Struct, frozen=True):
@@ -49,12 +54,14 @@ class ToolFacts(msgspec.Struct, frozen=True):
     is_blocking: bool
     digest: str = ""
     """Digest of the tool's definition; an accepted plan pins it."""
+    check: ArgumentCheck | None = None
+    """Checks arguments by the tool's schema; None where that is not known."""
 
 
 class PlannedCall(StoredStruct):
     tool_name: str
     arguments: dict[str, StoredJson]
-    """May contain references: `{"$from": STEP_ID, "pointer": RFC 6901}`."""
+    """May contain bindings; see `planwarden.agent.core.bindings`."""
 
 
 class PlanStep(StoredStruct):
@@ -85,13 +92,19 @@ def parse_plan(
     author: Author,
     tools: Mapping[str, ToolFacts],
     max_steps: int = MAX_STEPS,
+    earlier: Earlier | None = None,
+    known: Plan | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Returns the checked plan, and warnings about what was dropped from it (only from a model's plan).
+    """Returns the checked plan, and warnings: what was dropped from a model's plan, and what looks like a placeholder.
+
+    `earlier` has what bindings to other executions of the thread lead to; None if there are none. The arguments of
+    steps of the `known` plan are not checked again.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
         InvalidPlan: anything else; `details.problems` lists every fault, `details.unknownTools` and
             `details.availableTools` are set when a name is wrong.
+        EarlierNeeded: bindings that `earlier` does not have.
     """
     entries = _read_steps(document, max_steps)
     check_depth(document)
@@ -113,31 +126,43 @@ def parse_plan(
         problems.extend(_describe_faults(error))
     if problems:
         raise InvalidPlan(
-            f"the plan has {len(problems)} fault(s): {'; '.join(problems[:5])}",
+            f"the plan has {len(problems)} fault(s): {_join_faults(problems)}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
     steps = _fill_in(parsed)
-    _check_graph(steps)
-    _check_tools(steps, tools)
+    _check_graph(steps, _list_foreign_references(steps), earlier)
+    begun = {} if known is None else {step.step_id: step for step in known.steps}
+    written = _list_calls(step for step in steps if begun.get(step.step_id) != step)
+    placeholders = list_placeholders(written)
+    if author == "caller":
+        # Whoever sends a plan may mean it: a test does run against example.org.
+        warnings.extend(f"{found}; it is used as it stands" for found in placeholders[:MAX_TOLD])
+        placeholders = []
+    _check_tools(steps, written, tools, placeholders)
     return Plan(steps=steps), tuple(warnings)
 
 
-def find_references(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Yields each `(step id, JSON pointer)` that the value takes from another step."""
-    if isinstance(value, dict):
-        if "$from" in value:
-            yield read_reference(value)
-            return
-        for child in value.values():
-            yield from find_references(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from find_references(child)
+def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
+    """Returns what the plan takes from earlier executions; it was checked with this `earlier`."""
+    if not earlier:
+        return ()
+    found = (earlier.get(reference) for reference in _list_foreign_references(plan.steps))
+    return tuple(result for result in found if isinstance(result, EarlierResult))
 
 
-def read_reference(value: dict[str, JsonValue]) -> tuple[str, str]:
-    """Returns the step id and the JSON pointer of a `$from` object."""
-    return str(value["$from"]), str(value.get("pointer", ""))
+def _list_foreign_references(steps: tuple[PlanStep, ...]) -> dict[Reference, str]:
+    """Returns each binding to a step that the plan does not have, with the step that has it first."""
+    own = {step.step_id for step in steps}
+    found: dict[Reference, str] = {}
+    for call in _list_calls(steps):
+        for reference in find_references(call.arguments):
+            if reference.step_id not in own:
+                found.setdefault(reference, call.step_id)
+    return found
+
+
+def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:
+    return [WrittenCall(step.step_id, call.tool_name, call.arguments) for step in steps for call in step.tool_calls]
 
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
@@ -212,6 +237,7 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
         for covered in entry.confirms:
             confirmed_by.setdefault(covered, []).append(entry.id)
     steps: list[PlanStep] = []
+    ids = {entry.id for entry in parsed}
     for index, entry in enumerate(parsed):
         calls = tuple(PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls)
         required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
@@ -219,7 +245,7 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
             declared = entry.dependencies
         else:
             declared = [parsed[index - 1].id] if index else []
-        taken = [step_id for call in calls for step_id, _ in find_references(dict(call.arguments))]
+        taken = [found.step_id for call in calls for found in find_references(dict(call.arguments))]
         steps.append(
             PlanStep(
                 step_id=entry.id,
@@ -228,7 +254,9 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
                 required_tools=required,
                 expected_outcome=entry.expectedOutcome,
                 tool_validation_mode=entry.toolValidationMode or "strict",
-                dependencies=tuple(dict.fromkeys([*declared, *taken, *confirmed_by.get(entry.id, [])])),
+                dependencies=tuple(
+                    dict.fromkeys([*declared, *filter(ids.__contains__, taken), *confirmed_by.get(entry.id, [])])
+                ),
                 tool_calls=calls,
                 confirms=tuple(dict.fromkeys(entry.confirms)),
                 on_reject=entry.onReject or "skip",
@@ -237,7 +265,7 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
     return tuple(steps)
 
 
-def _check_graph(steps: tuple[PlanStep, ...]) -> None:
+def _check_graph(steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None) -> None:
     ids = [step.step_id for step in steps]
     known = set(ids)
     problems: list[str] = []
@@ -250,13 +278,17 @@ def _check_graph(steps: tuple[PlanStep, ...]) -> None:
             names = _quote_some(dict.fromkeys(dangling))
             problems.append(f"step {step.step_id!r} refers to unknown step(s) {names}")
         for call in step.tool_calls:
-            problems.extend(_find_reference_faults(step.step_id, dict(call.arguments)))
+            faults = find_binding_faults(dict(call.arguments))
+            problems.extend(f"step {step.step_id!r}: {fault}" for fault in faults)
+    if not problems or earlier is None:
+        problems.extend(find_foreign_faults(foreign, earlier))
     if problems:
-        listed: list[JsonValue] = [*problems[:MAX_LISTED]]
-        available: list[JsonValue] = [*ids[:MAX_LISTED]]
         raise InvalidPlan(
-            f"the plan's steps do not fit together: {'; '.join(problems[:5])}",
-            details={"problems": listed, "availableSteps": available},
+            f"the plan's steps do not fit together: {_join_faults(problems)}",
+            details={
+                "problems": list[JsonValue](problems[:MAX_LISTED]),
+                "availableSteps": list[JsonValue](ids[:MAX_LISTED]),
+            },
         )
     place = {step_id: index for index, step_id in enumerate(ids)}
     if all(place[name] < index for index, step in enumerate(steps) for name in step.dependencies):
@@ -271,29 +303,16 @@ def _check_graph(steps: tuple[PlanStep, ...]) -> None:
         ) from None
 
 
-def _find_reference_faults(step_id: str, value: JsonValue) -> Iterator[str]:
-    """Yields faults of the `$from` objects in `value`: unknown keys, wrong types, pointers that violate RFC 6901."""
-    if isinstance(value, list):
-        for child in value:
-            yield from _find_reference_faults(step_id, child)
-    elif isinstance(value, dict) and "$from" not in value:
-        for child in value.values():
-            yield from _find_reference_faults(step_id, child)
-    elif isinstance(value, dict):
-        pointer = value.get("pointer", "")
-        if value.keys() - REFERENCE_KEYS:
-            stray = _quote_some(sorted(value.keys() - REFERENCE_KEYS))
-            yield f"step {step_id!r}: a '$from' object has unknown key(s) {stray}"
-        if not isinstance(value["$from"], str):
-            yield f"step {step_id!r}: '$from' must be a step id"
-        if not isinstance(pointer, str) or not _POINTER.match(pointer):
-            given = str(pointer)[:MAX_NAME_CHARS]
-            yield f"step {step_id!r}: pointer {given!r} is not a JSON pointer (RFC 6901), such as '/results/0/url'"
+def _join_faults(problems: list[str]) -> str:
+    more = f"; and {len(problems) - MAX_TOLD} more" if len(problems) > MAX_TOLD else ""
+    return "; ".join(problems[:MAX_TOLD]) + more
 
 
-def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) -> None:
+def _check_tools(
+    steps: tuple[PlanStep, ...], written: list[WrittenCall], tools: Mapping[str, ToolFacts], problems: list[str]
+) -> None:
+    """Raises `InvalidPlan` with the `problems` and what does not fit the tools."""
     unknown: dict[str, list[str]] = {}
-    problems: list[str] = []
     for step in steps:
         named = list_step_tools(step)
         for name in named:
@@ -301,20 +320,29 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
                 unknown.setdefault(name[:MAX_NAME_CHARS], []).append(step.step_id)
         if step.confirms and not any(name in tools and tools[name].is_blocking for name in named):
             problems.append(f"step {step.step_id!r} confirms other steps but names no tool that asks a person")
+    used = {call.tool_name for call in written if call.tool_name in tools}
+    checks = {name: check for name in used if (check := tools[name].check) is not None}
+    faults = find_argument_faults(written, checks)
+    problems.extend(faults)
+    hint = "; get_tool_schemas shows what a tool takes" if faults else ""
     if unknown:
         names = ", ".join(f"{name!r} (in {', '.join(ids)})" for name, ids in list(unknown.items())[:10])
         available = sorted(tools)
         raise InvalidPlan(
             f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"
-            + (f" and {len(available) - 20} more (search_tools finds them)" if len(available) > 20 else ""),
+            + (f" and {len(available) - 20} more (search_tools finds them)" if len(available) > 20 else "")
+            + (f"; besides, {_join_faults(problems)}{hint}" if problems else ""),
             details={
                 "unknownTools": list[JsonValue](list(unknown)[:MAX_LISTED]),
                 "availableTools": list[JsonValue](available[:MAX_LISTED]),
+                **({"problems": list[JsonValue](problems[:MAX_LISTED])} if problems else {}),
             },
         )
     if problems:
-        listed: list[JsonValue] = [*problems[:MAX_LISTED]]
-        raise InvalidPlan("; ".join(problems[:5]), details={"problems": listed})
+        raise InvalidPlan(
+            f"nothing of the plan has run: {_join_faults(problems)}{hint}",
+            details={"problems": list[JsonValue](problems[:MAX_LISTED])},
+        )
 
 
 def list_step_tools(step: PlanStep) -> tuple[str, ...]:

@@ -36,9 +36,13 @@ class CallInput(BaseModel):
     """Name in the catalogue."""
     arguments: Annotated[
         dict[str, JsonValue],
-        Field(description='Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}'),
+        Field(
+            description='Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}; '
+            '"parse": "json" if the result is JSON text'
+        ),
     ] = Field(default_factory=dict)
-    """Values, or `{"$from": STEP, "pointer": "/json/pointer"}` for a part of an earlier result."""
+    """Values, or [bindings](#bindings): `{"$from": STEP, "pointer": "/json/pointer"}` takes a part of an earlier
+    result."""
 
 
 class StepInput(BaseModel):

@@ -20,6 +20,7 @@ from planwarden.agent.core.verify import find_missing_tools
 
 MAX_RESULT_CHARS = 2_000
 MAX_DATA_CHARS = 12_000
+MAX_BESIDE_CHARS = 1_000
 DELEGATE = "delegate_to_agent"
 
 PLANNING = """You plan; you do not execute. Write the fewest steps that reach the goal, in order.
@@ -27,7 +28,7 @@ A step that needs a tool has "stepType": "tool" and "requiredTools": only tools 
 All other steps have "stepType": "reasoning" and no requiredTools.
 "dependencies" names steps whose results are needed; leave it out for "the step before", use [] for none.
 When all arguments are known, add "toolCalls"; take a value from an earlier result with {"$from": STEP_ID, "pointer": \
-JSON_POINTER} instead of retyping it.
+JSON_POINTER} instead of retyping it, with "parse": "json" if the result is JSON text.
 Put a displayConfirmation step before anything that cannot be undone and name the steps it covers in "confirms".
 Give each step an "expectedOutcome". Never write a status or a result."""
 
@@ -102,6 +103,7 @@ def build_planning_prompt(execution: ExecutionState, manifests: Sequence[str], t
     parts = [fence("goal", execution.goal or "")]
     if execution.context:
         parts.append(fence("done before in this thread", execution.context))
+        parts.append('Do not repeat what is completed there: {"$from": STEP_ID} takes the result of such a step too.')
     listed = "\n".join(manifests) or "(none)"
     more = f" (the {len(manifests)} best matches of {total_tools})" if total_tools > len(manifests) else ""
     parts.append(f"Tools{more}, one line each, name: purpose [risk, mode, capabilities]:\n{listed}")
@@ -219,7 +221,8 @@ def _write_result(state: StepState, limit: int) -> str | None:
         value = state.result
         if value is None:
             return None
-        return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
+        text = _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
+        return text + "".join(map(_quote_beside, calls))
     each = limit // len(calls)
     parts = [
         _cut(json.dumps(call.value, ensure_ascii=False), each) if call.artifact is None else _quote_preview(call, each)
@@ -229,6 +232,13 @@ def _write_result(state: StepState, limit: int) -> str | None:
         parts = [f"/{number}: {text}" for number, text in enumerate(parts)]
     reference = f'{{"$from": "{state.step.step_id}", "pointer": "/..."}}'
     return "\n".join([*parts, f"Shown in part; {reference} as an argument takes a value from the whole."])
+
+
+def _quote_beside(call: Call) -> str:
+    """Returns what a server sent besides the structured result; empty text if that was all."""
+    if call.beside is None:
+        return ""
+    return f"\n{call.tool_name} also sent: {_cut(json.dumps(call.beside, ensure_ascii=False), MAX_BESIDE_CHARS)}"
 
 
 def _quote_preview(call: Call, limit: int) -> str:
@@ -258,7 +268,7 @@ def _write_call(call: Call) -> str:
         outcome = "not run"
     else:
         outcome = f"{call.status}: {call.error_message}" if call.error_message else call.status
-    return f"{call.tool_name}({_cut(arguments, 300)}) -> {_cut(outcome, MAX_RESULT_CHARS)}"
+    return f"{call.tool_name}({_cut(arguments, 300)}) -> {_cut(outcome, MAX_RESULT_CHARS)}{_quote_beside(call)}"
 
 
 def fence(title: str, text: str) -> str:

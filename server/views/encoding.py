@@ -22,6 +22,7 @@ OPTIONAL_FIELDS = frozenset(
         "endorsements",
         "asker",
         "found",
+        "beside",
     }
 )
 """Fields that the JSON leaves out when they are empty."""
