@@ -45,7 +45,7 @@ def one_step(tool_name: str) -> Prompt:
 
 def with_schemas(prompt: Prompt, registry: Registry, names: list[str]) -> int:
     """Tokens of the prompt together with the full definitions of the named tools."""
-    total = tokens(prompt.whole)
+    total = tokens(f"{prompt.instructions}\n\n{prompt.text}")
     for name in names:
         definition = registry.get(name)
         assert definition is not None

@@ -131,6 +131,8 @@ class Question(StoredStruct):
     """As in `Suspend`."""
     undecidable: str = ""
     """As in `Suspend`."""
+    instructions: str = ""
+    """For the caller: how it answers such a question; most questions of a kind have the same."""
 
 
 class RecordedDecision(StoredStruct):

@@ -21,7 +21,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.plan import parse_plan, read_tool_names
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
 from planwarden.agent.ports.store import StartRequest
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
@@ -312,6 +312,25 @@ class Service:
         execution, found = await self._find_suspension(thread_id, suspension_id, principal)
         view = build_suspension_view(execution, found, self.engine.tools, inbox=self.find_inbox(execution))
         return view, found.is_open
+
+    async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
+        """Returns the execution as it was when it first waited with this question; None if that is not open any more.
+
+        Raises:
+            UnknownSuspension: the principal's thread has no such suspension.
+        """
+        execution, found = await self._find_suspension(thread_id, suspension_id, principal)
+        if not found.is_open:
+            return None
+        # The engine has imported this by now.
+        from planwarden.agent.core.fold import apply
+
+        state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
+        for entry in await self.engine.store.read(execution.execution_id, 0):
+            state = apply(state, entry.event, entry.at)
+            if suspension_id in state.suspensions and state.status != "running":
+                break
+        return build_execution_view(state, self.engine.tools)
 
     async def view_awaiting(
         self,
