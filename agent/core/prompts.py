@@ -71,7 +71,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str | None = None
     system: str
     """Instructions; contains no text from outside."""
-    goal: str
+    goal: str = ""
     """The goal between markers."""
     results: str = ""
     """Results of earlier steps."""

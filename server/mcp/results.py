@@ -29,7 +29,7 @@ Document = dict[str, Any]
 
 def build_view_result(view: object, text: Callable[[Document], str]) -> CallToolResult:
     """A view as a result; `text` renders the same document as text."""
-    return build_result(to_short_json(view), text)
+    return build_result(to_short_json(view, lists=True), text)
 
 
 def build_result(found: JsonValue, text: Callable[[Document], str]) -> CallToolResult:

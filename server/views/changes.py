@@ -30,7 +30,7 @@ def describe_changes(after: Execution, before: Execution | None = None, answered
     that the call names; it is shown in full while it is open.
     """
     seen = {found.suspension_id: found for found in before.suspensions} if before is not None else {}
-    whole = cast("Document", to_short_json(after))
+    whole = cast("Document", to_short_json(after, lists=True))
     document = {key: whole[key] for key in _OF_EXECUTION if key in whole}
     if after.awaiting == "caller":
         # Its questions say so.

@@ -21,9 +21,9 @@ def to_json(view: object) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", _encode(view))
 
 
-def to_short_json(view: object) -> dict[str, JsonValue]:
-    """Returns a view as camelCase JSON, without fields that are null and, below the top, lists that are empty."""
-    return cast("dict[str, JsonValue]", _encode_short(view, is_top=True))
+def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
+    """Returns a view as camelCase JSON without fields that are null or empty lists; with `lists` it keeps its own."""
+    return cast("dict[str, JsonValue]", _encode_short(view, lists=lists))
 
 
 @cache
@@ -58,7 +58,7 @@ def _encode(value: Any) -> Any:
     return found
 
 
-def _encode_short(value: Any, *, is_top: bool = False) -> Any:
+def _encode_short(value: Any, *, lists: bool = False) -> Any:
     kind = type(cast("object", value))
     if kind is tuple:
         return [_encode_short(item) for item in value]
@@ -67,7 +67,7 @@ def _encode_short(value: Any, *, is_top: bool = False) -> Any:
     found: dict[str, Any] = {}
     for name, key, is_optional in _list_fields(kind):
         held = getattr(value, name)
-        if held is None or (held == () and (is_optional or not is_top)) or (name == "quorum" and held == 1):
+        if held is None or (held == () and (is_optional or not lists)) or (name == "quorum" and held == 1):
             continue
         encoded = _encode_short(held)
         if encoded or not isinstance(held, msgspec.Struct):

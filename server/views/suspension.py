@@ -107,11 +107,11 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """When it ends without a decision, or null."""
     on_timeout: str
     """What happens at `expiresAt`: `reject` or `approve`."""
-    goal: str | None
+    goal: str | None = None
     """For the caller: what the execution is for."""
-    instructions: str | None
+    instructions: str | None = None
     """For the caller: how it answers such a question."""
-    results: str | None
+    results: str | None = None
     """For the caller: what earlier steps returned, as far as this question may use it."""
     prompt: str | None
     """For the caller: what to think about."""
