@@ -16,6 +16,8 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
+from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults, tidy
+from planwarden.agent.common.misnomers import describe_unknown_keys, find_right_key, find_right_name
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.plan_input import (
@@ -24,12 +26,14 @@ from planwarden.agent.core.plan_input import (
     MAX_NAME_CHARS,
     MAX_STEPS,
     STEP_KEYS,
+    ENGINE_KEYS,
     STEPS_KEYS,
     OnReject,
     PlanInput,
     StepInput,
     StepType,
     ValidationMode,
+    plan_form,
 )
 
 Author = Literal["caller", "model"]
@@ -93,24 +97,30 @@ def parse_plan(
         InvalidPlan: anything else; `details.problems` lists every fault, `details.unknownTools` and
             `details.availableTools` are set when a name is wrong.
     """
-    entries = _read_steps(document, max_steps)
     check_depth(document)
+    document = tidy(document, plan_form())
+    entries = _read_steps(document, max_steps)
     if not has_json_form(document):
         raise InvalidPlan(
             "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
         )
     problems: list[str] = []
     warnings: list[str] = []
-    for where, keys in _find_unknown_keys(document, entries):
-        if author == "caller":
-            problems.append(f"{where} has unknown key(s) {keys}")
+    for where, unknown, known in _find_unknown_keys(document, entries):
+        if author == "model" and not any(find_right_key(key, known) for key in unknown):
+            warnings.append(f"{where}: dropped unknown key(s) {_quote_some(sorted(unknown))}")
         else:
-            warnings.append(f"{where}: dropped unknown key(s) {keys}")
+            problems.append(describe_unknown_keys(where, unknown, known))
     parsed: list[StepInput] = []
     try:
         parsed = PlanInput.model_validate({"todoList": entries}).todoList
     except ValidationError as error:
-        problems.extend(_describe_faults(error))
+        problems.extend(list_pydantic_faults(error, ""))
+    problems.extend(
+        f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
+        for entry in parsed
+        if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
+    )
     if problems:
         raise InvalidPlan(
             f"the plan has {len(problems)} fault(s): {'; '.join(problems[:5])}",
@@ -165,14 +175,16 @@ def _step_to_json(step: PlanStep) -> dict[str, JsonValue]:
 
 def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if not isinstance(document, dict):
-        raise InvalidPlan('the plan is not an object; send {"todoList": [{"id": ..., "description": ...}]}')
+        raise InvalidPlan(f"the plan is not an object, but {describe(document)}; send {EXAMPLES['plan']}")
     found = document.get("todoList", document.get("steps"))
     if "todoList" in document and "steps" in document:
         raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
     if not isinstance(found, list):
-        raise InvalidPlan('the plan has no list \'todoList\'; send {"todoList": [{"id": ..., "description": ...}]}')
+        unknown = document.keys() - STEPS_KEYS
+        said = describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
+        raise InvalidPlan(f"{said}; send {EXAMPLES['plan']}")
     if not found:
-        raise InvalidPlan("the plan has no steps: 'todoList' is empty")
+        raise InvalidPlan(f"the plan has no steps: 'todoList' is empty; send {EXAMPLES['plan']}")
     if len(found) > max_steps:
         raise LimitExceeded(
             f"the plan has {len(found)} steps, the limit is {max_steps}; split the goal or raise [execution] maxSteps",
@@ -181,8 +193,10 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     return found
 
 
-def _find_unknown_keys(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, str]]:
-    """Yields each place that has keys which no field knows, and those keys, quoted."""
+def _find_unknown_keys(
+    document: JsonValue, entries: list[JsonValue]
+) -> Iterator[tuple[str, Collection[str], Collection[str]]]:
+    """Yields each place that has keys which no field knows, those keys, and the keys that it takes."""
     nodes: list[tuple[str, JsonValue, Collection[str]]] = [("plan", document, STEPS_KEYS)]
     for index, entry in enumerate(entries):
         nodes.append((f"todoList[{index}]", entry, STEP_KEYS))
@@ -191,18 +205,12 @@ def _find_unknown_keys(document: JsonValue, entries: list[JsonValue]) -> Iterato
             nodes.append((f"todoList[{index}].toolCalls[{number}]", call, CALL_KEYS))
     for where, node, known in nodes:
         if isinstance(node, dict) and (unknown := node.keys() - known):
-            yield where, _quote_some(sorted(unknown))
+            yield where, unknown, [key for key in known if key not in ENGINE_KEYS]
 
 
 def _quote_some(names: Iterable[str]) -> str:
     """The first names, quoted and cut: what was sent may have many long ones."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
-
-
-def _describe_faults(error: ValidationError) -> Iterator[str]:
-    for fault in error.errors(include_url=False, include_input=False):
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
-        yield f"{path.removeprefix('.')}: {fault['msg']}"
 
 
 def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
@@ -302,8 +310,10 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
         if step.confirms and not any(name in tools and tools[name].is_blocking for name in named):
             problems.append(f"step {step.step_id!r} confirms other steps but names no tool that asks a person")
     if unknown:
-        names = ", ".join(f"{name!r} (in {', '.join(ids)})" for name, ids in list(unknown.items())[:10])
         available = sorted(tools)
+        names = ", ".join(
+            f"{name!r} (in {', '.join(ids)}{_did_you_mean(name, available)})" for name, ids in list(unknown.items())[:10]
+        )
         raise InvalidPlan(
             f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"
             + (f" and {len(available) - 20} more (search_tools finds them)" if len(available) > 20 else ""),
@@ -315,6 +325,11 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
     if problems:
         listed: list[JsonValue] = [*problems[:MAX_LISTED]]
         raise InvalidPlan("; ".join(problems[:5]), details={"problems": listed})
+
+
+def _did_you_mean(name: str, available: list[str]) -> str:
+    meant = find_right_name(name, available)
+    return f"; did you mean {meant!r}?" if meant is not None else ""
 
 
 def list_step_tools(step: PlanStep) -> tuple[str, ...]:

@@ -64,6 +64,16 @@ def step_answer_schema() -> dict[str, JsonValue]:
     }
 
 
+@cache
+def answer_form(purpose: ev.Purpose) -> dict[str, JsonValue]:
+    """The JSON Schema of an answer in text or calls, as a reader takes it: a call may leave out empty arguments."""
+    text: dict[str, JsonValue] = {"content": {"type": "string"}}
+    if purpose != "step":
+        return {"type": "object", "properties": text}
+    calls: JsonValue = {"type": "array", "items": {**call_schema(), "required": ["toolName"]}}
+    return {"type": "object", "properties": {"toolCalls": calls, **text, "revise": {}}}
+
+
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt, for any model."""
 

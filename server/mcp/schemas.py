@@ -5,9 +5,9 @@ check with better messages. Output schemas admit an error's `{"error": ...}` too
 that are errors. They require nothing, because clients cache them across versions of the server.
 """
 
-from typing import Any
+from typing import Any, cast
 
-from planwarden.agent.core.plan_input import plan_schema
+from planwarden.agent.core.plan_input import call_schema, plan_form, plan_schema
 
 JsonSchema = dict[str, Any]
 
@@ -43,6 +43,17 @@ DECISION: JsonSchema = {
     },
     "additionalProperties": False,
 }
+
+CALLER_ANSWER: JsonSchema = {
+    "type": "object",
+    "properties": {
+        **cast("JsonSchema", plan_form()["properties"]),
+        "toolCalls": {"type": "array", "items": call_schema()},
+        "content": STRING,
+        "revise": {"type": "array", "items": OBJECT},
+    },
+}
+"""The form of `content`, whatever the caller's question asks for; to read text in it, not to check it."""
 
 _TEXT_OR_NULL: JsonSchema = {"type": ["string", "null"]}
 _ERROR: JsonSchema = {"type": ["object", "null"]}

@@ -49,6 +49,8 @@ from planwarden.agent.common.errors import (
     UnknownThread,
     UnknownTool,
 )
+from planwarden.agent.common.misnomers import find_right_name
+from planwarden.server.api.ids import IDS, describe_id
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
@@ -71,12 +73,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INSTRUCTIONS = """Give multi-step work to run_goal (or your own plan to execute_plan), then do what nextAction in each \
+INSTRUCTIONS = """You know the steps? Send them to execute_plan: cheapest. Else run_goal. Then do what nextAction in each \
 result says until status is completed. Never approve for a person: resume_execution asks them.
 
-Questions addressed to `caller` are your part: read prompt, tools and answerSchema, answer with submit_answer. A step \
-is done only when its required tools were really called. Executions survive restarts: keep threadId, get_execution \
-finds them again. status running means: call get_execution later."""
+Questions addressed to `caller` are your part: read instructions, results and prompt, answer with submit_answer. A \
+step is done only when its required tools were really called. Answers say what changed; get_execution shows all of it \
+again, also after a restart: keep threadId. status running means: call get_execution later."""
 
 QUESTION_TTL_S = 30 * 24 * 3600.0
 """How long a client may answer a question that a call returned; the store decides whether it is still open."""
@@ -197,9 +199,13 @@ class PlanwardenServer(MCPServer[LazyService]):
             nonces=self.nonces,
             shows_app=tool.shows_app and client_supports_apps(context),
         )
-        if tool.name in TASK_TOOLS and wants_tasks(context):
-            return await self.tasks.run(tool, request)
-        return await tool.handler(request)
+        try:
+            if tool.name in TASK_TOOLS and wants_tasks(context):
+                return await self.tasks.run(tool, request)
+            return await tool.handler(request)
+        except (UnknownThread, UnknownSuspension) as error:
+            said = await _describe_ids(request)
+            raise type(error)(f"{error.message}: {said}" if said else error.message, details=error.details) from None
 
     def register_methods(self) -> None:
         """Registers completions, and subscriptions of both eras."""
@@ -216,7 +222,21 @@ class PlanwardenServer(MCPServer[LazyService]):
         service = await _find_lazy_service(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
-        return UnknownTool(f"there is no tool {name[:64]!r}; the tools are {', '.join(tool.name for tool in TOOLS)}")
+        names = [tool.name for tool in TOOLS]
+        meant = find_right_name(name, names)
+        hint = f"did you mean {meant!r}? " if meant is not None else ""
+        return UnknownTool(f"there is no tool {name[:64]!r}; {hint}the tools are {', '.join(names)}")
+
+
+async def _describe_ids(request: ToolRequest) -> str | None:
+    """What is wrong with the ids of a call, if they are ids of something else."""
+    store = request.service.engine.store
+    for kind, key in IDS.items():
+        given = request.arguments.get(key)
+        said = None if given is None else await describe_id(store, kind, given, request.principal)
+        if said is not None:
+            return said
+    return None
 
 
 class BearerAuth(msgspec.Struct, frozen=True):

@@ -66,4 +66,4 @@ def test_a_refusal_names_every_fault_at_its_place() -> None:
         "todoList[1].onReject",
         "todoList[2]",
     ]
-    assert problems[1] == "todoList[0] has unknown key(s) 'stepTyp'"
+    assert str(problems[1]).startswith("todoList[0] has no key 'stepTyp' (write 'stepType'); it takes id, description,")

@@ -216,7 +216,7 @@ async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has
             content={"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]},
         )
         assert (done["status"], ledger.lines) == ("completed", ["note x"])
-        assert result_of(await get(client, shown["executionId"])) == done
+        assert result_of(await get(client, shown["executionId"]))["status"] == done["status"]
 
 
 @requirement("tasks:waiting")
