@@ -1,9 +1,10 @@
 """What a calling model reads and writes: a scripted caller over a real MCP client, message by message.
 
 The caller is the model: it writes the plan, the calls of each step and the final text, as `run_goal` asks it. The other
-way sends the same plan, with its calls, to `execute_plan`. Counted are the arguments of its calls and what a host puts
-before its model, as UTF-8 JSON: structured content (Claude Code, Codex), text (Gemini CLI, opencode), or both (VS Code,
-Cursor, Claude Desktop). Text and structured content are two forms of the same answer, so the figure is the larger one.
+way sends the same plan, with its calls, to `execute_plan`. Counted are the arguments of its calls as compact JSON, and
+what a host puts before its model: structured content (Claude Code, Codex), text (Gemini CLI, opencode), or both (VS
+Code, Cursor, Claude Desktop). Both forms say the same, so the figure is the larger one; hosts that show both pay for
+both.
 """
 
 import json
@@ -86,6 +87,17 @@ class Conversation:
     def both(self) -> int:
         return self.structured + self.text - self.sent
 
+    @property
+    def limit(self) -> int | None:
+        """The bytes that it may have at most."""
+        return LIMITS[self.steps] if self.way == "run_goal" else None
+
+    def to_json(self) -> Document:
+        """As in results/tokens.json."""
+        sums = {"sent": self.sent, "structured": self.structured, "text": self.text, "both": self.both}
+        messages = [asdict(message) for message in self.messages]
+        return {"way": self.way, "steps": self.steps, "limit": self.limit, **sums, "messages": messages}
+
 
 class Caller:
     """Calls tools as a model does, and counts."""
@@ -101,7 +113,7 @@ class Caller:
             raise RuntimeError(f"{tool} was refused: {result.content}")
         document: Document = result.structured_content
         self.messages.append(
-            Message(tool, about, _measure(arguments), _measure(document), len(block.text.encode()))
+            Message(tool, about, measure_json(arguments), measure_json(document), len(block.text.encode()))
         )
         return document
 
@@ -171,12 +183,12 @@ WAYS: tuple[Callable[[Client, int], Awaitable[Conversation]], ...] = (run_goal, 
 async def measure() -> list[Conversation]:
     """Each way with each number of steps, over a client of protocol 2026-07-28."""
     with tempfile.TemporaryDirectory() as home:
-        async with _serve(Path(home)) as client:
+        async with serve(Path(home)) as client:
             return [await way(client, count) for way in WAYS for count in LIMITS]
 
 
 @asynccontextmanager
-async def _serve(home: Path) -> AsyncGenerator[Client]:
+async def serve(home: Path) -> AsyncGenerator[Client]:
     """A client of a server as it is shipped, with the two tools."""
     made = Warden(home=home, model=CallerModel(), tools=[find_overdue, draft_reminder], store=MemoryStore())
 
@@ -188,21 +200,6 @@ async def _serve(home: Path) -> AsyncGenerator[Client]:
         yield client
 
 
-def to_rows(conversations: list[Conversation]) -> list[JsonValue]:
-    """As JSON, with the messages."""
-    return [
-        {
-            "way": found.way,
-            "steps": found.steps,
-            "structured": found.structured,
-            "text": found.text,
-            "both": found.both,
-            "limit": LIMITS[found.steps] if found.way == "run_goal" else None,
-            "messages": [asdict(message) for message in found.messages],
-        }
-        for found in conversations
-    ]
-
-
-def _measure(value: JsonValue) -> int:
+def measure_json(value: JsonValue) -> int:
+    """Bytes of compact JSON."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())

@@ -1,7 +1,7 @@
 """The form of what callers and models send, told in plain words: what is wrong, and an example of what is right.
 
-`tidy` undoes what some clients do to JSON: lists and objects sent as text, and null for what is absent. `find_form_faults`
-compares with the few keywords of JSON Schema that our own schemas use; an object takes only the properties listed.
+`tidy` undoes what some clients do to JSON: lists and objects sent as text, and null for what is absent.
+`find_form_faults` knows the few keywords of JSON Schema that our own schemas use; an object takes only listed keys.
 """
 
 import json
@@ -24,12 +24,12 @@ MAX_FAULTS = 50
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]
 
-_A_CALL = '[{"toolName": "find_order", "arguments": {"order": "A-1"}}]'
-_A_STEP = f'{{"id": "find", "description": "Find the order", "toolCalls": {_A_CALL}}}'
+_A_CALL = '{"toolName": "find_order", "arguments": {"order": "A-1"}}'
+_A_STEP = f'{{"id": "find", "description": "Find the order", "toolCalls": [{_A_CALL}]}}'
 EXAMPLES: Mapping[str, str] = {
     "plan": f'{{"todoList": [{_A_STEP}]}}',
     "todoList": f"[{_A_STEP}]",
-    "toolCalls": _A_CALL,
+    "toolCalls": f"[{_A_CALL}]",
     "arguments": '{"order": "A-1"}',
     "requiredTools": '["find_order"]',
     "dependencies": '["find"]',
@@ -40,11 +40,13 @@ EXAMPLES: Mapping[str, str] = {
     "decision": '{"approved": false, "reason": "..."}',
     "approved": "true or false without quotes",
     "modifiedArgs": '{"order": "A-2"}',
-    "content": f'{{"toolCalls": {_A_CALL}}} or {{"content": "..."}}',
+    "content": f'{{"toolCalls": [{_A_CALL}]}} or {{"content": "..."}}',
     "revise": '[{"op": "remove", "id": "send"}]',
     "names": '["find_order"]',
 }
 """By key: what to write there."""
+_ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL}
+"""By key of a list: one of its entries."""
 
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "object": ("an object", (dict,)),
@@ -92,37 +94,36 @@ def _read_text(text: str, opening: str) -> JsonValue:
         return text
 
 
-def find_form_faults(
-    value: JsonValue, schema: FormSchema, where: str
-) -> Iterator[str]:
+def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterator[str]:
     """Yields a sentence for each fault; `where` is the path of the value."""
     key = where.rpartition(".")[2].partition("[")[0]
     wanted = schema.get("type")
     if isinstance(wanted, str) and not _has_kind(value, wanted):
         yield f"{where} must be {_KINDS[wanted][0]}, not {describe(value)}{_suggest(key, where)}"
-        return
-    if "enum" in schema and value not in schema["enum"]:
+    elif "enum" in schema and value not in schema["enum"]:
         yield f"{where} must be {' or '.join(repr(choice) for choice in schema['enum'])}, not {describe(value)}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        least, most = schema.get("minimum"), schema.get("maximum")
-        if not (least is None or value >= least) or not (most is None or value <= most):
-            limits = [f"at least {least}"] if least is not None else []
-            limits += [f"at most {most}"] if most is not None else []
-            yield f"{where} must be {' and '.join(limits)}, not {describe(value)}"
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+    elif isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        words = {"minimum": "at least", "maximum": "at most"}
+        limits = [f"{word} {schema[bound]}" for bound, word in words.items() if bound in schema]
+        yield f"{where} must be {' and '.join(limits)}, not {describe(value)}"
+    elif isinstance(value, list) and "items" in schema:
         for index, part in enumerate(value):
             yield from find_form_faults(part, schema["items"], f"{where}[{index}]")
-    if isinstance(value, dict) and isinstance(schema.get("properties"), Mapping):
-        parts: FormSchema = schema["properties"]
-        unknown = value.keys() - parts.keys()
-        if unknown:
-            yield describe_unknown_keys(where, unknown, list(parts))
-        for missing in schema.get("required", ()):
-            if missing not in value:
-                yield f"{where} has no {missing!r}{_suggest(missing, missing)}"
-        for part_name, part in value.items():
-            if part_name in parts:
-                yield from find_form_faults(part, parts[part_name], f"{where}.{part_name}")
+    elif isinstance(value, dict) and "properties" in schema:
+        yield from _find_object_faults(value, schema, where)
+
+
+def _find_object_faults(value: dict[str, JsonValue], schema: FormSchema, where: str) -> Iterator[str]:
+    parts: FormSchema = schema["properties"]
+    unknown = value.keys() - parts.keys()
+    if unknown:
+        yield describe_unknown_keys(where, unknown, list(parts))
+    for missing in schema.get("required", ()):
+        if missing not in value:
+            yield f"{where} has no {missing!r}{_suggest(missing, missing)}"
+    for name, part in value.items():
+        if name in parts:
+            yield from find_form_faults(part, parts[name], f"{where}.{name}")
 
 
 _KINDS_OF_PYDANTIC: Mapping[str, str] = {
@@ -199,6 +200,5 @@ def _has_kind(value: JsonValue, wanted: str) -> bool:
 
 
 def _suggest(key: str, where: str) -> str:
-    if where.endswith("]"):
-        return f", such as {_A_STEP}" if key == "todoList" else ""
-    return f"; send {EXAMPLES[key]}" if key in EXAMPLES else ""
+    found = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
+    return f"; send {found}" if found is not None else ""

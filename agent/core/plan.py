@@ -22,11 +22,11 @@ from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.plan_input import (
     CALL_KEYS,
+    ENGINE_KEYS,
     MAX_ID_CHARS,
     MAX_NAME_CHARS,
     MAX_STEPS,
     STEP_KEYS,
-    ENGINE_KEYS,
     STEPS_KEYS,
     OnReject,
     PlanInput,
@@ -181,7 +181,9 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
         raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
     if not isinstance(found, list):
         unknown = document.keys() - STEPS_KEYS
-        said = describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
+        said = (
+            describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
+        )
         raise InvalidPlan(f"{said}; send {EXAMPLES['plan']}")
     if not found:
         raise InvalidPlan(f"the plan has no steps: 'todoList' is empty; send {EXAMPLES['plan']}")
@@ -312,7 +314,8 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
     if unknown:
         available = sorted(tools)
         names = ", ".join(
-            f"{name!r} (in {', '.join(ids)}{_did_you_mean(name, available)})" for name, ids in list(unknown.items())[:10]
+            f"{name!r} (in {', '.join(ids)}{_did_you_mean(name, available)})"
+            for name, ids in list(unknown.items())[:10]
         )
         raise InvalidPlan(
             f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"

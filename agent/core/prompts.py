@@ -41,7 +41,9 @@ REVISION = """If the data shows that steps which have not begun are wrong, add "
 {"op": "add", "step": {...}, "after": ID}, {"op": "change", "id": ID, "set": {...}}, {"op": "remove", "id": ID} or \
 {"op": "move", "id": ID, "after": ID}."""
 
-SYNTHESIS = """Write the answer to the goal from the record: what was done, rejected, skipped or failed. Claim nothing else."""
+SYNTHESIS = (
+    """Write the answer to the goal from the record: what was done, rejected, skipped or failed. Claim nothing else."""
+)
 
 TEXT_SCHEMA: dict[str, JsonValue] = {
     "type": "object",

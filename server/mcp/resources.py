@@ -127,9 +127,7 @@ async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
 
 
 async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
-    return to_short_json(
-        await service.get_execution(name, observations_after=0, principal=principal), lists=True
-    )
+    return to_short_json(await service.get_execution(name, observations_after=0, principal=principal), lists=True)
 
 
 async def _read_artifact(service: Service, name: str, principal: str) -> JsonValue:

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INSTRUCTIONS = """You know the steps? Send them to execute_plan: cheapest. Else run_goal. Then do what nextAction in each \
-result says until status is completed. Never approve for a person: resume_execution asks them.
+INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Else use run_goal. Then do what \
+nextAction in each result says until status is completed. Never approve for a person: resume_execution asks them.
 
 Questions addressed to `caller` are your part: read instructions, results and prompt, answer with submit_answer. A \
 step is done only when its required tools were really called. Answers say what changed; get_execution shows all of it \

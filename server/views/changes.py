@@ -1,8 +1,7 @@
 """What a call changed, for a caller that has seen the execution before: shorter than the whole view.
 
-Left out are facts that the caller sent or was told (the goal, its plan, a tool's schema in a second question of the same
-step), and what is empty. `get_execution` has all of it. Nothing that the caller has not seen is left out, except what
-it has no use for before the execution ends: usage, arguments of calls that succeeded, and facts about tools.
+Left out is what the caller wrote or was told (goal, plan, results, instructions, schemas of tools), what it has no use
+for (usage, arguments of calls that succeeded, facts about tools) and what is empty. `get_execution` has all of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +51,11 @@ def _show_steps(after: Execution, before: Execution | None, shown: list[Document
     earlier = {found.id: found for found in before.steps} if before is not None else {}
     asked = {found.step_id for found in after.suspensions}
     for step, whole in zip(after.steps, shown, strict=True):
-        if step.status == "pending" or step == earlier.get(step.id) or (step.status == "suspended" and step.id in asked):
+        if (
+            step.status == "pending"
+            or step == earlier.get(step.id)
+            or (step.status == "suspended" and step.id in asked)
+        ):
             continue
         entry = {key: whole[key] for key in _OF_STEP if key in whole}
         if step.validation_status == "failed":

@@ -51,8 +51,8 @@ from planwarden.server.mcp.tasks.state import (
     record_end,
 )
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.views.changes import describe_changes
 from planwarden.server.mcp.tools import McpTool, ToolResult
+from planwarden.server.views.changes import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"

@@ -96,7 +96,11 @@ async def test_a_goal_runs_with_the_caller_as_its_model(tmp_path: Path, era: Era
     """spec: plan, step, enforcement after prose, synthesis; each prompt is a question to the caller."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "run_goal", goal="find three ids")
-        assert (asked["status"], question_of(asked)["addressee"], question_of(asked)["kind"]) == ("suspended", "caller", "plan")
+        assert (asked["status"], question_of(asked)["addressee"], question_of(asked)["kind"]) == (
+            "suspended",
+            "caller",
+            "plan",
+        )
         assert "find: Find ids" in question_of(asked)["prompt"]
 
         asked = await ok(client, "submit_answer", **ids_of(asked), content=PLANS)
