@@ -166,9 +166,9 @@ Bytes of a whole conversation in and out, over a client of MCP. Written by `make
 
 _COUNTING = """`run_goal`: the caller is the model, and answers each question: the plan, one call in each step, the
 final text. `execute_plan`: it sends the same steps with their calls at once. *Sent* are the arguments of its calls,
-which the other columns include. A host shows its model structured content (Claude Code, Codex), text (Gemini CLI, opencode) or both (VS
-Code, Cursor, Claude Desktop). The two forms say the same, so *at most* is for each of them; a host that shows both pays
-for both. Not counted: the list of tools, the host's own words, and JSON-RPC around the call."""
+which the other columns include. A host shows its model structured content (Claude Code, Codex), text (Gemini CLI,
+opencode) or both (VS Code, Cursor, Claude Desktop). The two forms say the same, so *at most* is for each of them; a
+host that shows both pays for both. Not counted: the list of tools, the host's own words, JSON-RPC around the call."""
 
 _READING = """## How to read this
 

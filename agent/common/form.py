@@ -11,12 +11,13 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.canonical import exceeds, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.misnomers import describe_unknown_keys
 
 MAX_TEXT_CHARS = 1024 * 1024
 """Of JSON that is sent as text."""
+MAX_TEXT_VALUES = 50_000
 MAX_QUOTED_CHARS = 60
 MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
@@ -89,9 +90,12 @@ def _read_text(text: str, opening: str) -> JsonValue:
     if not text.lstrip().startswith(opening):
         return text
     try:
-        return read_json(text)
+        found = read_json(text)
     except InvalidArguments:
         return text
+    if exceeds(found, MAX_TEXT_VALUES, MAX_TEXT_CHARS):
+        raise LimitExceeded(f"JSON sent as text has more than {MAX_TEXT_VALUES} values")
+    return found
 
 
 def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterator[str]:

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 
 MAX_NAME_CHARS = 64
 MAX_NAMES = 10
-_MAX_COMPARED = 2_000
 
 MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "todoList": ("tasks", "todos", "todo", "items", "plan", "stepList"),
@@ -50,6 +49,14 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "execution": ("step", "execute"),
 }
 """By right key: what is written instead. How words are joined and capitalised does not matter."""
+_MAX_COMPARED = 2_000
+
+
+def _join(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name[:MAX_NAME_CHARS].lower())
+
+
+_PLAIN = {right: frozenset(map(_join, wrong)) for right, wrong in MISNOMERS.items()}
 
 
 def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
@@ -59,7 +66,7 @@ def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
         if _join(key) == plain:
             return key
     for key in keys:
-        if plain in map(_join, MISNOMERS.get(key, ())):
+        if plain in _PLAIN.get(key, ()):
             return key
     return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
 
@@ -85,7 +92,3 @@ def find_right_name(wrong: str, names: Iterable[str]) -> str | None:
     if parts:
         return joined[max(parts, key=len)]
     return next((joined[key] for key in get_close_matches(plain, joined, 1, 0.75)), None)
-
-
-def _join(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name[:MAX_NAME_CHARS].lower())

@@ -106,9 +106,9 @@ def parse_plan(
         )
     problems: list[str] = []
     warnings: list[str] = []
-    for where, unknown, known in _find_unknown_keys(document, entries):
-        if author == "model" and not any(find_right_key(key, known) for key in unknown):
-            warnings.append(f"{where}: dropped unknown key(s) {_quote_some(sorted(unknown))}")
+    for where, unknown, absent, known in islice(_find_unknown_keys(document, entries), MAX_LISTED):
+        if author == "model" and not any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED)):
+            warnings.append(f"{where}: dropped unknown key(s) {_quote_some(unknown)}")
         else:
             problems.append(describe_unknown_keys(where, unknown, known))
     parsed: list[StepInput] = []
@@ -197,8 +197,8 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
 
 def _find_unknown_keys(
     document: JsonValue, entries: list[JsonValue]
-) -> Iterator[tuple[str, Collection[str], Collection[str]]]:
-    """Yields each place that has keys which no field knows, those keys, and the keys that it takes."""
+) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
+    """Yields each place with keys that no field knows, these keys, the keys that it could have, and all it takes."""
     nodes: list[tuple[str, JsonValue, Collection[str]]] = [("plan", document, STEPS_KEYS)]
     for index, entry in enumerate(entries):
         nodes.append((f"todoList[{index}]", entry, STEP_KEYS))
@@ -207,7 +207,8 @@ def _find_unknown_keys(
             nodes.append((f"todoList[{index}].toolCalls[{number}]", call, CALL_KEYS))
     for where, node, known in nodes:
         if isinstance(node, dict) and (unknown := node.keys() - known):
-            yield where, unknown, [key for key in known if key not in ENGINE_KEYS]
+            taken = [key for key in known if key not in ENGINE_KEYS]
+            yield where, sorted(unknown), [key for key in taken if key not in node], taken
 
 
 def _quote_some(names: Iterable[str]) -> str:

@@ -183,7 +183,7 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="submit_answer",
         title="Answer your own question",
-        description="Answer a question addressed to the caller. content must fit its answerSchema: a plan, "
+        description="Answer a question addressed to the caller. content is what its instructions ask for: a plan, "
         '{"toolCalls": [...]} or {"content": "..."}.',
         handler=suspensions.submit_answer,
         properties={**_ANSWERED, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},

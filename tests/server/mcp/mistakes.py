@@ -136,6 +136,7 @@ def _list_plans(table: _Table) -> None:
     table.plan(
         "text that is nested too deeply", '{"todoList": ' + "[" * 100 + "]" * 100 + "}", "64", code="limit_exceeded"
     )
+    table.plan("text of too many values", '{"todoList": [' + "0," * 60_000 + "0]}", "50000", code="limit_exceeded")
     table.plan("text that is too long", '{"todoList": "' + " " * (1 << 20) + '"}', "1048576", code="limit_exceeded")
 
 
