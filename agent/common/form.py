@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 
 from planwarden.agent.common.canonical import exceeds, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.common.misnomers import describe_unknown_keys
 
 MAX_TEXT_CHARS = 1024 * 1024
 """Of JSON that is sent as text."""
@@ -118,6 +117,9 @@ def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterat
 
 
 def _find_object_faults(value: dict[str, JsonValue], schema: FormSchema, where: str) -> Iterator[str]:
+    # Only what is wrong needs it.
+    from planwarden.agent.common.misnomers import describe_unknown_keys
+
     parts: FormSchema = schema["properties"]
     unknown = value.keys() - parts.keys()
     if unknown:
@@ -147,6 +149,9 @@ def list_pydantic_faults(error: ValidationError, where: str, known: KnownKeys | 
 
 
 def _describe_pydantic_fault(fault: ErrorDetails, root: str, known: KnownKeys | None) -> str:
+    # Only what is wrong needs it.
+    from planwarden.agent.common.misnomers import describe_unknown_keys
+
     *parents, last = fault["loc"] or ("",)
     parent = _write_path(root, parents)
     where = _write_path(parent, [last]) if last != "" else parent

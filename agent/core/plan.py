@@ -17,7 +17,6 @@ from pydantic import JsonValue, ValidationError
 from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults, tidy
-from planwarden.agent.common.misnomers import describe_unknown_keys, find_right_key, find_right_name
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.plan_input import (
@@ -107,10 +106,10 @@ def parse_plan(
     problems: list[str] = []
     warnings: list[str] = []
     for where, unknown, absent, known in islice(_find_unknown_keys(document, entries), MAX_LISTED):
-        if author == "model" and not any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED)):
+        if author == "model" and not _have_meaning(unknown, absent):
             warnings.append(f"{where}: dropped unknown key(s) {_quote_some(unknown)}")
         else:
-            problems.append(describe_unknown_keys(where, unknown, known))
+            problems.append(_describe_unknown_keys(where, unknown, known))
     parsed: list[StepInput] = []
     try:
         parsed = PlanInput.model_validate({"todoList": entries}).todoList
@@ -182,7 +181,7 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if not isinstance(found, list):
         unknown = document.keys() - STEPS_KEYS
         said = (
-            describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
+            _describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
         )
         raise InvalidPlan(f"{said}; send {EXAMPLES['plan']}")
     if not found:
@@ -209,6 +208,20 @@ def _find_unknown_keys(
         if isinstance(node, dict) and (unknown := node.keys() - known):
             taken = [key for key in known if key not in ENGINE_KEYS]
             yield where, sorted(unknown), [key for key in taken if key not in node], taken
+
+
+def _have_meaning(unknown: Iterable[str], absent: Iterable[str]) -> bool:
+    """Whether one of the keys was written for one that is absent."""
+    # Only what is wrong needs it.
+    from planwarden.agent.common.misnomers import find_right_key
+
+    return any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))
+
+
+def _describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[str]) -> str:
+    from planwarden.agent.common.misnomers import describe_unknown_keys
+
+    return describe_unknown_keys(where, unknown, known)
 
 
 def _quote_some(names: Iterable[str]) -> str:
@@ -332,6 +345,8 @@ def _check_tools(steps: tuple[PlanStep, ...], tools: Mapping[str, ToolFacts]) ->
 
 
 def _did_you_mean(name: str, available: list[str]) -> str:
+    from planwarden.agent.common.misnomers import find_right_name
+
     meant = find_right_name(name, available)
     return f"; did you mean {meant!r}?" if meant is not None else ""
 

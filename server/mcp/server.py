@@ -49,8 +49,6 @@ from planwarden.agent.common.errors import (
     UnknownThread,
     UnknownTool,
 )
-from planwarden.agent.common.misnomers import find_right_name
-from planwarden.server.api.ids import IDS, describe_id
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app.view import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
@@ -222,6 +220,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         service = await _find_lazy_service(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
+        # Only a call of a wrong name needs it.
+        from planwarden.agent.common.misnomers import find_right_name
+
         names = [tool.name for tool in TOOLS]
         meant = find_right_name(name, names)
         hint = f"did you mean {meant!r}? " if meant is not None else ""
@@ -230,6 +231,9 @@ class PlanwardenServer(MCPServer[LazyService]):
 
 async def _describe_ids(request: ToolRequest) -> str | None:
     """What is wrong with the ids of a call, if they are ids of something else."""
+    # Only a call with a wrong id needs it.
+    from planwarden.server.api.ids import IDS, describe_id
+
     store = request.service.engine.store
     for kind, key in IDS.items():
         given = request.arguments.get(key)

@@ -15,7 +15,6 @@ from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.views.changes import describe_changes
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
@@ -106,6 +105,9 @@ async def wait_and_show_execution(request: ToolRequest, view: Execution) -> Call
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
     """What the call changed, as a result. For hosts that draw apps, `_meta` carries its questions to a person."""
+    # A server answers its first requests without it.
+    from planwarden.server.views.changes import describe_changes
+
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return add_questions(request, view, build_result(changes, format_execution))
 

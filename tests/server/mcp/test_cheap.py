@@ -17,13 +17,14 @@ from tests.requirements import requirement
 from tests.server.mcp.support import ERAS, Document, Era, ids_of, ok, question_of, served, text_of
 from tests.support.wardens import Ledger, confirm, model_step, plan, tool_step
 
-pytestmark = [pytest.mark.anyio, requirement("mcp:cheap")]
+pytestmark = pytest.mark.anyio
 
 eras = pytest.mark.parametrize("era", ERAS)
 NOTED: Document = {"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}
 THOUGHT: dict[str, JsonValue] = {"id": "b", "description": "think", "stepType": "reasoning"}
 
 
+@requirement("mcp:cheap")
 @pytest.mark.parametrize("steps", LIMITS)
 async def test_a_goal_whose_steps_the_caller_does_itself_stays_within_its_bytes(tmp_path: Path, steps: int) -> None:
     """spec: three steps at most 6 KB, ten at most 15 KB, in and out together, in each form of the answers."""
@@ -86,6 +87,7 @@ async def test_another_kind_of_step_comes_with_its_own_instructions(tmp_path: Pa
         assert "needs thought, not tools" in question_of(second)["instructions"]
 
 
+@requirement("mcp:cheap")
 @eras
 async def test_get_execution_has_all_that_answers_leave_out(tmp_path: Path, era: Era) -> None:
     """ours: a model that has forgotten everything but the thread can go on."""

