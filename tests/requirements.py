@@ -54,6 +54,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "telemetry:off": Requirement(
         "docs/observability", "Nothing is imported, stored or sent unless an endpoint or a provider was given."
     ),
+    "mcp:mistakes": Requirement(
+        "docs/reference/mcp",
+        "What models get wrong is understood, or refused before anything ran in a sentence that shows the right form.",
+    ),
+    "mcp:cheap": Requirement(
+        "docs/reference/executions", "Answers carry what changed and what comes next; get_execution has the rest."
+    ),
     "store:round-trip": Requirement(
         "ports.Store", "Events come back in order, without gaps, equal to what was written."
     ),

@@ -135,6 +135,8 @@ class Question(StoredStruct):
     """As in `Suspend`."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
+    instructions: str = ""
+    """For the caller: how it answers such a question; most questions of a kind have the same."""
 
 
 class RecordedDecision(StoredStruct):

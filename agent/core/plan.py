@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded
+from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults, tidy
 from planwarden.agent.common.struct import JsonValue as StoredJson
 from planwarden.agent.common.struct import StoredStruct
 from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference, find_binding_faults, find_references
@@ -27,6 +28,7 @@ from planwarden.agent.core.plan_arguments import (
 )
 from planwarden.agent.core.plan_input import (
     CALL_KEYS,
+    ENGINE_KEYS,
     MAX_ID_CHARS,
     MAX_NAME_CHARS,
     MAX_STEPS,
@@ -37,6 +39,7 @@ from planwarden.agent.core.plan_input import (
     StepInput,
     StepType,
     ValidationMode,
+    plan_form,
 )
 
 Author = Literal["caller", "model"]
@@ -106,24 +109,30 @@ def parse_plan(
             `details.availableTools` are set when a name is wrong.
         EarlierNeeded: bindings that `earlier` does not have.
     """
-    entries = _read_steps(document, max_steps)
     check_depth(document)
+    document = tidy(document, plan_form())
+    entries = _read_steps(document, max_steps)
     if not has_json_form(document):
         raise InvalidPlan(
             "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
         )
     problems: list[str] = []
     warnings: list[str] = []
-    for where, keys in _find_unknown_keys(document, entries):
-        if author == "caller":
-            problems.append(f"{where} has unknown key(s) {keys}")
+    for where, unknown, absent, known in islice(_find_unknown_keys(document, entries), MAX_LISTED):
+        if author == "model" and not _have_meaning(unknown, absent):
+            warnings.append(f"{where}: dropped unknown key(s) {_quote_some(unknown)}")
         else:
-            warnings.append(f"{where}: dropped unknown key(s) {keys}")
+            problems.append(_describe_unknown_keys(where, unknown, known))
     parsed: list[StepInput] = []
     try:
         parsed = PlanInput.model_validate({"todoList": entries}).todoList
     except ValidationError as error:
-        problems.extend(_describe_faults(error))
+        problems.extend(list_pydantic_faults(error, ""))
+    problems.extend(
+        f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
+        for entry in parsed
+        if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
+    )
     if problems:
         raise InvalidPlan(
             f"the plan has {len(problems)} fault(s): {_join_faults(problems)}",
@@ -190,14 +199,18 @@ def _step_to_json(step: PlanStep) -> dict[str, JsonValue]:
 
 def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     if not isinstance(document, dict):
-        raise InvalidPlan('the plan is not an object; send {"todoList": [{"id": ..., "description": ...}]}')
+        raise InvalidPlan(f"the plan is not an object, but {describe(document)}; send {EXAMPLES['plan']}")
     found = document.get("todoList", document.get("steps"))
     if "todoList" in document and "steps" in document:
         raise InvalidPlan("the plan has both 'todoList' and 'steps'; send one of them")
     if not isinstance(found, list):
-        raise InvalidPlan('the plan has no list \'todoList\'; send {"todoList": [{"id": ..., "description": ...}]}')
+        unknown = document.keys() - STEPS_KEYS
+        said = (
+            _describe_unknown_keys("the plan", unknown, ["todoList"]) if unknown else "the plan has no list 'todoList'"
+        )
+        raise InvalidPlan(f"{said}; send {EXAMPLES['plan']}")
     if not found:
-        raise InvalidPlan("the plan has no steps: 'todoList' is empty")
+        raise InvalidPlan(f"the plan has no steps: 'todoList' is empty; send {EXAMPLES['plan']}")
     if len(found) > max_steps:
         raise LimitExceeded(
             f"the plan has {len(found)} steps, the limit is {max_steps}; split the goal or raise [execution] maxSteps",
@@ -206,8 +219,10 @@ def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
     return found
 
 
-def _find_unknown_keys(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, str]]:
-    """Yields each place that has keys which no field knows, and those keys, quoted."""
+def _find_unknown_keys(
+    document: JsonValue, entries: list[JsonValue]
+) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
+    """Yields each place with keys that no field knows, these keys, the keys that it could have, and all it takes."""
     nodes: list[tuple[str, JsonValue, Collection[str]]] = [("plan", document, STEPS_KEYS)]
     for index, entry in enumerate(entries):
         nodes.append((f"todoList[{index}]", entry, STEP_KEYS))
@@ -216,18 +231,27 @@ def _find_unknown_keys(document: JsonValue, entries: list[JsonValue]) -> Iterato
             nodes.append((f"todoList[{index}].toolCalls[{number}]", call, CALL_KEYS))
     for where, node, known in nodes:
         if isinstance(node, dict) and (unknown := node.keys() - known):
-            yield where, _quote_some(sorted(unknown))
+            taken = [key for key in known if key not in ENGINE_KEYS]
+            yield where, sorted(unknown), [key for key in taken if key not in node], taken
+
+
+def _have_meaning(unknown: Iterable[str], absent: Iterable[str]) -> bool:
+    """Whether one of the keys was written for one that is absent."""
+    # Only what is wrong needs it.
+    from planwarden.agent.common.misnomers import find_right_key
+
+    return any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))
+
+
+def _describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[str]) -> str:
+    from planwarden.agent.common.misnomers import describe_unknown_keys
+
+    return describe_unknown_keys(where, unknown, known)
 
 
 def _quote_some(names: Iterable[str]) -> str:
     """The first names, quoted and cut: what was sent may have many long ones."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
-
-
-def _describe_faults(error: ValidationError) -> Iterator[str]:
-    for fault in error.errors(include_url=False, include_input=False):
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
-        yield f"{path.removeprefix('.')}: {fault['msg']}"
 
 
 def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
@@ -326,8 +350,11 @@ def _check_tools(
     problems.extend(faults)
     hint = "; get_tool_schemas shows what a tool takes" if faults else ""
     if unknown:
-        names = ", ".join(f"{name!r} (in {', '.join(ids)})" for name, ids in list(unknown.items())[:10])
         available = sorted(tools)
+        names = ", ".join(
+            f"{name!r} (in {', '.join(ids)}{_did_you_mean(name, available)})"
+            for name, ids in list(unknown.items())[:10]
+        )
         raise InvalidPlan(
             f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"
             + (f" and {len(available) - 20} more (search_tools finds them)" if len(available) > 20 else "")
@@ -343,6 +370,13 @@ def _check_tools(
             f"nothing of the plan has run: {_join_faults(problems)}{hint}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
+
+
+def _did_you_mean(name: str, available: list[str]) -> str:
+    from planwarden.agent.common.misnomers import find_right_name
+
+    meant = find_right_name(name, available)
+    return f"; did you mean {meant!r}?" if meant is not None else ""
 
 
 def list_step_tools(step: PlanStep) -> tuple[str, ...]:

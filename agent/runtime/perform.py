@@ -186,8 +186,9 @@ class Performer:
             addressee="caller",
             message=_request_text(prompt),
             step_id=prompt.step_id,
-            prompt=prompt.whole,
+            prompt=prompt.task,
             offered=prompt.offered,
+            instructions=prompt.instructions,
         )
         return (ev.Suspended(question=question),)
 

@@ -341,6 +341,25 @@ class Service:
         view = build_suspension_view(execution, found, self.engine.tools, inbox=self.find_inbox(execution))
         return view, found.is_open
 
+    async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
+        """Returns the execution as it was when it first waited with this question; None if that is not open any more.
+
+        Raises:
+            UnknownSuspension: the principal's thread has no such suspension.
+        """
+        execution, found = await self._find_suspension(thread_id, suspension_id, principal)
+        if not found.is_open:
+            return None
+        # The engine has imported this by now.
+        from planwarden.agent.core.fold import apply
+
+        state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
+        for entry in await self.engine.store.read(execution.execution_id, 0):
+            state = apply(state, entry.event, entry.at)
+            if suspension_id in state.suspensions and state.status != "running":
+                break
+        return build_execution_view(state, self.engine.tools)
+
     async def view_awaiting(
         self,
         thread_id: str,

@@ -144,7 +144,7 @@ def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension
     if state.status == "suspended":
         mine = [found for found in pending if found.addressee == "caller"]
         if mine:
-            return f"Answer suspension {mine[0].suspension_id} ({mine[0].kind}) with submit_answer."
+            return "Answer with submit_answer." if len(mine) == 1 else "Answer each question to you with submit_answer."
         if pending:
             which = ", ".join(found.suspension_id for found in pending[:5])
             return (

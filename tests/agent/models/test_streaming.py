@@ -31,7 +31,7 @@ from tests.support.doubles.server import WIRES, serve_double
 pytestmark = pytest.mark.anyio
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
-RECORD = Prompt(purpose="synthesize", system="Instructions.", text="The record.")
+RECORD = Prompt(purpose="synthesize", system="Instructions.", task="The record.")
 ANSWER = " ".join(f"word-{number}" for number in range(200))
 
 
@@ -121,7 +121,7 @@ async def test_only_the_final_answer_is_streamed() -> None:
     )
     async with serve_double("openai-chat", saying(ModelReply(text=ANSWER))) as double:
         performer = Performer(context, build_provider_model(double), max_steps=50)
-        thought = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
+        thought = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
         await performer.prompt(thought, dict, heard.append, find_earlier=find_nothing)
         assert heard == []
         [replied] = await performer.prompt(RECORD, dict, heard.append, find_earlier=find_nothing)

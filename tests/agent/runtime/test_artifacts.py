@@ -213,7 +213,7 @@ async def test_a_prompt_quotes_a_large_result_in_part_and_says_how_to_take_the_r
     steps = plan(tool_step("a", "crawl"), model_step("b", "note"))
     async with warden(Ledger(), tools=[crawl]) as w:
         asked = await w.execute_plan(steps)
-        prompt = asked.suspensions[0].prompt or ""
+        prompt = asked.suspensions[0].results or ""
         assert '"https://a.test/0"' in prompt and "bytes in all" in prompt and len(prompt) < 5_000
         assert '{"$from": "a", "pointer": "/..."}' in prompt
         answer: JsonValue = {
