@@ -118,11 +118,11 @@ def parse_plan(
         )
     problems: list[str] = []
     warnings: list[str] = []
-    for where, unknown, absent, known in islice(_find_unknown_keys(document, entries), MAX_LISTED):
+    for where, unknown, absent, keys in islice(_find_unknown_keys(document, entries), MAX_LISTED):
         if author == "model" and not _have_meaning(unknown, absent):
             warnings.append(f"{where}: dropped unknown key(s) {_quote_some(unknown)}")
         else:
-            problems.append(_describe_unknown_keys(where, unknown, known))
+            problems.append(_describe_unknown_keys(where, unknown, keys))
     parsed: list[StepInput] = []
     try:
         parsed = PlanInput.model_validate({"todoList": entries}).todoList

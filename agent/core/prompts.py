@@ -24,11 +24,11 @@ MAX_BESIDE_CHARS = 1_000
 DELEGATE = "delegate_to_agent"
 
 PLANNING = """Plan; do not execute. Write the fewest steps that reach the goal, in order. Keys of a step:
-id, description, perhaps expectedOutcome.
-requiredTools: only tools from the list that it really needs; none for mere thought.
-dependencies: ids of steps whose results it needs; default: the step before; [] for none.
-toolCalls, when all arguments are known: [{"toolName": NAME, "arguments": {...}}]; {"$from": STEP_ID, "pointer": \
-JSON_POINTER} takes a value from an earlier result; "parse": "json" where that is JSON text.
+id, description.
+requiredTools: only tools from the list that it needs; none for mere thought.
+dependencies: steps whose results it needs; default: the one before; [] for none.
+toolCalls, when their arguments are known: [{"toolName": NAME, "arguments": {...}}]; {"$from": STEP_ID, "pointer": \
+JSON_POINTER} takes a value from an earlier result; "parse": "json" reads JSON text.
 confirms, in a displayConfirmation step: the steps it covers. Put one before what cannot be undone."""
 
 TOOL_STEP = """Do this step: call its required tools; describing a call is not making it. Use real values from \

@@ -151,7 +151,9 @@ async def test_questions_that_the_caller_has_seen_are_only_named(tmp_path: Path,
 @eras
 async def test_a_failed_call_is_shown_with_its_arguments_and_why(tmp_path: Path, era: Era) -> None:
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
-        failed = await ok(client, "execute_plan", plan=plan(tool_step("a", "broken"), tool_step("b", "find", {})))
+        failed = await ok(
+            client, "execute_plan", plan=plan(tool_step("a", "broken"), tool_step("b", "find", {"topic": "x"}))
+        )
         first, second = failed["steps"]
         assert (first["status"], second["status"]) == ("failed", "skipped")
         assert "on fire" in first["actualToolCalls"][0]["error"]["message"]
