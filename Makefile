@@ -136,7 +136,7 @@ bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a
 bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=../other, with its own .venv
 	@$(RUN) benchmarks.against $(TREE)
 
-bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools
+bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools, and what a calling model reads and writes
 	@$(RUN) benchmarks.tokens
 
 bench-downstream: $(READY) ## Measure 200 tools from 5 servers: start, search, calls, memory

@@ -54,6 +54,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "telemetry:off": Requirement(
         "docs/observability", "Nothing is imported, stored or sent unless an endpoint or a provider was given."
     ),
+    "mcp:mistakes": Requirement(
+        "docs/reference/mcp",
+        "What models get wrong is understood, or refused before anything ran in a sentence that shows the right form.",
+    ),
+    "mcp:cheap": Requirement(
+        "docs/reference/executions", "Answers carry what changed and what comes next; get_execution has the rest."
+    ),
     "store:round-trip": Requirement(
         "ports.Store", "Events come back in order, without gaps, equal to what was written."
     ),
@@ -410,6 +417,24 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
+    ),
+    "references:text": Requirement(
+        "console, what a model sees",
+        "A binding reads JSON in text where it says so; where it leads nowhere it says why.",
+    ),
+    "plan:literals": Requirement(
+        "console, what a model sees",
+        "Literal arguments are checked when the plan is accepted, around what is bound, in bounded work.",
+    ),
+    "plan:placeholders": Requirement(
+        "console, what a model sees",
+        "A placeholder is a warning where a caller wrote it, and a fault where a model did.",
+    ),
+    "thread:bindings": Requirement(
+        "console, settled", "A later execution takes completed results of its thread, fixed when its plan is accepted."
+    ),
+    "failure:done": Requirement(
+        "console, what a model sees", "A failure says what is completed and how a later plan takes its results."
     ),
     "references:process": Requirement(
         "ours", "A process of its own parses a very large result for references, and returns only the parts."

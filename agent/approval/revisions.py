@@ -16,9 +16,9 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import describe_difference
+from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Risk, highest_risk
-from planwarden.agent.core.verify import find_placeholders
 
 RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input", "reconcile")
 """Questions whose answer may let a call run."""
@@ -88,7 +88,9 @@ def revise_arguments(
     if definition is None or question.arguments is None:
         raise InvalidArguments("this question has no arguments that could be modified")
     completed, faults = context.tools.complete(definition.name, arguments)
-    faults = (*faults, *find_placeholders(arguments))
+    if editor.assurance in ("claimed", "caller"):
+        # A person may mean an example address; a model that writes one does not know the real one.
+        faults = (*faults, *find_placeholders(arguments))
     if faults:
         raise InvalidArguments(
             f"modifiedArgs do not fit {definition.name}: {'; '.join(faults[:5])}",

@@ -79,7 +79,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def manifest(self) -> str:
         """The one line that a planning prompt shows."""
-        facts = [self.risk, self.execution_mode, *self.capabilities]
+        facts = [self.risk, *(["blocking"] if self.is_blocking else []), *self.capabilities]
         return f"{self.name}: {self.summary} [{', '.join(facts)}]"
 
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import find_references
+from planwarden.agent.core.bindings import EarlierResult, Reference, find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Toolbox
@@ -278,7 +278,7 @@ def _build_own_call_view(
     name, arguments = view.tool_call.tool_name, view.tool_call.arguments
     editors = {edited: describe_editor(edit) for edit in view.edits for edited in edit.arguments}
     below = _find_arguments_shown_below(question)
-    return _build_call_view(name, arguments, step, tools, proposed, editors, below)
+    return _build_call_view(name, arguments, step, tools, proposed, editors, below, earlier=execution.earlier)
 
 
 def _build_call_view(
@@ -291,6 +291,7 @@ def _build_call_view(
     stands_below: Mapping[str, str] = MappingProxyType({}),
     *,
     source: str | None = None,
+    earlier: Mapping[Reference, EarlierResult] = MappingProxyType({}),
 ) -> CallView:
     """The call with its arguments; `source` names whose tool it is, for one that is not in the catalogue."""
     definition = tools.get(tool_name) if source is None else None
@@ -305,7 +306,7 @@ def _build_call_view(
                 label=format_name(name),
                 title=escape_text(titles.get(name, "")),
                 value=ValueView(value),
-                origins=(f"edited by {editors[name]}",) if name in editors else _find_origins(name, call),
+                origins=(f"edited by {editors[name]}",) if name in editors else _find_origins(name, call, earlier),
                 shown_below_as=stands_below.get(name, ""),
             )
             for name, value in arguments.items()
@@ -321,16 +322,20 @@ def _format_claim(definition: ToolDefinition | None) -> str:
     return f"{describe_claimant(definition.source)} says of it: {format_value(shown, None)}"
 
 
-def _find_origins(name: str, call: Call | None) -> tuple[str, ...]:
+def _find_origins(name: str, call: Call | None, earlier: Mapping[Reference, EarlierResult]) -> tuple[str, ...]:
     if call is None:
         return ()
     if name not in call.proposed:
         return ("the tool's default",)
-    found = [
-        f"from the result of {escape_text(step_id)}{f' at {escape_text(pointer)}' if pointer else ''}"
-        for step_id, pointer in find_references(call.proposed[name])
-    ]
+    found = [_describe_origin(taken, earlier.get(taken)) for taken in find_references(call.proposed[name])]
     return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
+
+
+def _describe_origin(taken: Reference, earlier: EarlierResult | None) -> str:
+    where = f" at {escape_text(taken.pointer)}" if taken.pointer else ""
+    read = ", read as JSON" if taken.parse else ""
+    execution = "" if earlier is None else f" in the earlier execution {escape_text(earlier.execution_id)}"
+    return f"from the result of {escape_text(taken.step_id)}{where}{execution}{read}"
 
 
 def _find_arguments_shown_below(question: ev.Question) -> dict[str, str]:

@@ -7,6 +7,7 @@ from msgspec.structs import fields, replace
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
 
@@ -55,6 +56,13 @@ class OptionsIn(BaseModel):
     """Replaces instructions for the model."""
 
 
+KNOWN_KEYS = {
+    "options": tuple(OptionsIn.model_fields),
+    "options.budgets": tuple(Budgets.model_fields),
+    "options.prompts": tuple(Prompts.model_fields),
+}
+
+
 def parse_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, object]:
     """Returns the given options by the names of `Options`.
 
@@ -64,11 +72,15 @@ def parse_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, ob
     if document is None:
         return {}
     if not isinstance(document, Mapping):
-        raise InvalidArguments(f"options is not an object; it takes {', '.join(OptionsIn.model_fields)}")
+        raise InvalidArguments(
+            f"options must be an object, not {describe(document)}; send {EXAMPLES['options']}; "
+            f"it takes {', '.join(OptionsIn.model_fields)}"
+        )
     try:
         parsed = OptionsIn.model_validate(dict(document))
     except ValidationError as error:
-        raise to_invalid_arguments(error, "options", OptionsIn) from None
+        problems = list_pydantic_faults(error, "options", KNOWN_KEYS)
+        raise InvalidArguments("; ".join(problems[:10]), details={"problems": list[JsonValue](problems)}) from None
     budgets, prompts = parsed.budgets or Budgets(), parsed.prompts or Prompts()
     given: dict[str, object] = {
         "max_iterations": parsed.maxIterations,

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import plan_schema
-from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema
+from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
@@ -129,6 +129,12 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """When it ends without a decision, or null."""
     on_timeout: str
     """What happens at `expiresAt`: `reject` or `approve`."""
+    goal: str | None = None
+    """For the caller: what the execution is for."""
+    instructions: str | None = None
+    """For the caller: how it answers such a question."""
+    results: str | None = None
+    """For the caller: what earlier steps returned, as far as this question may use it."""
     prompt: str | None
     """For the caller: what to think about."""
     tools: tuple[ToolView, ...]
@@ -202,6 +208,9 @@ def build_suspension_view(
         created_at=to_utc(found.created_at),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         on_timeout=question.on_timeout,
+        goal=state.goal if is_caller else None,
+        results=_write_results(state, question) if is_caller else None,
+        instructions=question.instructions or None,
         prompt=question.prompt,
         tools=tuple(build_tool_view(definition) for definition in offered if definition is not None),
         answer_schema=_find_answer_schema(question),
@@ -265,6 +274,12 @@ def read_titles(schema: Mapping[str, JsonValue]) -> dict[str, str]:
         for name, title in titles.items()
         if isinstance(title, str) and title and title.replace(" ", "_").lower() != name.lower()
     }
+
+
+def _write_results(state: ExecutionState, question: ev.Question) -> str | None:
+    if question.kind == "plan":
+        return None
+    return write_results(state, None if question.step_id is None else state.steps[question.step_id]) or None
 
 
 def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:

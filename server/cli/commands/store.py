@@ -87,8 +87,8 @@ def describe_prunable(found: Prunable) -> str:
         else f"; the oldest is from {datetime.fromtimestamp(found.oldest_at, UTC):%Y-%m-%d}"
     )
     return (
-        f"This deletes {found.executions} finished {word} not changed for {found.days} {_days(found.days)}, with log, results and "
-        f"questions{oldest}. The audit keeps its rows."
+        f"This deletes {found.executions} finished {word} not changed for {found.days} {_days(found.days)}, with log, "
+        f"results and questions{oldest}. The audit keeps its rows."
     )
 
 

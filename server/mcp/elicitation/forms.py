@@ -17,7 +17,6 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.elicitation.compact_message import (
     LINE_CELLS,
     build_compact_facts,
@@ -175,6 +174,9 @@ def _parse_number(value: JsonValue, kind: JsonValue) -> JsonValue:
 
 def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
     """All arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
+    # A server answers its first requests without it.
+    from planwarden.agent.common.schema import Schema
+
     fields = _build_argument_fields(suspension)
     edits = {name: _parse_number(value, fields[name]["type"]) for name, value in given.items() if name in fields}
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
