@@ -82,7 +82,7 @@ quick: $(READY) ## Test the most used behaviours
 test: $(READY) ## Run all tests that need neither a browser nor a registry
 	@$(RUN) pytest -n auto --dist worksteal -m "not browser"
 
-browser: $(READY) ## Test the inbox in a real Chromium; installs it with apt-get where it is missing
+browser: $(NODE_READY) ## Test the inbox in a real Chromium, with axe-core from npm; installs Chromium with apt-get where it is missing
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null \
 		|| { apt-get update -qq && apt-get install -y -qq chromium; }
 	@$(RUN) pytest -m browser
@@ -122,8 +122,9 @@ screenshots: $(READY) ## Draw the pictures of the inbox; needs Chromium
 pictures: $(NODE_READY) ## Draw the pictures of hosts and of the demo; needs Chromium
 	@$(RUN) dev.pictures.hosts
 
-walk: $(READY) ## Write docs/walk.md: a model tries to approve itself, a person decides
+walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; then walk as each of four users, in minutes
 	@$(RUN) dev.walk
+	@$(RUN) dev.users
 
 ##@ Measure
 bench: $(BENCH_READY) ## Measure against LangGraph and bare commits; writes benchmarks/README.md
@@ -135,7 +136,7 @@ bench-sizes: $(READY) ## Measure what grows with steps, executions at once and a
 bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=../other, with its own .venv
 	@$(RUN) benchmarks.against $(TREE)
 
-bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools
+bench-tokens: $(READY) ## Measure prompts with 10 to 1,000 tools, and what a calling model reads and writes
 	@$(RUN) benchmarks.tokens
 
 bench-downstream: $(READY) ## Measure 200 tools from 5 servers: start, search, calls, memory

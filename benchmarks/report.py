@@ -1,6 +1,7 @@
 """From measurements to `results/latest.json`, the table in the terminal, and `README.md`."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import sqlite3
@@ -16,6 +17,8 @@ from benchmarks.measure import FLOOR, HEADLINE, PEERS, PLANWARDEN, SEQUENTIAL, S
 from benchmarks.side import IN_FLIGHT
 
 LIBRARIES = ("planwarden", "langgraph", "langgraph-checkpoint-sqlite", "aiosqlite", "mcp", "pydantic", "anyio")
+
+TOKENS = Path(__file__).parent / "results" / "tokens.json"
 
 Row = tuple[str, ...]
 
@@ -123,7 +126,25 @@ def readme(summary: dict[str, Any]) -> str:
     for title, headings, rows in tables(summary):
         lines = [_markdown(headings), _markdown(["---", *["---:"] * (len(headings) - 1)]), *map(_markdown, rows)]
         parts.append(f"## {title}\n\n" + "\n".join(lines))
-    return "\n\n".join([*parts, _SIZES, _READING]) + "\n"
+    found = json.loads(TOKENS.read_text(encoding="utf-8"))
+    return "\n\n".join([*parts, _SIZES, conversations_section(found["conversations"]), _READING]) + "\n"
+
+
+def conversations_section(conversations: Iterable[dict[str, Any]]) -> str:
+    """The section about what a calling model reads and writes."""
+    headings = ("way", "steps", "sent", "structured content", "text", "both", "at most")
+    rows = [_markdown(headings), _markdown(["---", *["---:"] * (len(headings) - 1)])]
+    for found in conversations:
+        sizes = (found["sent"], found["structured"], found["text"], found["both"])
+        limit = f"{found['limit']:,}" if found["limit"] else ""
+        rows.append(_markdown([found["way"], str(found["steps"]), *(f"{size:,}" for size in sizes), limit]))
+    return "\n".join([_CONVERSATIONS, *rows, "", _COUNTING])
+
+
+def replace_section(text: str, section: str) -> str:
+    """The README with another section about conversations."""
+    begin, end = text.index(_CONVERSATIONS.splitlines()[0]), text.index(_READING.splitlines()[0])
+    return f"{text[:begin]}{section}\n\n{text[end:]}"
 
 
 _INTRODUCTION = """# Benchmarks
@@ -136,6 +157,18 @@ _SIZES = """## What grows with size
 ![Time against steps, executions at once and finished executions](../docs/images/sizes.svg)
 
 Written by `make bench-sizes` from `results/sizes.json`. Both axes of each part are logarithmic."""
+
+_CONVERSATIONS = """## What a calling model reads and writes
+
+Bytes of a whole conversation in and out, over a client of MCP. Written by `make bench-tokens`;
+`results/tokens.json` has each message.
+"""
+
+_COUNTING = """`run_goal`: the caller is the model, and answers each question: the plan, one call in each step, the
+final text. `execute_plan`: it sends the same steps with their calls at once. *Sent* are the arguments of its calls,
+which the other columns include. A host shows its model structured content (Claude Code, Codex), text (Gemini CLI,
+opencode) or both (VS Code, Cursor, Claude Desktop). The two forms say the same, so *at most* is for each of them; a
+host that shows both pays for both. Not counted: the list of tools, the host's own words, JSON-RPC around the call."""
 
 _READING = """## How to read this
 

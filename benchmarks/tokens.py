@@ -1,15 +1,20 @@
-"""Sizes of prompts: planning and a tool step with 10, 50, 200 and 1,000 tools, against all schemas in every prompt.
+"""What models read and write: prompts with 10 to 1,000 tools, and whole conversations of a calling model.
 
-Tokens are characters / 4, as everywhere in this project. `recall` is the share of the written queries whose right tool
-is among the first 20 of the ranked list. Run as `python -m benchmarks.tokens`; writes results/tokens.json.
+Planning and a tool step are compared with all schemas in every prompt. Tokens are characters / 4, as everywhere in this
+project. `recall` is the share of the written queries whose right tool is among the first 20 of the ranked list.
+Conversations are those of `benchmarks.conversation`. Run as `python -m benchmarks.tokens`; writes results/tokens.json,
+and the tables of conversations in README.md.
 """
 
+import asyncio
 import json
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from benchmarks.catalogue import QUERIES, catalogue, schema_chars
+from benchmarks.conversation import Conversation, measure
+from benchmarks.report import conversations_section, replace_section
 from planwarden.agent.core.events import ExecutionCreated, PlanAccepted, StepStarted
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.plan import Plan, PlanStep
@@ -23,6 +28,7 @@ from planwarden.tools.registry import Registry
 SIZES = (10, 50, 200, 1_000)
 GOAL = "Find the contacts in the CRM that nobody has touched for a year, ask me, and delete them."
 RESULT = Path(__file__).parent / "results" / "tokens.json"
+README = Path(__file__).parent / "README.md"
 
 
 def tokens(text: str) -> int:
@@ -45,7 +51,7 @@ def one_step(tool_name: str) -> Prompt:
 
 def with_schemas(prompt: Prompt, registry: Registry, names: list[str]) -> int:
     """Tokens of the prompt together with the full definitions of the named tools."""
-    total = tokens(prompt.whole)
+    total = tokens(f"{prompt.instructions}\n\n{prompt.text}")
     for name in names:
         definition = registry.get(name)
         assert definition is not None
@@ -88,8 +94,26 @@ def main() -> None:
         )
         for query in lost:
             print(f"       not found: {query}")
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps({"schema_chars": schema_chars(), "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    conversations = asyncio.run(measure())
+    for conversation in conversations:
+        show(conversation)
+    found = {"schema_chars": schema_chars(), "rows": rows, "conversations": [each.to_json() for each in conversations]}
+    RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    README.write_text(
+        replace_section(README.read_text(encoding="utf-8"), conversations_section(found["conversations"])),
+        encoding="utf-8",
+    )
+
+
+def show(conversation: Conversation) -> None:
+    """Prints the conversation message by message."""
+    limit = f", at most {conversation.limit:,}" if conversation.limit is not None else ""
+    print(
+        f"\n{conversation.way}, {conversation.steps} steps: {conversation.total:,} bytes in and out{limit}\n"
+        f"{'':30} {'sent':>6} {'structured':>10} {'text':>6}"
+    )
+    for message in conversation.messages:
+        print(f"{message.tool:>14} {message.about:<15} {message.sent:>6,} {message.structured:>10,} {message.text:>6,}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ BESIDE: Mapping[str, str] = {
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
 }
-"""Maps a page outside of `docs/` to its place on the site. The front page takes the place of the README."""
+"""Maps a page outside of `docs/` to its place on the site. The README is the front page."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _FETCHED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?https?:[^>]*>|<link\b[^>]*\bhref=\"?https?:[^>]*>")
@@ -36,7 +36,7 @@ def sources() -> dict[str, Path]:
     """Returns every page of the site by its place on it."""
     docs = ROOT / "docs"
     found = {page.relative_to(docs).as_posix(): page for page in sorted(docs.rglob("*.md"))}
-    found.update({place: ROOT / page for page, place in BESIDE.items() if page != "README.md"})
+    found.update({place: ROOT / page for page, place in BESIDE.items()})
     return found
 
 

@@ -35,10 +35,13 @@ class SuspensionRowReminded(msgspec.Struct, frozen=True):
 class SuspensionClosed(msgspec.Struct, frozen=True):
     suspension_id: str
     status: RowStatus
+    at: float
 
 
 class PendingWithdrawn(msgspec.Struct, frozen=True):
     """Every suspension that was pending when the execution ended."""
+
+    at: float
 
 
 class GrantUsed(msgspec.Struct, frozen=True):
@@ -66,8 +69,8 @@ _PROJECTED: frozenset[type[ev.Event]] = frozenset(
 
 def project_rows(append: Append) -> Iterator[RowChange]:
     """Changes to the rows of suspensions and grants, in the order of the events."""
-    for event in _events_that_change_rows(append):
-        match event:
+    for recorded in _events_that_change_rows(append):
+        match recorded.event:
             case ev.Suspended(question=question):
                 yield SuspensionOpened(question)
             case ev.SuspensionRevised(question=question):
@@ -79,21 +82,21 @@ def project_rows(append: Append) -> Iterator[RowChange]:
                     suspension_id, find_next_alarm_at(append.execution.suspensions[suspension_id])
                 )
             case ev.SuspensionDecided(suspension_id=suspension_id):
-                yield SuspensionClosed(suspension_id, "decided")
+                yield SuspensionClosed(suspension_id, "decided", recorded.at)
             case ev.SuspensionTimedOut(suspension_id=suspension_id):
-                yield SuspensionClosed(suspension_id, "timed_out")
+                yield SuspensionClosed(suspension_id, "timed_out", recorded.at)
             case ev.SuspensionWithdrawn(suspension_id=suspension_id):
-                yield SuspensionClosed(suspension_id, "withdrawn")
+                yield SuspensionClosed(suspension_id, "withdrawn", recorded.at)
             case ev.ToolCallIntended(grant_id=str() as grant_id):
                 yield GrantUsed(grant_id)
             case _:
                 pass
     if append.execution.is_finished and any(s.status == "withdrawn" for s in append.execution.suspensions.values()):
-        yield PendingWithdrawn()
+        yield PendingWithdrawn(append.execution.updated_at)
 
 
-def _events_that_change_rows(append: Append) -> list[ev.Event]:
-    return [recorded.event for recorded in append.recorded if type(recorded.event) in _PROJECTED]
+def _events_that_change_rows(append: Append) -> list[ev.Recorded]:
+    return [recorded for recorded in append.recorded if type(recorded.event) in _PROJECTED]
 
 
 def count_grant_uses(changes: Iterable[RowChange]) -> Counter[str]:

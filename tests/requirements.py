@@ -54,6 +54,13 @@ REQUIREMENTS: dict[str, Requirement] = {
     "telemetry:off": Requirement(
         "docs/observability", "Nothing is imported, stored or sent unless an endpoint or a provider was given."
     ),
+    "mcp:mistakes": Requirement(
+        "docs/reference/mcp",
+        "What models get wrong is understood, or refused before anything ran in a sentence that shows the right form.",
+    ),
+    "mcp:cheap": Requirement(
+        "docs/reference/executions", "Answers carry what changed and what comes next; get_execution has the rest."
+    ),
     "store:round-trip": Requirement(
         "ports.Store", "Events come back in order, without gaps, equal to what was written."
     ),
@@ -411,6 +418,24 @@ REQUIREMENTS: dict[str, Requirement] = {
     "server:stalls": Requirement(
         "ours", "A server notices when its event loop stands still, logs it, and doctor tells of it."
     ),
+    "references:text": Requirement(
+        "console, what a model sees",
+        "A binding reads JSON in text where it says so; where it leads nowhere it says why.",
+    ),
+    "plan:literals": Requirement(
+        "console, what a model sees",
+        "Literal arguments are checked when the plan is accepted, around what is bound, in bounded work.",
+    ),
+    "plan:placeholders": Requirement(
+        "console, what a model sees",
+        "A placeholder is a warning where a caller wrote it, and a fault where a model did.",
+    ),
+    "thread:bindings": Requirement(
+        "console, settled", "A later execution takes completed results of its thread, fixed when its plan is accepted."
+    ),
+    "failure:done": Requirement(
+        "console, what a model sees", "A failure says what is completed and how a later plan takes its results."
+    ),
     "references:process": Requirement(
         "ours", "A process of its own parses a very large result for references, and returns only the parts."
     ),
@@ -514,6 +539,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     "inbox:terminal-only": Requirement("approvals, assurance", "A code goes to a terminal, never into a pipe or MCP."),
     "inbox:no-script": Requirement("issue, bad input", "Everything can be decided without script."),
     "inbox:keyboard": Requirement("issue, inbox", "Keys move the focus; approve is never what Enter presses unasked."),
+    "inbox:accessible": Requirement("console, pages", "axe-core has no finding on any page, in any look."),
+    "inbox:outcome": Requirement("console, truth", "After a decision the page says what became of it, truthfully."),
+    "inbox:seen-first": Requirement("console, truth", "On a phone what is covered is seen before Approve is active."),
+    "voices:apart": Requirement("console, truth", "No sentence of one voice stands in the place of another, anywhere."),
     "inbox:phone": Requirement("issue, inbox", "Pages fit a phone, light and dark, with labels and enough contrast."),
     "tasks:lifecycle": Requirement(
         "SEP-2663", "A call becomes a task at once; its statuses, times and end are those of the execution."

@@ -8,7 +8,7 @@ downstream server's tools, is replaced as a whole while plans run.
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, cast
@@ -28,6 +28,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.pins import PIN_CHARS
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, define
@@ -189,6 +190,15 @@ class Registry:
         completed = _with_defaults(arguments, tool.definition.input_schema)
         return completed, self._schemas[name].find_faults(completed)
 
+    def check(
+        self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
+    ) -> tuple[tuple[str, ...], int]:
+        tool = self._tools.get(name)
+        if tool is None:
+            return (), 0
+        completed = _with_defaults(arguments, tool.definition.input_schema)
+        return self._schemas[name].find_certain_faults(completed, unknown, limit)
+
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
         tool = self._tools.get(name)
         return tool.question(arguments) if tool is not None and tool.question is not None else None
@@ -256,9 +266,12 @@ class Registry:
         """Checks a result whose tool made artifacts itself, such as an image that the value mentions."""
         if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
+        beside = await self._check_result(name, [attached.beside])
+        if isinstance(beside, ResultWithArtifacts):
+            attached = replace(attached, beside=beside.value, artifacts=(*attached.artifacts, *beside.artifacts))
         checked = await self._check_result(name, [attached.value])
         if isinstance(checked, ResultWithArtifacts):
-            return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts))
+            return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts), beside=attached.beside)
         return replace(attached, value=checked)
 
 

@@ -1,16 +1,20 @@
 """An answer as it arrives: what somebody decided, with which authority, and whether it has the right form."""
 
+from itertools import islice
+
 import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.form import describe, find_form_faults
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.prompts import answer_form
 from planwarden.agent.core.replies import Reply, read_calls
 
 MAX_REASON_CHARS = 2_000
 MAX_CONTENT_BYTES = 1024 * 1024
+MAX_FAULTS = 5
 
 RECONCILE_FORM: dict[str, JsonValue] = {
     "type": "object",
@@ -61,29 +65,31 @@ def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
     if isinstance(content, str) and content.strip():
         return Reply(content=content)
     expected = {
-        "plan": 'an object {"todoList": [...]}',
-        "step": 'an object {"toolCalls": [...]} or {"content": "..."}',
-        "synthesize": 'an object {"content": "..."}',
+        "plan": '{"todoList": [...]}',
+        "step": '{"toolCalls": [{"toolName": "...", "arguments": {...}}]} or {"content": "..."}',
+        "synthesize": '{"content": "..."}',
     }[purpose]
     if not isinstance(content, dict):
-        raise InvalidArguments(f"the content is not {expected}")
+        raise InvalidArguments(f"the content is {describe(content)}; send {expected}")
     if purpose == "plan":
         return Reply(plan=content)
+    faults = list(islice(find_form_faults(content, answer_form(purpose), "content"), MAX_FAULTS))
     listed, text = content.get("toolCalls"), content.get("content")
-    patch = content.get("revise")
-    unknown = content.keys() - ({"toolCalls", "content", "revise"} if purpose == "step" else {"content"})
-    if unknown or (text is not None and not isinstance(text, str)):
-        raise InvalidArguments(f"the content is not {expected}; unknown keys: {sorted(unknown)}")
-    if listed is not None and purpose == "step":
-        if not isinstance(listed, list) or len(read_calls(listed)) != len(listed):
-            raise InvalidArguments('toolCalls is not a list of {"toolName": "...", "arguments": {...}}, at most 50')
-        return Reply(content=text, calls=read_calls(listed), revise=patch)
-    if text is None:
-        raise InvalidArguments(f"the content is not {expected}")
-    return Reply(content=text, revise=patch)
+    if not faults and listed is None and text is None:
+        faults = ["the content has neither 'toolCalls' nor 'content'"]
+    calls = read_calls(listed) if isinstance(listed, list) and not faults else ()
+    if len(calls) != len(listed if isinstance(listed, list) else ()):
+        faults = faults or ["content.toolCalls has more than 50 calls, or a name that is too long"]
+    if faults:
+        raise InvalidArguments(f"{'; '.join(faults)}; send {expected}")
+    assert text is None or isinstance(text, str)
+    return Reply(content=text, calls=calls, revise=content.get("revise"))
 
 
 def check_form(form: dict[str, JsonValue], content: JsonValue) -> None:
+    # A server answers its first requests without it.
+    from planwarden.agent.common.schema import Schema
+
     if content is None:
         raise InvalidArguments("this question asks for 'content'", details={"answerSchema": form})
     try:

@@ -5,9 +5,12 @@ from pydantic import JsonValue
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.references import MAX_ARGUMENT_BYTES, resolve
+from planwarden.agent.core.bindings import find_binding_faults
+from planwarden.agent.core.placeholders import find_placeholders
+from planwarden.agent.core.pointers import MAX_ARGUMENT_BYTES
+from planwarden.agent.core.references import resolve
 from planwarden.agent.core.state import Call, ExecutionState
-from planwarden.agent.core.verify import find_empty_lists, find_placeholders
+from planwarden.agent.core.verify import find_empty_lists
 
 
 def complete_arguments(context: ApprovalContext, execution: ExecutionState, call: Call) -> dict[str, JsonValue]:
@@ -17,11 +20,13 @@ def complete_arguments(context: ApprovalContext, execution: ExecutionState, call
         InvalidArguments: with every fault.
         PartsNeeded: parts of artifacts have to be read first.
     """
-    faults = [*find_placeholders(call.proposed)]
+    faults: list[str] = []
     if call.by_model:
+        # Those of a plan were checked when it was accepted.
+        faults += [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
         step = execution.steps[call.step_id].step
         faults.extend(find_empty_lists(call.proposed, tuple(execution.steps[d].result for d in step.dependencies)))
-    resolved = resolve(call.proposed, execution.steps, context.parts or {})
+    resolved = resolve(call.proposed, execution.steps, context.parts or {}, execution.earlier)
     _check_size(resolved)
     completed, invalid = context.tools.complete(call.tool_name, resolved)
     faults.extend(invalid)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from planwarden.agent.approval.grants import GrantCache
-from planwarden.agent.core.references import ArtifactPart, PartAddress
+from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.ports.environment import Clock, Ids
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.toolbox import Toolbox

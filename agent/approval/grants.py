@@ -57,6 +57,16 @@ class GrantCache(msgspec.Struct):
         ]
         return min(found, key=lambda grant: grant.expires_at).grant_id if found else None
 
+    def has_any_for(self, definition: ToolDefinition, owner: str, now: float) -> bool:
+        """True when a grant lets some call of the tool through for that owner."""
+        return any(
+            grant.tool_name == definition.name
+            and grant.definition_digest == definition.digest
+            and grant.owner in (None, owner)
+            and is_open(grant, now)
+            for grant in self._open
+        )
+
 
 def is_open(grant: Grant, now: float) -> bool:
     return grant.revoked_at is None and grant.used < grant.uses and now < grant.expires_at

@@ -4,6 +4,8 @@ A question holds the arguments as they will be dispatched, the digest of the too
 and an approval digest over all of it. Any change makes a new revision with a new digest.
 """
 
+from collections.abc import Iterator, Mapping
+
 from msgspec.structs import replace
 from pydantic import JsonValue
 
@@ -11,14 +13,23 @@ from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_covered_calls, list_risks
 from planwarden.agent.approval.staleness import describe_change
-from planwarden.agent.common.canonical import digest
+from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.alarms import build_alarms
-from planwarden.agent.core.state import Call, ExecutionState
+from planwarden.agent.core.state import Call, CallStatus, ExecutionState
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import Policy, Requirement
 
 MESSAGE_CHARS = 500
+MAX_FOUND = 8
+HOW_TO_RECONCILE = (
+    "Say that it happened, with its result; that it did not happen, to run it again; or reject, to give the step up."
+)
+_ENDED_BADLY: Mapping[CallStatus, str] = {
+    "failed": "failed",
+    "rejected": "was rejected",
+    "outcome_unknown": "ended without anybody knowing whether it happened",
+}
 POLICY_DIGITS = 8
 """Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
 
@@ -60,6 +71,7 @@ def ask_what_tool_asks(
         asker=suspend.asker,
         releases=suspend.releases,
         undecidable=suspend.undecidable,
+        found=suspend.found,
     )
     return _open(context, execution, question)
 
@@ -71,14 +83,15 @@ def ask_approval(
     definition: ToolDefinition,
     arguments: dict[str, JsonValue],
     requirement: Requirement,
+    found: tuple[str, ...] = (),
 ) -> ev.Suspended:
-    """The question whether the call may run with exactly these arguments."""
+    """The question whether the call may run with exactly these arguments; `found` is why it is asked now."""
     wait_s = definition.answer_within_s
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="approval",
         addressee="human",
-        message=f"Run {call.tool_name}? {execution.steps[call.step_id].step.description}"[:MESSAGE_CHARS],
+        message=execution.steps[call.step_id].step.description[:MESSAGE_CHARS],
         step_id=call.step_id,
         call_id=call.call_id,
         tool_name=call.tool_name,
@@ -89,6 +102,7 @@ def ask_approval(
         quorum=requirement.quorum,
         expires_at=None if wait_s is None else context.clock.now() + wait_s,
         on_timeout=_limit_on_timeout(requirement.risk, definition.on_timeout),
+        found=(*found, *_find_circumstances(context, execution, call, definition)),
     )
     return _open(context, execution, question)
 
@@ -105,23 +119,26 @@ def ask_approval_of_change(
     """The question that a person must answer before a tool runs that changed; `since` as in `describe_change`."""
     asked = context.policy.requirement(definition, arguments)
     requirement = context.policy.for_risk(highest_risk("confirm", asked.risk))
-    suspended = ask_approval(context, execution, call, definition, arguments, requirement)
-    return put_before(describe_change(context, execution, definition, since), suspended)
+    found = (describe_change(context, execution, definition, since),)
+    return ask_approval(context, execution, call, definition, arguments, requirement, found)
 
 
 def ask_what_happened(
-    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
+    context: ApprovalContext,
+    execution: ExecutionState,
+    call: Call,
+    definition: ToolDefinition,
+    found: tuple[str, ...] = (),
 ) -> ev.Suspended:
-    """The question whether a call took effect whose outcome is unknown."""
+    """The question whether a call took effect whose outcome is unknown; `found` is why it is asked again."""
     risk = highest_risk("confirm", context.policy.requirement(definition, call.arguments or {}).risk)
     required = context.policy.for_risk(risk)
-    late = f"{call.late_report} " if call.late_report else ""
+    late = (call.late_report,) if call.late_report else ()
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="reconcile",
         addressee="human",
-        message=f"{late}{call.error_message}. Did it happen? Answer with happened true and the result, with happened "
-        "false to run it (again), or reject to give the step up.",
+        message=execution.steps[call.step_id].step.description[:MESSAGE_CHARS],
         step_id=call.step_id,
         call_id=call.call_id,
         tool_name=call.tool_name,
@@ -131,14 +148,32 @@ def ask_what_happened(
         needs=required.needs,
         quorum=required.quorum,
         form=RECONCILE_FORM,
+        # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
+        found=(*found, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
     )
     return _open(context, execution, question)
 
 
-def put_before(note: str, suspended: ev.Suspended) -> ev.Suspended:
-    """The same question with a sentence in front of its message."""
-    question = suspended.question
-    return ev.Suspended(question=replace(question, message=f"{note} {question.message}"[:MESSAGE_CHARS]))
+def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
+    """What was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
+    return (*(known for known in question.found if known != sentence), sentence)[-MAX_FOUND:]
+
+
+def _find_circumstances(
+    context: ApprovalContext, execution: ExecutionState, call: Call, definition: ToolDefinition
+) -> Iterator[str]:
+    """Yields what a person who is asked about the call should know besides it: a retry, a grant that does not fit."""
+    earlier = [
+        other
+        for other in execution.steps[call.step_id].calls
+        if other.tool_name == call.tool_name and other.call_id != call.call_id and other.status in _ENDED_BADLY
+    ]
+    if earlier:
+        ended = _ENDED_BADLY[earlier[-1].status]
+        count = "" if len(earlier) == 1 else f" It is number {len(earlier) + 1}."
+        yield f"This is a retry: an earlier call of {call.tool_name} in this step {ended}.{count}"
+    if context.grants.has_any_for(definition, execution.principal, context.clock.now()):
+        yield f"A person allowed calls of {call.tool_name} beforehand, but this call is not among them."
 
 
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
@@ -181,6 +216,8 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
             [edit.revision, edit.principal, edit.channel, edit.assurance, list[JsonValue](edit.arguments)]
             for edit in question.edits
         ]
+    if question.found:
+        facts["found"] = list[JsonValue](question.found)
     if question.asker:
         # Somebody else asks: the answer is about the words of their question, and what they say that it releases.
         facts["asker"] = [question.asker, digest(question.message), question.undecidable]

@@ -11,14 +11,14 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering import list_risks, update_covered_call
-from planwarden.agent.approval.questions import MESSAGE_CHARS, bind_question, is_of_policy
+from planwarden.agent.approval.questions import add_finding, bind_question, is_of_policy
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.pins import describe_difference
+from planwarden.agent.core.placeholders import find_placeholders
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import Risk, highest_risk
-from planwarden.agent.core.verify import find_placeholders
 
 RELEASING: tuple[ev.SuspensionKind, ...] = ("approval", "confirmation", "input", "reconcile")
 """Questions whose answer may let a call run."""
@@ -54,11 +54,8 @@ def revise_stale_question(
     asked = policy.requirement(definition, question.arguments or {}).risk
     risk = highest_risk(*least, asked, *list_risks(covers))
     required = policy.for_risk(risk)
-    message = question.message
-    if question.kind in ("approval", "reconcile"):
-        # A sentence begins with a capital letter, except when it begins with the name of a tool.
-        start = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
-        message = f"{start}. {question.message}"[:MESSAGE_CHARS]
+    # A sentence begins with a capital letter, except when it begins with the name of a tool.
+    start = reason if reason.startswith(definition.name) else f"{reason[:1].upper()}{reason[1:]}"
     changed = replace(
         question,
         definition_digest=definition.digest,
@@ -68,7 +65,7 @@ def revise_stale_question(
         quorum=required.quorum,
         revision=question.revision + 1,
         on_timeout="reject",
-        message=message,
+        found=add_finding(question, f"{start}."),
     )
     return bind_question(context, execution, changed), reason
 
@@ -91,7 +88,9 @@ def revise_arguments(
     if definition is None or question.arguments is None:
         raise InvalidArguments("this question has no arguments that could be modified")
     completed, faults = context.tools.complete(definition.name, arguments)
-    faults = (*faults, *find_placeholders(arguments))
+    if editor.assurance in ("claimed", "caller"):
+        # A person may mean an example address; a model that writes one does not know the real one.
+        faults = (*faults, *find_placeholders(arguments))
     if faults:
         raise InvalidArguments(
             f"modifiedArgs do not fit {definition.name}: {'; '.join(faults[:5])}",
@@ -119,8 +118,7 @@ def add_late_report(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, report: str
 ) -> ev.SuspensionRevised:
     """The next revision of the question what became of a call, with what its former process reported since."""
-    message = f"{report} {question.message}"[:MESSAGE_CHARS]
-    changed = replace(question, message=message, revision=question.revision + 1)
+    changed = replace(question, found=add_finding(question, report), revision=question.revision + 1)
     reason = "the process that made the call reported what became of it"
     return ev.SuspensionRevised(question=bind_question(context, execution, changed), reason=reason)
 

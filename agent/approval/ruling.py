@@ -28,6 +28,7 @@ from planwarden.agent.common.errors import (
     UnknownSuspension,
 )
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.core.state import ExecutionState, SuspensionState
@@ -56,12 +57,15 @@ def rule_on_answer(
     tools: Mapping[str, ToolFacts],
     max_steps: int,
     now: float,
+    earlier: Earlier | None = None,
 ) -> Ruling:
-    """The events that the answer causes; `tools` and `max_steps` limit a plan that the caller answers with.
+    """The events that the answer causes; `tools`, `max_steps` and `earlier` are for a plan that the caller answers
+    with, as in `parse_plan`.
 
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
             LimitExceeded: nothing changes.
+        EarlierNeeded: as in `parse_plan`.
     """
     suspension = execution.suspensions.get(suspension_id)
     if suspension is None or suspension.question.addressee == "clock":
@@ -79,12 +83,18 @@ def rule_on_answer(
         )
     guard = Guard(suspension_id=question.suspension_id, digest=question.digest)
     if question.addressee == "caller":
-        return Ruling(events=_build_caller_events(question, answer, authority, tools, max_steps), guard=guard)
+        events = _build_caller_events(question, answer, authority, tools, max_steps, earlier)
+        return Ruling(events=events, guard=guard)
     return _rule_on_person(context, execution, suspension, answer, authority, guard)
 
 
 def _build_caller_events(
-    question: ev.Question, answer: Decision, authority: Authority, tools: Mapping[str, ToolFacts], max_steps: int
+    question: ev.Question,
+    answer: Decision,
+    authority: Authority,
+    tools: Mapping[str, ToolFacts],
+    max_steps: int,
+    earlier: Earlier | None,
 ) -> tuple[ev.Event, ...]:
     if answer.approved is False and answer.content is None:
         decision = ev.RecordedDecision(approved=False, reason=answer.reason)
@@ -101,6 +111,7 @@ def _build_caller_events(
         tools=tools,
         max_steps=max_steps,
         suspension_id=question.suspension_id,
+        earlier=earlier,
     )
     return (decided, *replied)
 

@@ -23,6 +23,8 @@ JSON_TYPE = "application/json"
 
 _KEYS = frozenset({"truncated", "stored", "artifactId", "mediaType", "sizeBytes", "sha256", "preview"})
 
+_CUT_OFF_KEYS = frozenset({"truncated", "stored", "reason", "sizeBytes", "preview"})
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
@@ -42,6 +44,8 @@ class ResultWithArtifacts(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: tuple[Artifact, ...]
     whole: str | None = None
     """The id of the artifact that `value` stands for; None if `value` only mentions artifacts."""
+    beside: JsonValue = None
+    """What the tool sent besides the value, for readers: no binding leads there."""
 
 
 def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:
@@ -78,6 +82,11 @@ def build_cut_off(size_bytes: int, preview: str) -> dict[str, JsonValue]:
         "sizeBytes": size_bytes,
         "preview": preview[:PREVIEW_CHARS],
     }
+
+
+def is_cut_off(value: JsonValue) -> bool:
+    """Whether the value has the form of `build_cut_off`."""
+    return isinstance(value, dict) and value.keys() == _CUT_OFF_KEYS and value["stored"] is False
 
 
 def is_stand_in(value: JsonValue) -> bool:

@@ -7,6 +7,7 @@ Keys are sorted; there is no white space, only ASCII, and no NaN. Readers refuse
 import hashlib
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from pydantic import JsonValue
@@ -136,9 +137,8 @@ def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> None:
 def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"duplicate key {twice[0]!r}")
+        twice = min(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise ValueError(f"duplicate key {twice[:100]!r}")
     return found
 
 

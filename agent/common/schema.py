@@ -8,6 +8,7 @@ see `planwarden.agent.common.schema_cost` and `schema_work`.
 """
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -17,6 +18,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.schema_cost import EXTREME, MAX_INTEGER_BITS, estimate_cost
+from planwarden.agent.common.schema_faults import NO_UNKNOWN_PARTS, Path, UnknownParts, describe_faults
 
 MAX_FAULTS = 20
 MAX_WORK = 300_000
@@ -30,6 +32,13 @@ TEXT_PER_UNIT = 10_240
 """Bytes of text times bytes of the compiled pattern: at most 10 ns for each byte and KiB."""
 MAX_EXPLAINED_WORK = 2_000
 """Of a check whose every fault is described: describing one takes a hundred times as long as finding it."""
+CHECK_WORK = 500
+"""Units of what stands around one check."""
+COUNTED = 20
+"""How many times the work of a check it takes to count that work."""
+EXPLAIN_WORK = 1_000
+EXPLAINED = 25
+"""How many times the work of a check it takes to describe what that finds."""
 MAX_EXPLAINED_BYTES = 2_000_000
 """Of the values and constants that descriptions repeat."""
 
@@ -71,6 +80,26 @@ class Schema:
             return (_TOO_MUCH,)
         return () if self._validator.is_valid(value) else self._describe_faults(value, len(encoded))
 
+    def find_certain_faults(
+        self, value: JsonValue, unknown: Collection[Path], limit: int
+    ) -> tuple[tuple[str, ...], int]:
+        """Returns a sentence per fault that the value has whatever its `unknown` parts will be, and the work spent.
+
+        The value has null in these parts. What more work than `limit` would have to find is not found.
+        """
+        try:
+            size = len(_ENCODER.encode(value))
+        except (UnicodeEncodeError, TypeError, RecursionError):
+            return self.find_faults(value), CHECK_WORK
+        counted = self.count_work(value, min(limit // COUNTED, MAX_WORK))
+        if counted is None:
+            return (), limit
+        work = CHECK_WORK + size // 100 + COUNTED * counted
+        if self._validator.is_valid(value):
+            return (), work
+        work += EXPLAIN_WORK + EXPLAINED * min(counted, MAX_EXPLAINED_WORK)
+        return ((), work) if work > limit else (self._describe_faults(value, size, UnknownParts(unknown)), work)
+
     def _is_small(self, encoded: bytes) -> bool:
         """Whether the value is so small that it does not matter where in the schema its parts are looked at."""
         cost, size = self._cost, len(encoded)
@@ -87,15 +116,19 @@ class Schema:
         costs = {pattern: size / TEXT_PER_UNIT for pattern, size in self._sizes.items()}
         return count_work(self._schema, value, costs, limit)
 
-    def _describe_faults(self, value: JsonValue, size: int) -> tuple[str, ...]:
+    def _describe_faults(
+        self, value: JsonValue, size: int, unknown: UnknownParts = NO_UNKNOWN_PARTS
+    ) -> tuple[str, ...]:
         work = self.count_work(value, MAX_EXPLAINED_WORK)
         repeated = size + self._size
         if work is None or work * repeated > MAX_EXPLAINED_BYTES:
-            return self._describe_briefly(value)
-        return tuple(_describe_fault(error) for error in islice(self._validator.iter_errors(value), MAX_FAULTS))
+            brief = self._list_faults_of_keys(value)
+            return brief or (() if unknown else ("it does not fit its schema, and is too large to say where",))
+        found = describe_faults(self._validator.iter_errors(value), unknown, self._schema)
+        return tuple(islice(found, MAX_FAULTS))
 
-    def _describe_briefly(self, value: JsonValue) -> tuple[str, ...]:
-        """Returns what is wrong with the value's own keys, or that something in it is wrong."""
+    def _list_faults_of_keys(self, value: JsonValue) -> tuple[str, ...]:
+        """Returns what is wrong with the value's own keys."""
         faults: list[str] = []
         if isinstance(value, dict):
             required, named = self._schema.get("required"), self._schema.get("properties")
@@ -103,7 +136,7 @@ class Schema:
             faults += [f"{str(name)[:100]!r} is a required property" for name in missing]
             if self._schema.get("additionalProperties") is False and isinstance(named, dict):
                 faults += [f"{name[:100]!r} was unexpected" for name in value if name not in named]
-        return tuple(faults[:MAX_FAULTS]) or ("it does not fit its schema, and is too large to say where",)
+        return tuple(faults[:MAX_FAULTS])
 
 
 @lru_cache(maxsize=1024)
@@ -139,11 +172,6 @@ def has_short_integers(value: JsonValue) -> bool:
         elif isinstance(node, list):
             stack.extend(node)
     return True
-
-
-def _describe_fault(error: jsonschema_rs.ValidationError) -> str:
-    where = "".join(f"/{part}" for part in error.instance_path)
-    return f"{where}: {error.message[:300]}" if where else error.message[:300]
 
 
 def _refuse_to_fetch(uri: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from planwarden.agent.common.struct import FrozenStruct, JsonValue, StoredStruct
+from planwarden.agent.core.bindings import EarlierResult
 from planwarden.agent.core.plan import Plan, ValidationMode
 from planwarden.agent.core.tool import Effect, OnTimeout, RemoteCall, Risk
 
@@ -95,6 +96,7 @@ class Question(StoredStruct):
     kind: SuspensionKind
     addressee: Addressee
     message: str
+    """Only the words of whoever asks: the agent, a tool, or `asker`. What planwarden says stands in `found`."""
     step_id: str | None = None
     call_id: str | None = None
     tool_name: str | None = None
@@ -131,6 +133,10 @@ class Question(StoredStruct):
     """As in `Suspend`."""
     undecidable: str = ""
     """As in `Suspend`."""
+    found: tuple[str, ...] = ()
+    """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
+    instructions: str = ""
+    """For the caller: how it answers such a question; most questions of a kind have the same."""
 
 
 class RecordedDecision(StoredStruct):
@@ -159,6 +165,8 @@ class ExecutionCreated(StoredStruct, tag="EC"):
     """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
     it."""
     tracestate: str | None = None
+    host: str | None = None
+    """The program that asked for it, as it named itself; None when it came through another channel."""
 
 
 class PlanAccepted(StoredStruct, tag="PA"):
@@ -168,6 +176,8 @@ class PlanAccepted(StoredStruct, tag="PA"):
     warnings: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     """Beginnings of the digests of the tools that the plan names, in the order of `pins.list_tool_names`."""
+    earlier: tuple[EarlierResult, ...] = ()
+    """What the plan takes from earlier executions of the thread, as it was when the plan was accepted."""
 
 
 class PlanRefused(StoredStruct, tag="PR"):
@@ -189,6 +199,8 @@ class PlanRevised(StoredStruct, tag="PC"):
     moved: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     """As in `PlanAccepted`; a tool that was pinned before keeps its first pin."""
+    earlier: tuple[EarlierResult, ...] = ()
+    """As in `PlanAccepted`, for bindings that the plan did not have before."""
 
 
 class RevisionRefused(StoredStruct, tag="PX"):
@@ -262,6 +274,8 @@ class ToolReturned(StoredStruct, tag="TR"):
     value: JsonValue = None
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
+    beside: JsonValue = None
+    """What a server sent besides its structured value: text, images."""
 
 
 class ToolFailed(StoredStruct, tag="TF"):

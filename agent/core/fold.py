@@ -69,6 +69,7 @@ def _apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: fl
         "created_at": at,
         "traceparent": event.traceparent,
         "tracestate": event.tracestate,
+        "host": event.host,
         **_add_client(execution, event.client_id),
     }
 
@@ -91,6 +92,7 @@ def _apply_plan_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: 
         "plan": event.plan,
         "warnings": warnings,
         "pins": map_pins(event.plan, event.pins),
+        "earlier": {result.reference: result for result in event.earlier},
         **_put_all_steps(steps),
     }
 
@@ -129,7 +131,9 @@ def _apply_plan_revised(execution: ExecutionState, event: ev.PlanRevised, at: fl
         raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
     # A pin of the accepted plan stays: a revision must not renew what a person relied on.
     pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
-    return {"plan": event.plan, "pins": pins, "revisions": execution.revisions[1:], **_put_all_steps(steps)}
+    earlier = {**{result.reference: result for result in event.earlier}, **execution.earlier}
+    changes: Changes = {"plan": event.plan, "pins": pins, "earlier": earlier, "revisions": execution.revisions[1:]}
+    return {**changes, **_put_all_steps(steps)}
 
 
 def _put_all_steps(steps: Mapping[str, StepState]) -> Changes:
@@ -221,7 +225,8 @@ def _apply_call_intended(execution: ExecutionState, event: ev.ToolCallIntended, 
 
 def _apply_tool_returned(execution: ExecutionState, event: ev.ToolReturned, at: float) -> Changes:
     call = execution.call(event.call_id)
-    return {"steps": _move_call(execution, call, event, value=event.value, artifact=event.artifact)}
+    changes: Changes = {"value": event.value, "artifact": event.artifact, "beside": event.beside}
+    return {"steps": _move_call(execution, call, event, **changes)}
 
 
 def _apply_tool_failed(execution: ExecutionState, event: ev.ToolFailed, at: float) -> Changes:

@@ -36,9 +36,13 @@ class CallInput(BaseModel):
     """Name in the catalogue."""
     arguments: Annotated[
         dict[str, JsonValue],
-        Field(description='Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}'),
+        Field(
+            description='Take values of earlier results with {"$from": stepId, "pointer": "/json/pointer"}; '
+            '"parse": "json" if the result is JSON text'
+        ),
     ] = Field(default_factory=dict)
-    """Values, or `{"$from": STEP, "pointer": "/json/pointer"}` for a part of an earlier result."""
+    """Values, or [bindings](#bindings): `{"$from": STEP, "pointer": "/json/pointer"}` takes a part of an earlier
+    result."""
 
 
 class StepInput(BaseModel):
@@ -81,8 +85,8 @@ STEPS_KEYS = ("todoList", "steps")
 """The key of the list of steps, and its name in older plans."""
 ENGINE_KEYS = frozenset({"status", "result", "thoughts", "toolResults", "actualToolCalls", "validationStatus"})
 """Keys that only the engine may fill in; accepted from older plans and ignored, so no model can complete a step."""
-STEP_KEYS = frozenset(StepInput.model_fields) | ENGINE_KEYS
-CALL_KEYS = frozenset(CallInput.model_fields)
+STEP_KEYS = (*StepInput.model_fields, *ENGINE_KEYS)
+CALL_KEYS = tuple(CallInput.model_fields)
 
 
 @cache
@@ -115,3 +119,11 @@ def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, describ
             properties[name] = {**_shorten(field, definitions, described=described), **note}
         short["properties"] = properties
     return short
+
+
+@cache
+def plan_form() -> dict[str, JsonValue]:
+    """Returns the JSON Schema of a plan for its reader, who takes each name of the list of steps."""
+    properties = plan_schema()["properties"]
+    assert isinstance(properties, dict)
+    return {"type": "object", "properties": dict.fromkeys(STEPS_KEYS, properties["todoList"])}

@@ -1,46 +1,36 @@
-"""References in arguments: `resolve` replaces `{"$from": STEP_ID, "pointer": POINTER}` by the value from that step.
+"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments by what it takes from a result.
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
 If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
-can read the store calls it again with those parts.
+can read the store calls it again with those parts. What comes from an earlier execution stands in the log already.
+
+With `parse`, the first text that the pointer meets is read as JSON, and the pointer goes on in there.
 
 A few bytes can name a large value many times, so the bytes are counted before anything is put together.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import cast
 
-import msgspec
-from jsonpointer import EndOfList, JsonPointer, JsonPointerException
 from pydantic import JsonValue
 
-from planwarden.agent.common.artifact import INLINE_VALUES, JSON_TYPE, Artifact
-from planwarden.agent.common.canonical import exceeds, is_larger, measure_at_least
+from planwarden.agent.common.artifact import is_cut_off
+from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.core.plan import find_references, read_reference
+from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference, find_references, read_reference
+from planwarden.agent.core.pointers import (
+    MAX_ARGUMENT_BYTES,
+    ArtifactPart,
+    LeadsNowhere,
+    ParsedTexts,
+    PartAddress,
+    follow,
+)
 from planwarden.agent.core.state import Call, StepState
 
-MAX_ARGUMENT_BYTES = 256 * 1024
 MAX_REFERENCES = 1_000
 """Of the arguments of one call."""
-
-
-class PartAddress(msgspec.Struct, frozen=True):
-    """The address of a part of an artifact."""
-
-    artifact_id: str
-    pointer: str
-
-
-class ArtifactPart(msgspec.Struct, frozen=True):
-    """The value at a `PartAddress`, or why there is none."""
-
-    value: JsonValue = None
-    fault: str | None = None
-    """Why there is no value, as the end of a sentence about the pointer."""
 
 
 class PartsNeeded(Exception):
@@ -52,10 +42,14 @@ class PartsNeeded(Exception):
 
 
 _NONE: Mapping[PartAddress, ArtifactPart] = {}
+_NOTHING: Earlier = {}
 
 
 def resolve(
-    arguments: dict[str, JsonValue], steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart] = _NONE
+    arguments: dict[str, JsonValue],
+    steps: Mapping[str, StepState],
+    parts: Mapping[PartAddress, ArtifactPart] = _NONE,
+    earlier: Earlier = _NOTHING,
 ) -> dict[str, JsonValue]:
     """Returns the arguments with every reference replaced; the same object if there is none.
 
@@ -69,58 +63,55 @@ def resolve(
         return arguments
     if len(found) > MAX_REFERENCES:
         raise InvalidArguments(f"the arguments have more than {MAX_REFERENCES} '$from' references")
-    wanted = (_find_address(steps[step_id], pointer) for step_id, pointer in found if step_id in steps)
+    wanted = (find_address(steps[taken.step_id], taken) for taken in found if taken.step_id in steps)
     if missing := frozenset(part for part in wanted if part is not None and part not in parts):
         raise PartsNeeded(missing)
-    values = {reference: _find_value(*reference, steps, parts) for reference in dict.fromkeys(found)}
+    texts = ParsedTexts()
+    values = {taken: _find_value(taken, steps, parts, earlier, texts) for taken in dict.fromkeys(found)}
     _check_size(found, values)
     return {key: _replace_references(value, values) for key, value in arguments.items()}
 
 
-def read_parts(artifact: Artifact, pointers: Iterable[str]) -> dict[PartAddress, ArtifactPart]:
-    """Returns the artifact's part at each pointer."""
-    if artifact.media_type != JSON_TYPE:
-        fault = f"leads into {artifact.media_type}, which is not JSON"
-        return {PartAddress(artifact.artifact_id, pointer): ArtifactPart(fault=fault) for pointer in pointers}
-    document = cast("JsonValue", json.loads(artifact.data))
-    return {PartAddress(artifact.artifact_id, pointer): _part(document, pointer) for pointer in pointers}
+def find_result(
+    state: StepState, taken: Reference, parts: Mapping[PartAddress, ArtifactPart], texts: ParsedTexts
+) -> JsonValue:
+    """Returns what the reference takes from the result of a completed step.
 
+    `parts` has the part at its `find_address`.
 
-def _part(document: JsonValue, pointer: str) -> ArtifactPart:
+    Raises:
+        InvalidArguments: there is nothing usable at the pointer.
+    """
+    address = find_address(state, taken)
+    step_id, pointer = state.step.step_id, taken.pointer
+    if address is None and (too_large := _find_stand_ins(state, pointer)):
+        sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
+        raise InvalidArguments(
+            f"the whole result of step {step_id!r} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
+            f"bytes ({sizes}); add a 'pointer' to the part that is needed"
+        )
     try:
-        value = _read_pointer(document, pointer)
-    except JsonPointerException:
-        return ArtifactPart(fault="has nothing there")
-    # Counting first costs little, and then only what is small becomes text.
-    if exceeds(value, INLINE_VALUES, MAX_ARGUMENT_BYTES) or is_larger(value, MAX_ARGUMENT_BYTES):
-        limit = f"{MAX_ARGUMENT_BYTES} bytes or {INLINE_VALUES} values"
-        return ArtifactPart(fault=f"leads to more than {limit}; point to the part that is needed")
-    return ArtifactPart(value)
-
-
-def _read_pointer(document: JsonValue, pointer: str) -> JsonValue:
-    """Raises `JsonPointerException` when nothing is there."""
-    found = JsonPointer(pointer).resolve(document)
-    if isinstance(found, EndOfList):
-        raise JsonPointerException("'-' is behind the last element")
-    return cast("JsonValue", found)
-
-
-Reference = tuple[str, str]
-"""A step's id and a pointer into its result."""
+        part = ArtifactPart(follow(state.result, taken, texts)) if address is None else parts[address]
+    except LeadsNowhere as reason:
+        kept = "; the result was too large to be kept whole" if is_cut_off(state.result) else ""
+        part = ArtifactPart(fault=f"{reason}{kept}")
+    if part.fault is not None:
+        raise InvalidArguments(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
+    return part.value
 
 
 def _check_size(found: Iterable[Reference], values: Mapping[Reference, JsonValue]) -> None:
     """Raises `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
     total = 0
-    for (step_id, pointer), times in Counter(found).items():
-        size = measure_at_least(values[step_id, pointer], MAX_ARGUMENT_BYTES)
+    for taken, times in Counter(found).items():
+        size = measure_at_least(values[taken], MAX_ARGUMENT_BYTES)
         total += size * times
         if total > MAX_ARGUMENT_BYTES:
             often = f"{times} times " if times > 1 else ""
             raise InvalidArguments(
-                f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {pointer[:200]!r} of step "
-                f"{step_id!r}, at least {size} bytes, {often}through '$from'; point to the parts that are needed"
+                f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {taken.pointer[:200]!r} "
+                f"of step {taken.step_id!r}, at least {size} bytes, {often}through '$from'; point to the parts that "
+                "are needed"
             )
 
 
@@ -135,42 +126,37 @@ def _replace_references(value: JsonValue, values: Mapping[Reference, JsonValue])
 
 
 def _find_value(
-    step_id: str, pointer: str, steps: Mapping[str, StepState], parts: Mapping[PartAddress, ArtifactPart]
+    taken: Reference,
+    steps: Mapping[str, StepState],
+    parts: Mapping[PartAddress, ArtifactPart],
+    earlier: Earlier,
+    texts: ParsedTexts,
 ) -> JsonValue:
-    state = steps.get(step_id)
-    if state is None:
-        raise InvalidArguments(f"'$from' names step {step_id!r}, which is not in the plan")
-    if state.status != "completed":
-        raise InvalidArguments(f"'$from' names step {step_id!r}, which has no result: it is {state.status}")
-    wanted = _find_address(state, pointer)
-    if wanted is not None:
-        part = parts[wanted]
-        if part.fault is not None:
-            raise InvalidArguments(f"the pointer {pointer[:200]!r} into the result of step {step_id!r} {part.fault}")
-        return part.value
-    if too_large := _find_stand_ins(state, pointer):
-        sizes = ", ".join(f"{call.tool_name} returned {_read_size(call)} bytes" for call in too_large)
-        raise InvalidArguments(
-            f"the whole result of step {step_id!r} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
-            f"bytes ({sizes}); add a 'pointer' to the part that is needed"
-        )
-    try:
-        return _read_pointer(state.result, pointer)
-    except JsonPointerException:
-        raise InvalidArguments(f"the result of step {step_id!r} has nothing at {pointer[:200]!r}") from None
+    state = steps.get(taken.step_id)
+    if state is not None and state.status == "completed":
+        return find_result(state, taken, parts, texts)
+    if state is not None:
+        raise InvalidArguments(f"'$from' names step {taken.step_id!r}, which has no result: it is {state.status}")
+    known = earlier.get(taken)
+    if not isinstance(known, EarlierResult):
+        raise InvalidArguments(f"'$from' names step {taken.step_id[:64]!r}, which is not in the plan")
+    return known.value
 
 
-def _find_address(state: StepState, pointer: str) -> PartAddress | None:
+def find_address(state: StepState, taken: Reference) -> PartAddress | None:
     """Returns the part of an artifact that the pointer leads to, or None if the log itself holds the value."""
-    calls = _list_returned(state)
-    if not pointer or state.status != "completed" or all(call.artifact is None for call in calls):
+    calls, pointer = _list_returned(state), taken.pointer
+    if state.status != "completed" or all(call.artifact is None for call in calls):
         return None
     if len(calls) == 1:
-        return PartAddress(calls[0].artifact or "", pointer)
+        needed = pointer or taken.parse
+        return PartAddress(calls[0].artifact or "", pointer, taken.parse) if needed else None
     # The result of several calls is the list of their results.
     first, _, rest = pointer.removeprefix("/").partition("/")
     call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
-    return PartAddress(call.artifact, f"/{rest}") if rest and call is not None and call.artifact is not None else None
+    if call is None or call.artifact is None or not (rest or taken.parse):
+        return None
+    return PartAddress(call.artifact, f"/{rest}" if rest else "", taken.parse)
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:

@@ -13,8 +13,9 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import ToolFacts, parse_plan
+from planwarden.agent.core.plan import ToolFacts, list_earlier_results, parse_plan
 from planwarden.agent.core.plan_input import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, MAX_STEPS, STEPS_KEYS
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
@@ -43,8 +44,12 @@ def build_reply_events(
     tools: Mapping[str, ToolFacts],
     max_steps: int = MAX_STEPS,
     suspension_id: str | None = None,
+    earlier: Earlier | None = None,
 ) -> tuple[ev.Event, ...]:
-    """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused."""
+    """Returns the event of the reply; for a plan, also the event that accepts it or says why it is refused.
+
+    Raises `EarlierNeeded` for a plan with bindings that `earlier` does not have; see `parse_plan`.
+    """
     content = None if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
     if purpose == "plan" and plan is None and content:
@@ -71,10 +76,11 @@ def build_reply_events(
     if purpose != "plan":
         return (replied,)
     try:
-        accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps)
+        accepted, warnings = parse_plan(plan, author="model", tools=tools, max_steps=max_steps, earlier=earlier)
     except (InvalidPlan, LimitExceeded) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
-    return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=build_pins(accepted, tools)))
+    pins, taken = build_pins(accepted, tools), list_earlier_results(accepted, earlier)
+    return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=taken))
 
 
 def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:

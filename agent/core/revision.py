@@ -10,6 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.plan import Plan, ToolFacts, list_step_tools, parse_plan, plan_to_json
 
 MAX_OPERATIONS = 50
@@ -43,16 +44,25 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 def revise(
-    plan: Plan, patch: JsonValue, *, pending: Collection[str], tools: Mapping[str, ToolFacts], max_steps: int
+    plan: Plan,
+    patch: JsonValue,
+    *,
+    pending: Collection[str],
+    tools: Mapping[str, ToolFacts],
+    max_steps: int,
+    earlier: Earlier | None = None,
+    taken: Collection[str] = (),
 ) -> tuple[Plan, Difference]:
     """Returns the plan after the patch, and the difference.
 
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
-    Without `after` a step goes to the end.
+    Without `after` a step goes to the end. `taken` are steps of earlier executions from which the plan takes values:
+    a new step of that name would change what is taken.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
+        EarlierNeeded: as in `parse_plan`.
     """
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
@@ -60,7 +70,14 @@ def revise(
     draft = _Draft(plan, frozenset(pending), confirmations)
     for operation in patch:
         draft.apply(operation)
-    revised, _ = parse_plan({"todoList": [*draft.steps]}, author="model", tools=tools, max_steps=max_steps)
+    if hidden := sorted({*taken}.intersection(draft.difference.added)):
+        raise InvalidPlan(
+            f"a new step cannot be named {hidden[0]!r}: the plan takes values from the step of that name in an earlier "
+            "execution"
+        )
+    revised, _ = parse_plan(
+        {"todoList": [*draft.steps]}, author="model", tools=tools, max_steps=max_steps, earlier=earlier, known=plan
+    )
     _check_dependencies_on(confirmations, plan, revised)
     return revised, draft.difference
 

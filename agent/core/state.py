@@ -22,6 +22,7 @@ import msgspec
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import FrozenStruct, JsonValue
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import EarlierResult, Reference
 from planwarden.agent.core.plan import Plan, PlanStep
 
 ExecutionStatus = Literal[
@@ -197,6 +198,8 @@ class Call(FrozenStruct):
     """The standing grant that let it through."""
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
+    beside: JsonValue = None
+    """As in `ToolReturned`."""
     late_report: str | None = None
     """What a process that had lost the execution reported about this call since it was last dispatched."""
 
@@ -313,6 +316,8 @@ class ExecutionState(FrozenStruct):
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """For each tool that the plan names or named, the beginning of its digest then; empty text if it had none."""
+    earlier: Mapping[Reference, EarlierResult] = msgspec.field(default_factory=dict[Reference, EarlierResult])
+    """What the plan takes from earlier executions of the thread."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = msgspec.field(default_factory=dict[str, StepState])
@@ -349,6 +354,8 @@ class ExecutionState(FrozenStruct):
     traceparent: str | None = None
     """As in `ExecutionCreated`; None when the process that created it was not observed."""
     tracestate: str | None = None
+    host: str | None = None
+    """As in `ExecutionCreated`."""
 
     @property
     def is_finished(self) -> bool:

@@ -79,7 +79,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def manifest(self) -> str:
         """The one line that a planning prompt shows."""
-        facts = [self.risk, self.execution_mode, *self.capabilities]
+        facts = [self.risk, *(["blocking"] if self.is_blocking else []), *self.capabilities]
         return f"{self.name}: {self.summary} [{', '.join(facts)}]"
 
 
@@ -116,6 +116,8 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that an approval lets another agent make, as that agent says."""
     undecidable: str = ""
     """Why it cannot be approved here, and where it can; empty when it can."""
+    found: tuple[str, ...] = ()
+    """Sentences of the tool itself about the question; never words of whoever asks."""
 
     def __post_init__(self) -> None:
         """Raises `ToolError` for a limit that is no number of seconds, such as infinity."""

@@ -235,7 +235,7 @@ class Store(Protocol):
         ...
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        """Questions to people that are no longer open, the newest first; `total` is the number of rows of this page.
+        """Closed questions to people, the last one closed first; `total` is the number of rows of this page.
 
         Raises `InvalidArguments` for a foreign cursor.
         """

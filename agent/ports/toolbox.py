@@ -1,11 +1,12 @@
 """What the engine needs of the tools that exist now."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import JsonValue
 
 from planwarden.agent.common.artifact import ResultWithArtifacts
+from planwarden.agent.core.bindings import Path
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 
@@ -40,6 +41,13 @@ class Toolbox(Protocol):
 
     def complete(self, name: str, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
         """The arguments with schema defaults filled in, and every fault that the schema finds in them."""
+        ...
+
+    def check(
+        self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
+    ) -> tuple[tuple[str, ...], int]:
+        """What the schema finds in the arguments whatever will be in their `unknown` parts, where null stands now, and
+        the work spent. What would take more than `limit` is not found; see `Schema.find_certain_faults`."""
         ...
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.references import ArtifactPart, PartAddress, read_parts
+from planwarden.agent.core.pointers import ArtifactPart, PartAddress, read_parts
 from planwarden.agent.ports.store import Store
 
 logger = logging.getLogger(__name__)
 
 MAX_PARSED_BYTES = 1024 * 1024
 """Larger content is parsed in another process."""
+MAX_TEXT_BYTES = 256 * 1024
+"""The same for content with text that is read as JSON."""
 
 
 async def read_wanted(
@@ -23,25 +25,27 @@ async def read_wanted(
     """
     found: dict[PartAddress, ArtifactPart] = {}
     for artifact_id in sorted({part.artifact_id for part in wanted}):
-        pointers = [part.pointer for part in wanted if part.artifact_id == artifact_id]
+        addresses = [part for part in wanted if part.artifact_id == artifact_id]
         try:
             artifact = new.get(artifact_id) or await store.artifact(thread_id, artifact_id)
             if artifact is not None:
-                found.update(await _read_parts(artifact, pointers))
+                found.update(await _read_parts(artifact, addresses))
                 continue
         except StoreError as error:
             fault = f"cannot be followed: {error.message}"
         else:
             fault = f"cannot be followed: artifact {artifact_id!r} is not in the store any more"
         logger.error("thread %s: artifact %s could not be read", thread_id, artifact_id)
-        found.update({PartAddress(artifact_id, pointer): ArtifactPart(fault=fault) for pointer in pointers})
+        found.update(dict.fromkeys(addresses, ArtifactPart(fault=fault)))
     return found
 
 
-async def _read_parts(artifact: Artifact, pointers: Sequence[str]) -> dict[PartAddress, ArtifactPart]:
-    if artifact.media_type != JSON_TYPE or len(artifact.data) <= MAX_PARSED_BYTES:
-        return read_parts(artifact, pointers)
+async def _read_parts(artifact: Artifact, wanted: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
+    # Text is parsed a second time where it is read as JSON.
+    limit = MAX_TEXT_BYTES if any(part.parse for part in wanted) else MAX_PARSED_BYTES
+    if artifact.media_type != JSON_TYPE or len(artifact.data) <= limit:
+        return read_parts(artifact, wanted)
     # Few executions need this module.
     from planwarden.agent.runtime.part_process import read_large_parts
 
-    return await read_large_parts(artifact, pointers)
+    return await read_large_parts(artifact, wanted)

@@ -22,7 +22,6 @@ from planwarden.agent.approval.questions import (
     compute_approval_digest,
     decision_json,
     is_of_policy,
-    put_before,
 )
 from planwarden.agent.approval.staleness import describe_change, has_changed_since_plan, has_changed_since_question
 from planwarden.agent.common.canonical import canonical_json
@@ -171,8 +170,8 @@ def _prepare_approved(
         return PreparedCall((ask_approval_of_change(context, execution, call, definition, arguments, since=question),))
     if is_new_policy:
         requirement = context.policy.requirement(definition, arguments)
-        again = ask_approval(context, execution, call, definition, arguments, requirement)
-        return PreparedCall((put_before("The operator's policy changed after it was approved.", again),))
+        found = ("The operator's policy changed after it was approved.",)
+        return PreparedCall((ask_approval(context, execution, call, definition, arguments, requirement, found),))
     intent = ev.ToolCallIntended(call_id=call.call_id, effect=definition.effect, suspension_id=question.suspension_id)
     running = replace(call, arguments=arguments, effect=definition.effect)
     return PreparedCall((intent,), CallJob("call", running, definition))
@@ -193,7 +192,7 @@ def _prepare_unknown(
         return PreparedCall((ask_what_happened(context, execution, call, definition),))
     doubt = _find_doubt(context, execution, definition, suspension)
     if doubt is not None:
-        return PreparedCall((put_before(doubt, ask_what_happened(context, execution, call, definition)),))
+        return PreparedCall((ask_what_happened(context, execution, call, definition, (doubt,)),))
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
         arguments=call.arguments,

@@ -7,6 +7,7 @@ waiting only stops watching.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +31,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.pins import build_pins
 from planwarden.agent.core.plan import Plan, ToolFacts
 from planwarden.agent.core.plan_input import MAX_STEPS
@@ -42,6 +44,7 @@ from planwarden.agent.ports.store import StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, Listener, NotificationSource, Observer
 from planwarden.agent.runtime import commands
+from planwarden.agent.runtime.earlier import find_earlier
 from planwarden.agent.runtime.known import KnownExecutions
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run, RunContext, load_execution, settle
@@ -127,6 +130,7 @@ class Engine:
             store=self.store,
             transactions=self._transactions,
             performer=self._performer,
+            find_earlier=self.find_earlier,
             tasks=self._tasks,
             owner=self.owner,
             policy=self._policy_digest,
@@ -184,14 +188,19 @@ class Engine:
         principal: str,
         goal: str | None,
         plan: Plan | None = None,
+        warnings: tuple[str, ...] = (),
+        earlier: tuple[EarlierResult, ...] = (),
         options: ev.Options,
         plan_only: bool = False,
         context: str | None = None,
         client_id: str | None = None,
+        host: str | None = None,
         chain: tuple[str, ...] = (),
         start: StartRequest | None = None,
     ) -> ExecutionState:
         """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
+
+        `warnings` and `earlier` are about the plan, as `parse_plan` and `list_earlier_results` return them.
 
         Raises:
             KeyUsed: the principal has used the key before.
@@ -209,11 +218,13 @@ class Engine:
             chain=chain,
             traceparent=trace and trace[0],
             tracestate=trace and trace[1],
+            host=host,
         )
         new = new_execution(execution_id, thread_id, principal)
         if plan is None:
             return await self._create(new, created, start=start)
-        accepted = ev.PlanAccepted(plan=plan, pins=build_pins(plan, self.tool_facts()))
+        pins = build_pins(plan, self.tool_facts())
+        accepted = ev.PlanAccepted(plan=plan, warnings=warnings, pins=pins, earlier=earlier)
         try:
             found = None if start is None else self._known.find_unfinished_plan(principal, start)
             if found is None:
@@ -221,7 +232,7 @@ class Engine:
         except PlanUnfinished as refusal:
             found = refusal
         assert start is not None
-        accepted = msgspec.structs.replace(accepted, warnings=(found.message,))
+        accepted = msgspec.structs.replace(accepted, warnings=(*warnings, found.message))
         return await self._create(new, created, accepted, start=replace(start, is_only=False))
 
     async def _create(self, new: ExecutionState, *events: ev.Event, start: StartRequest | None) -> ExecutionState:
@@ -264,22 +275,33 @@ class Engine:
             UsageError: see `rule_on_answer`; nothing was changed.
         """
         ruling = Ruling()
+        earlier: dict[Reference, EarlierResult | str] = {}
+        wanted: frozenset[Reference] = frozenset()
 
         def build(state: ExecutionState, now: float) -> EventBatch:
-            nonlocal ruling
-            ruling = rule_on_answer(
-                self._approval,
-                state,
-                suspension_id,
-                answer,
-                authority,
-                tools=self.tool_facts(),
-                max_steps=self._max_steps,
-                now=now,
-            )
+            nonlocal ruling, wanted
+            wanted = frozenset()
+            try:
+                ruling = rule_on_answer(
+                    self._approval,
+                    state,
+                    suspension_id,
+                    answer,
+                    authority,
+                    tools=self.tool_facts(),
+                    max_steps=self._max_steps,
+                    now=now,
+                    earlier=earlier,
+                )
+            except EarlierNeeded as needed:
+                wanted = needed.wanted
+                return EventBatch()
             return EventBatch(ruling.events, ruling.guard)
 
         answered = await self._command(execution, build)
+        while wanted:
+            earlier |= await self.find_earlier(execution, wanted)
+            answered = await self._command(execution, build)
         if ruling.refusal is not None:
             raise ruling.refusal
         return answered, ruling.is_accepted
@@ -303,6 +325,10 @@ class Engine:
         execution = await load_execution(self.store, header)
         self._known.cache_idle(execution)
         return execution
+
+    async def find_earlier(self, execution: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+        """What the other executions of its owner's thread have for references of the execution's plan."""
+        return await find_earlier(self.store, self.find, execution, wanted)
 
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
@@ -360,7 +386,11 @@ class Engine:
         """The tools that a plan may name now."""
         definitions = self.tools.definitions()
         if definitions is not self._facts[0]:
-            facts = {d.name: ToolFacts(d.is_blocking, d.digest) for d in definitions if not d.unavailable}
+            facts = {
+                d.name: ToolFacts(d.is_blocking, d.digest, partial(self.tools.check, d.name))
+                for d in definitions
+                if not d.unavailable
+            }
             self._facts = (definitions, facts)
         return self._facts[1]
 

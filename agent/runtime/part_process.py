@@ -1,7 +1,8 @@
 """Reads parts of a large artifact in a process of its own, because parsing millions of values takes seconds.
 
 Parsing is native code, which holds the interpreter's lock, so a thread would not let the event loop run meanwhile. The
-process gets a line of JSON, the artifact's id and the pointers, and then the content; it writes a line for each part.
+process gets a line of JSON, the artifact's id, the pointers and what they parse, and then the content. It writes a line
+for each part.
 """
 
 import json
@@ -14,7 +15,7 @@ import anyio.lowlevel
 
 from planwarden.agent.common.artifact import JSON_TYPE, Artifact
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.references import ArtifactPart, PartAddress, read_parts
+from planwarden.agent.core.pointers import ArtifactPart, PartAddress, read_parts
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of all parts together; those that exceed it are not returned."""
@@ -25,27 +26,28 @@ _LIMITER = anyio.CapacityLimiter(2)
 """Each process can take a gigabyte."""
 
 
-async def read_large_parts(artifact: Artifact, pointers: Sequence[str]) -> dict[PartAddress, ArtifactPart]:
-    """Returns the part at each pointer. Raises `StoreError` when the process fails or takes too long."""
+async def read_large_parts(artifact: Artifact, wanted: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
+    """Returns the part at each address. Raises `StoreError` when the process fails or takes too long."""
     try:
         async with _LIMITER:
             with anyio.fail_after(TIME_LIMIT_S):
-                lines = await _run(artifact, pointers)
+                lines = await _run(artifact, wanted)
     except (OSError, TimeoutError, anyio.BrokenResourceError) as error:
         reason = str(error) or type(error).__name__
         raise StoreError(f"the process that reads artifact {artifact.artifact_id!r} failed: {reason}") from error
     parts: dict[PartAddress, ArtifactPart] = {}
-    for pointer, line in zip(pointers, lines, strict=True):
+    for address, line in zip(wanted, lines, strict=True):
         value, fault = json.loads(line)
-        parts[PartAddress(artifact.artifact_id, pointer)] = ArtifactPart(value, fault)
+        parts[address] = ArtifactPart(value, fault)
         await anyio.lowlevel.checkpoint()
     return parts
 
 
-async def _run(artifact: Artifact, pointers: Sequence[str]) -> list[bytes]:
+async def _run(artifact: Artifact, wanted: Sequence[PartAddress]) -> list[bytes]:
     async with await anyio.open_process([sys.executable, *_COMMAND], stderr=subprocess.DEVNULL) as process:
         assert process.stdin is not None and process.stdout is not None
-        await process.stdin.send(json.dumps([artifact.artifact_id, pointers]).encode() + b"\n")
+        listed = [[address.pointer, address.parse] for address in wanted]
+        await process.stdin.send(json.dumps([artifact.artifact_id, listed]).encode() + b"\n")
         for start in range(0, len(artifact.data), _SLICE_BYTES):
             await process.stdin.send(artifact.data[start : start + _SLICE_BYTES])
         await process.stdin.aclose()
@@ -57,15 +59,16 @@ async def _run(artifact: Artifact, pointers: Sequence[str]) -> list[bytes]:
 
 def main() -> None:
     """Runs in the process."""
-    artifact_id, pointers = json.loads(sys.stdin.buffer.readline())
+    artifact_id, listed = json.loads(sys.stdin.buffer.readline())
     artifact = Artifact(JSON_TYPE, sys.stdin.buffer.read(), artifact_id)
-    sys.stdout.writelines(_write_lines(read_parts(artifact, pointers), artifact_id, pointers))
+    wanted = [PartAddress(artifact_id, pointer, parse) for pointer, parse in listed]
+    sys.stdout.writelines(_write_lines(read_parts(artifact, wanted), wanted))
 
 
-def _write_lines(parts: dict[PartAddress, ArtifactPart], artifact_id: str, pointers: Sequence[str]) -> Iterable[str]:
+def _write_lines(parts: dict[PartAddress, ArtifactPart], wanted: Sequence[PartAddress]) -> Iterable[str]:
     written = 0
-    for pointer in pointers:
-        part = parts[PartAddress(artifact_id, pointer)]
+    for address in wanted:
+        part = parts[address]
         line = json.dumps([part.value, part.fault])
         written += len(line)
         if written > MAX_BYTES:

@@ -6,7 +6,7 @@ cancellation from outside (the process ends) passes through, and recovery finds 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 import anyio
 import msgspec
@@ -18,10 +18,11 @@ from planwarden.agent.approval.questions import ask_approval_of_change, ask_what
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
 from planwarden.agent.common.errors import LeaseLost, ModelError, OutcomeUnknown, PlanwardenError, StaleDefinition
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.decide import remaining_budgets
 from planwarden.agent.core.plan import ToolFacts
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.core.replies import build_reply_events
+from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.state import Call, ExecutionState
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
@@ -131,7 +132,9 @@ class Performer:
         if isinstance(result, Suspend):
             return CallOutcome(ask_what_tool_asks(self._context, execution, call, job.definition, arguments, result))
         if isinstance(result, ResultWithArtifacts):
-            event = ev.ToolReturned(call_id=call.call_id, value=result.value, artifact=result.whole)
+            event = ev.ToolReturned(
+                call_id=call.call_id, value=result.value, artifact=result.whole, beside=result.beside
+            )
             return CallOutcome(event, result.artifacts)
         return CallOutcome(ev.ToolReturned(call_id=call.call_id, value=result))
 
@@ -155,6 +158,8 @@ class Performer:
         prompt: Prompt,
         facts: Callable[[], Mapping[str, ToolFacts]],
         on_text: Callable[[str], None] | None = None,
+        *,
+        find_earlier: Callable[[frozenset[Reference]], Awaitable[Earlier]],
     ) -> tuple[ev.Event, ...]:
         """The journalled reply, or the question to the caller, or the model's failure.
 
@@ -173,9 +178,7 @@ class Performer:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
-            return build_reply_events(
-                reply, purpose=prompt.purpose, step_id=prompt.step_id, tools=facts(), max_steps=self._max_steps
-            )
+            return await self._build_events(prompt, reply, facts, find_earlier)
         kinds: dict[ev.Purpose, ev.SuspensionKind] = {"plan": "plan", "step": "step", "synthesize": "synthesis"}
         question = ev.Question(
             suspension_id=self._context.ids.new(),
@@ -183,10 +186,32 @@ class Performer:
             addressee="caller",
             message=_request_text(prompt),
             step_id=prompt.step_id,
-            prompt=prompt.whole,
+            prompt=prompt.task,
             offered=prompt.offered,
+            instructions=prompt.instructions,
         )
         return (ev.Suspended(question=question),)
+
+    async def _build_events(
+        self,
+        prompt: Prompt,
+        reply: Reply,
+        facts: Callable[[], Mapping[str, ToolFacts]],
+        find_earlier: Callable[[frozenset[Reference]], Awaitable[Earlier]],
+    ) -> tuple[ev.Event, ...]:
+        earlier: dict[Reference, EarlierResult | str] = {}
+        while True:
+            try:
+                return build_reply_events(
+                    reply,
+                    purpose=prompt.purpose,
+                    step_id=prompt.step_id,
+                    tools=facts(),
+                    max_steps=self._max_steps,
+                    earlier=earlier,
+                )
+            except EarlierNeeded as needed:
+                earlier |= await find_earlier(needed.wanted)
 
 
 def _fail(call: Call, code: str, message: str) -> CallOutcome:

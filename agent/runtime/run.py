@@ -10,7 +10,7 @@ Not promised: that a cancelled tool stops. A plain function on a thread is aband
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -31,8 +31,10 @@ from planwarden.agent.common.errors import (
     VersionConflict,
 )
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.fold import fold
-from planwarden.agent.core.references import ArtifactPart, PartAddress, PartsNeeded
+from planwarden.agent.core.pointers import ArtifactPart, PartAddress
+from planwarden.agent.core.references import PartsNeeded
 from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Header, Lease, Store, SuspensionRow
 from planwarden.agent.ports.watchers import NotificationSource, Observer
@@ -71,6 +73,8 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     transactions: TransactionContext
     performer: Performer
+    find_earlier: Callable[[ExecutionState, frozenset[Reference]], Awaitable[Earlier]]
+    """What the thread's earlier executions have for the references of an execution's plan."""
     tasks: TaskGroup
     owner: str
     policy: str
@@ -86,6 +90,14 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     is_closing: Callable[[], bool]
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
+
+
+class _LookedUp:
+    """What was read for one transaction."""
+
+    def __init__(self) -> None:
+        self.parts: dict[PartAddress, ArtifactPart] = {}
+        self.earlier: dict[Reference, EarlierResult | str] = {}
 
 
 class Run:
@@ -180,7 +192,10 @@ class Run:
         try:
             with scope:
                 events = await self._context.performer.prompt(
-                    job.prompt, self._context.transactions.facts, self._take_streamed_text
+                    job.prompt,
+                    self._context.transactions.facts,
+                    self._take_streamed_text,
+                    find_earlier=partial(self._context.find_earlier, self.execution),
                 )
         finally:
             self.streamed_text = ""
@@ -214,9 +229,9 @@ class Run:
                 self._give_up_outcomes(facts)
             if self._is_stale:
                 await self._catch_up()
-            parts: dict[PartAddress, ArtifactPart] = {}
+            found = _LookedUp()
             for _ in range(MAX_RETRIES):
-                jobs = await self._attempt(facts, parts)
+                jobs = await self._attempt(facts, found)
                 if jobs is not None:
                     return jobs
             raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
@@ -228,12 +243,10 @@ class Run:
             self._refuse(facts, PlanwardenError(text))
             raise
 
-    async def _attempt(
-        self, facts: list[JobOutcome | Command], parts: dict[PartAddress, ArtifactPart]
-    ) -> list[Job] | None:
+    async def _attempt(self, facts: list[JobOutcome | Command], found: "_LookedUp") -> list[Job] | None:
         """The announced jobs; None when another writer changed the state first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
-        transaction = await self._build_transaction(facts, arrived, parts)
+        transaction = await self._build_transaction(facts, arrived, found)
         try:
             if transaction.recorded:
                 await self._commit(transaction)
@@ -258,11 +271,11 @@ class Run:
         return transaction.jobs
 
     async def _build_transaction(
-        self, facts: list[JobOutcome | Command], arrived: set[str], parts: dict[PartAddress, ArtifactPart]
+        self, facts: list[JobOutcome | Command], arrived: set[str], found: "_LookedUp"
     ) -> Transaction:
-        """The transaction. When its references need parts of artifacts, reads them into `parts` and builds it again.
+        """The transaction. When its references need what is not read yet, reads it into `found` and builds it again.
 
-        Every turn adds parts, each no larger than the arguments that it goes into, so the loop ends.
+        Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
         """
         while True:
             transaction = Transaction(
@@ -272,13 +285,16 @@ class Run:
                 inflight=self._inflight.keys() - arrived,
                 follow=not (self.is_foreign or self._context.is_closing()),
                 is_owner_gone=self._is_owner_gone,
-                parts=parts,
+                parts=found.parts,
+                earlier=found.earlier,
             )
             try:
                 transaction.build(facts)
             except PartsNeeded as needed:
                 new = {found.artifact_id: found for found in transaction.artifacts}
-                parts.update(await read_wanted(self._context.store, self.execution.thread_id, needed.wanted, new))
+                found.parts |= await read_wanted(self._context.store, self.execution.thread_id, needed.wanted, new)
+            except EarlierNeeded as needed:
+                found.earlier |= await self._context.find_earlier(self.execution, needed.wanted)
             else:
                 return transaction
 

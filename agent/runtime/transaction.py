@@ -17,6 +17,7 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.core import events as ev
+from planwarden.agent.core.bindings import Earlier
 from planwarden.agent.core.decide import (
     AskModel,
     DispatchCall,
@@ -28,10 +29,10 @@ from planwarden.agent.core.decide import (
 )
 from planwarden.agent.core.fold import apply
 from planwarden.agent.core.pins import build_pins
-from planwarden.agent.core.plan import ToolFacts
+from planwarden.agent.core.plan import ToolFacts, list_earlier_results
 from planwarden.agent.core.plan_input import MAX_STEPS
+from planwarden.agent.core.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt, build_synthesis_prompt
-from planwarden.agent.core.references import ArtifactPart, PartAddress
 from planwarden.agent.core.revision import revise
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
@@ -120,9 +121,11 @@ class Transaction:
         follow: bool,
         is_owner_gone: bool = True,
         parts: Mapping[PartAddress, ArtifactPart],
+        earlier: Earlier,
     ) -> None:
         self._context = context
         self._approval = replace(context.approval, parts=parts) if parts else context.approval
+        self._earlier = earlier
         self._now = now
         self._inflight = inflight
         self._follow = follow
@@ -233,9 +236,16 @@ class Transaction:
         context, execution = self._context, self.execution
         assert execution.plan is not None
         pending = [name for name, state in execution.steps.items() if state.status == "pending"]
+        earlier: Earlier = {**self._earlier, **execution.earlier}
         try:
             plan, difference = revise(
-                execution.plan, patch, pending=pending, tools=context.facts(), max_steps=context.max_steps
+                execution.plan,
+                patch,
+                pending=pending,
+                tools=context.facts(),
+                max_steps=context.max_steps,
+                earlier=earlier,
+                taken={taken.step_id for taken in execution.earlier},
             )
         except (InvalidPlan, LimitExceeded) as error:
             return ev.RevisionRefused(step_id=step_id, message=error.message)
@@ -247,6 +257,9 @@ class Transaction:
             removed=tuple(difference.removed),
             moved=tuple(difference.moved),
             pins=build_pins(plan, context.facts()),
+            earlier=tuple(
+                found for found in list_earlier_results(plan, earlier) if found.reference not in execution.earlier
+            ),
         )
 
     def _is_prompting(self) -> bool:

@@ -73,7 +73,7 @@ def _spelled(action: argparse.Action) -> str:
 def _in_usage(action: argparse.Action) -> str:
     plain = _spelled(action).strip("`")
     if not action.option_strings:
-        return f"[{plain} ...]" if action.nargs == "*" else plain
+        return {"*": f"[{plain} ...]", "?": f"[{plain}]"}.get(str(action.nargs), plain)
     again = " ..." if isinstance(action.default, list) else ""
     return f"{plain}{again}" if action.required else f"[{plain}{again}]"
 

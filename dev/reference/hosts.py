@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-from dev.reference.code import table
 from planwarden.server.cli.hosts import CLIENTS, LaunchCommand
 
 LAUNCH = LaunchCommand("uvx", ("planwarden",))
@@ -17,13 +16,4 @@ def pasted(name: str) -> str:
     return f"Goes into: {client.where}\n\n{fence}"
 
 
-def places() -> str:
-    """Where the block of each host goes."""
-    rows = ((f"`{name}`", client.where) for name, client in CLIENTS.items())
-    return table(("`CLIENT`", "goes into"), rows)
-
-
-BLOCKS: dict[str, Callable[[], str]] = {
-    **{f"config {name}": partial(pasted, name) for name in CLIENTS},
-    "hosts": places,
-}
+BLOCKS: dict[str, Callable[[], str]] = {f"config {name}": partial(pasted, name) for name in CLIENTS}

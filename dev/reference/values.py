@@ -16,7 +16,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views import observations
-from planwarden.server.views.encoding import OPTIONAL_FIELDS
+from planwarden.server.views.encoding import HIDDEN_FIELDS, OPTIONAL_FIELDS
 from planwarden.server.views.execution import Execution, Step, Usage
 from planwarden.server.views.observations import Observation
 from planwarden.server.views.suspension import CoveredCallView, Endorsement, HowToAnswer, Suspension
@@ -40,7 +40,7 @@ def fields_of(kind: type[msgspec.Struct]) -> str:
     rows = (
         (f"`{camel(name)}`", "maybe" if _may_be_left_out(kind, name) else "always", sentence(said[name]))
         for name in kind.__struct_fields__
-        if name != "extra"
+        if name != "extra" and name not in HIDDEN_FIELDS
     )
     return table(("key", "there", "meaning"), rows)
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import MAKERS, MAX_LIFE_S, MAX_USES, is_open
 from planwarden.agent.common.canonical import check_depth, digest, is_larger
-from planwarden.agent.common.errors import InvalidArguments, UnknownGrant, UnknownTool
+from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.store import Grant
@@ -37,6 +37,8 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     """At most 8 hours."""
     owner: str | None = None
     """Whose executions may use it; None for everybody's."""
+    definition_digest: str | None = None
+    """The definition that the person saw; None for the tool as it is now."""
 
 
 class GrantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +80,7 @@ class GrantService:
         Raises:
             InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
             UnknownTool: there is no such tool.
+            StaleDefinition: the tool is not the one that the person saw.
         """
         if authority.assurance not in MAKERS:
             raise InvalidArguments(
@@ -122,12 +125,12 @@ class GrantService:
         definition = self._engine.tools.get(request.tool_name)
         if definition is None:
             raise UnknownTool(f"there is no tool {request.tool_name[:128]!r}; `planwarden tools` lists them")
+        if request.definition_digest not in (None, definition.digest):
+            raise StaleDefinition(f"{definition.name} changed since it was shown; nothing was allowed")
         if definition.is_blocking:
             raise InvalidArguments(f"{definition.name} asks a person; there is nothing to allow beforehand")
-        if definition.risk not in ("dangerous", "critical"):
-            raise InvalidArguments(
-                f"{definition.name} has the risk {definition.risk!r}; it runs without being approved"
-            )
+        if definition.risk == "read":
+            raise InvalidArguments(f"{definition.name} has the risk 'read'; it runs without being approved")
         if not 1 <= request.uses <= MAX_USES:
             raise InvalidArguments(f"uses is {request.uses}; it must be between 1 and {MAX_USES}")
         if not 0 < request.expires_in_s <= MAX_LIFE_S:

@@ -20,8 +20,9 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.audit import AuditEntry
-from planwarden.agent.core.plan import parse_plan, read_tool_names
-from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.core.bindings import EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.plan import Plan, list_earlier_results, parse_plan, read_tool_names
+from planwarden.agent.core.state import ExecutionState, SuspensionState, new_execution
 from planwarden.agent.ports.store import StartRequest
 from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
@@ -112,6 +113,7 @@ class Service:
         principal: str,
         plan_only: bool = False,
         client_id: str | None = None,
+        host: str | None = None,
         chain: Sequence[str] = (),
     ) -> Execution:
         """Plans for the goal and runs the plan; with `plan_only` stops at `planned`. A known `key` starts nothing."""
@@ -134,6 +136,7 @@ class Service:
                 plan_only=plan_only,
                 context=context,
                 client_id=client_id,
+                host=host,
                 chain=tuple(chain),
                 start=request,
             )
@@ -152,6 +155,7 @@ class Service:
         wait_seconds: float | None = None,
         principal: str,
         client_id: str | None = None,
+        host: str | None = None,
         chain: Sequence[str] = (),
     ) -> Execution:
         """Runs the given plan, the planned one of the thread, or its incomplete one with a larger budget.
@@ -173,21 +177,45 @@ class Service:
             names = read_tool_names(plan)
             await self.wait_for_tools(names)
             self._check_servers(names)
-            parsed, _ = parse_plan(plan, author="caller", tools=self.engine.tool_facts(), max_steps=self._max_steps)
+            parsed, warnings, earlier = await self._check_plan(plan, thread_id, principal)
             thread, combined, _ = await self._threads.prepare(thread_id, principal, call)
             return await self.engine.create(
                 thread_id=thread,
                 principal=principal,
                 goal=goal,
                 plan=parsed,
+                warnings=warnings,
+                earlier=earlier,
                 options=combined,
                 client_id=client_id,
+                host=host,
                 chain=tuple(chain),
                 start=request or self._starts.build_plan_request(None, goal, plan),
             )
 
         execution = await self._starts.start_once(principal, request, start)
         return await self._wait(execution, wait_seconds, call)
+
+    async def _check_plan(
+        self, plan: JsonValue, thread_id: str | None, principal: str
+    ) -> tuple[Plan, tuple[str, ...], tuple[EarlierResult, ...]]:
+        """The plan, warnings about it, and what it takes from earlier executions of the thread."""
+        earlier: dict[Reference, EarlierResult | str] = {}
+        while True:
+            try:
+                parsed, warnings = parse_plan(
+                    plan,
+                    author="caller",
+                    tools=self.engine.tool_facts(),
+                    max_steps=self._max_steps,
+                    earlier=None if thread_id is None else earlier,
+                )
+                return parsed, warnings, list_earlier_results(parsed, earlier)
+            except EarlierNeeded as needed:
+                assert thread_id is not None
+                await self._threads.read_headers(thread_id, principal)
+                asking = new_execution("", thread_id, principal)
+                earlier |= await self.engine.find_earlier(asking, needed.wanted)
 
     async def get_execution(
         self, thread_id: str, *, observations_after: int | None = None, principal: str
@@ -312,6 +340,25 @@ class Service:
         execution, found = await self._find_suspension(thread_id, suspension_id, principal)
         view = build_suspension_view(execution, found, self.engine.tools, inbox=self.find_inbox(execution))
         return view, found.is_open
+
+    async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
+        """Returns the execution as it was when it first waited with this question; None if that is not open any more.
+
+        Raises:
+            UnknownSuspension: the principal's thread has no such suspension.
+        """
+        execution, found = await self._find_suspension(thread_id, suspension_id, principal)
+        if not found.is_open:
+            return None
+        # The engine has imported this by now.
+        from planwarden.agent.core.fold import apply
+
+        state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
+        for entry in await self.engine.store.read(execution.execution_id, 0):
+            state = apply(state, entry.event, entry.at)
+            if suspension_id in state.suspensions and state.status != "running":
+                break
+        return build_execution_view(state, self.engine.tools)
 
     async def view_awaiting(
         self,

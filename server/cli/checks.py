@@ -7,6 +7,7 @@ database. Opening an existing database migrates an older schema, as every comman
 import importlib.util
 import os
 import platform
+import shlex
 import sqlite3
 import stat
 import sys
@@ -24,12 +25,11 @@ from planwarden.agent.core.notifications import SUBSCRIBABLE
 from planwarden.server.api.stalls import WARNING_S, read_stalls
 from planwarden.server.api.stalls import describe as describe_stalls
 from planwarden.server.cli.health import DoctorReport, HealthCheck
-from planwarden.server.cli.terminal.lines import one_line
-from planwarden.server.settings.catalogue import build_downstream, build_registry
+from planwarden.server.cli.server_checks import check_downstream
+from planwarden.server.settings.catalogue import build_command_prefix, build_registry
 from planwarden.server.settings.configuration import (
     FILE,
-    MODEL_VARIABLE,
-    SERVERS_FILE,
+    HOME_VARIABLE,
     Settings,
     find_home,
     load_settings,
@@ -37,26 +37,31 @@ from planwarden.server.settings.configuration import (
 from planwarden.server.settings.models import build_model
 from planwarden.storage.sqlite.database import latest_version, needs_write_lock
 from planwarden.storage.sqlite.store import SqliteStore
-from planwarden.tools.downstream.health import ServerHealth
 from planwarden.tools.web.search_service import search_endpoint_from_environment
 
 
 def run_checks(home: Path | None, model: str | None, mcp_config: Path | None = None) -> DoctorReport:
     """Runs every check, after those that it depends on. It starts the downstream servers and ends them again."""
     folder = find_home(home, os.environ)
-    settings, settings_check = _check_settings(home, model, mcp_config, folder)
+    is_named = home is not None or bool(os.environ.get(HOME_VARIABLE))
+    home_check = _check_home(folder, is_named=is_named)
+    settings, *read = _read_settings(home, model, mcp_config, folder)
+    is_broken = read[0].status == "broken"
+    no_settings = "the settings are broken" if is_broken else None
+    no_servers = no_settings or (None if len(read) == 1 else "the file of the servers is broken")
     checks = (
-        settings_check,
+        home_check,
+        read[0],
         # Before the store check: opening the store tightens the mode of the folder.
         _check_file_modes(settings),
         _run_check("store", lambda: _check_store(settings)),
         _check_sqlite(),
-        _run_check("model", lambda: _check_model(settings)),
-        _run_check("tools", lambda: _check_tools(settings)),
+        _run_check("model", lambda: _check_model(settings), needs=no_settings),
+        _run_check("tools", lambda: _check_tools(settings), needs=no_servers),
         _check_web_extra(),
-        _run_check("search", lambda: _check_search(settings)),
-        _run_check("notify", lambda: _check_notify(settings)),
-        *_check_downstream(settings),
+        _run_check("search", lambda: _check_search(settings), needs=no_settings),
+        _run_check("notify", lambda: _check_notify(settings), needs=no_settings),
+        *(read[1:] or check_downstream(settings, needs=no_settings, has_home=folder.is_dir())),
         *_check_stalls(settings),
     )
     return DoctorReport(
@@ -67,7 +72,23 @@ def run_checks(home: Path | None, model: str | None, mcp_config: Path | None = N
     )
 
 
-def _run_check(name: str, check: Callable[[], HealthCheck]) -> HealthCheck:
+def _check_home(folder: Path, *, is_named: bool) -> HealthCheck:
+    """A folder that somebody named is expected to be there; the default one is made by the first execution."""
+    facts: dict[str, JsonValue] = {"folder": str(folder)}
+    if folder.is_dir():
+        return HealthCheck(name="home", status="ok", message=str(folder), facts=facts)
+    command = shlex.join([*build_command_prefix(folder, None), "init"])
+    if os.path.lexists(folder):
+        text = f"{folder} is not a folder; name another one with --home or {HOME_VARIABLE}"
+        return HealthCheck(name="home", status="broken", message=text, facts=facts)
+    text = f"there is no folder {folder}; `{command}` makes it, with settings, a tool and a plan that runs"
+    return HealthCheck(name="home", status="broken" if is_named else "off", message=text, facts=facts)
+
+
+def _run_check(name: str, check: Callable[[], HealthCheck], *, needs: str | None = None) -> HealthCheck:
+    """Runs the check, unless what it `needs` is broken: it would tell of defaults that do not hold."""
+    if needs is not None:
+        return HealthCheck(name=name, status="off", message=f"not checked, because {needs}")
     try:
         return check()
     except PlanwardenError as error:
@@ -76,22 +97,32 @@ def _run_check(name: str, check: Callable[[], HealthCheck]) -> HealthCheck:
         return HealthCheck(name=name, status="broken", message=f"{error.filename or ''}: {error.strerror or error}")
 
 
-def _check_settings(
+def _read_settings(
     home: Path | None, model: str | None, mcp_config: Path | None, folder: Path
-) -> tuple[Settings, HealthCheck]:
-    path = folder / FILE
+) -> tuple[Settings, *tuple[HealthCheck, ...]]:
+    """Returns the settings as far as they can be read, the check of their file, and the one of the servers' file where
+    that is broken.
+    """
     try:
-        settings = load_settings(home=home, model=model, mcp_config=mcp_config)
+        settings = load_settings(home=home, model=model, mcp_config=mcp_config, has_servers=False)
     except PlanwardenError as error:
-        fallback = Settings(home=folder, model=model or os.environ.get(MODEL_VARIABLE) or "caller")
-        return fallback, HealthCheck(name="settings", status="broken", message=error.message)
+        return Settings(home=folder), HealthCheck(name="settings", status="broken", message=error.message)
+    check = _check_settings(settings)
+    try:
+        return load_settings(home=home, model=model, mcp_config=mcp_config), check
+    except PlanwardenError as error:
+        return settings, check, HealthCheck(name="downstream", status="broken", message=error.message)
+
+
+def _check_settings(settings: Settings) -> HealthCheck:
+    path = settings.home / FILE
     if not path.exists():
-        return settings, HealthCheck(name="settings", status="off", message=f"no {FILE}; the defaults apply")
+        return HealthCheck(name="settings", status="off", message=f"no {FILE}; the defaults apply")
     facts: dict[str, JsonValue] = {"file": str(path), "retentionDays": settings.retention_days}
     if settings.policy.trust_caller:
         text = "approvals.trust_caller is on: the calling model's word counts as an approval"
-        return settings, HealthCheck(name="settings", status="warning", message=text, facts=facts)
-    return settings, HealthCheck(name="settings", status="ok", message=str(path), facts=facts)
+        return HealthCheck(name="settings", status="warning", message=text, facts=facts)
+    return HealthCheck(name="settings", status="ok", message=str(path), facts=facts)
 
 
 def _check_store(settings: Settings) -> HealthCheck:
@@ -233,23 +264,6 @@ def _count_waiting(settings: Settings) -> Mapping[str, int]:
     return {}
 
 
-def _check_downstream(settings: Settings) -> Iterator[HealthCheck]:
-    """Yields one check for the file and one for each server in it."""
-    path, servers = settings.servers_file, settings.servers
-    if path is None or not (path.exists() or servers.notes):
-        yield HealthCheck(name="downstream", status="off", message=f"no {SERVERS_FILE}; no downstream MCP servers")
-        return
-    facts: dict[str, JsonValue] = {"file": str(path), "notes": list(servers.notes)}
-    count = f"{len(servers.configs)} downstream server{'' if len(servers.configs) == 1 else 's'}"
-    text = "; ".join([f"{path}: {count}", *servers.notes])
-    yield HealthCheck(name="downstream", status="warning" if servers.notes else "ok", message=text, facts=facts)
-    if servers.configs:
-        try:
-            yield from (_check_server(found) for found in anyio.run(_start_servers, settings))
-        except PlanwardenError as error:
-            yield HealthCheck(name="downstream", status="broken", message=error.message)
-
-
 def _check_stalls(settings: Settings) -> Iterator[HealthCheck]:
     """Yields a check if the event loop of a server of this home stood still."""
     found = read_stalls(settings.home)
@@ -260,37 +274,6 @@ def _check_stalls(settings: Settings) -> Iterator[HealthCheck]:
         yield HealthCheck(
             name="stalls", status="warning" if found.longest_s >= WARNING_S else "ok", message=text, facts=facts
         )
-
-
-async def _start_servers(settings: Settings) -> tuple[ServerHealth, ...]:
-    downstream = build_downstream(settings, build_registry(settings))
-    async with downstream:
-        await downstream.start_all()
-        return downstream.health()
-
-
-def _check_server(found: ServerHealth) -> HealthCheck:
-    facts: dict[str, JsonValue] = {
-        "health": found.health,
-        "tools": found.tools,
-        "trusted": found.trusted,
-        "log": found.log,
-    }
-    name = f"server {one_line(found.name, 48)}"
-    if found.health == "disabled":
-        return HealthCheck(
-            name=name, status="off", message=f"disabled: {found.reason}" if found.reason else "disabled", facts=facts
-        )
-    if found.health != "ready":
-        text = f"down: {found.reason or 'it did not start in time'}" + (
-            f"; its log is {found.log}" if found.log else ""
-        )
-        return HealthCheck(name=name, status="broken", message=text, facts=facts)
-    trust = (
-        "trusted: its hints may lower risks" if found.trusted else "not trusted: its tools are dangerous unless you say"
-    )
-    text = f"{found.tools} tools; {trust}" + (f"; {found.reason}" if found.reason else "")
-    return HealthCheck(name=name, status="warning" if found.reason else "ok", message=text, facts=facts)
 
 
 def _format_size(size_bytes: int) -> str:

@@ -163,6 +163,43 @@ class CliContext(msgspec.Struct, frozen=True):
                 "their file in [tools] python of planwarden.toml, or decide in the program that has them"
             )
 
+    async def find_id(self, service: Service, kind: Literal["suspension", "thread"], beginning: str) -> str:
+        """Returns the id of that kind that begins so; the text itself where it is a whole id, or nothing begins so.
+
+        Raises:
+            UsageError: several ids begin so, or it is an id of another kind.
+        """
+        found = await service.engine.store.find_ids(beginning, CANDIDATES + 1) if beginning else ()
+        ids = [entry.id for entry in found if entry.kind == kind]
+        if beginning in ids or len(ids) == 1:
+            return beginning if beginning in ids else ids[0]
+        if ids:
+            shown = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
+            raise UsageError(f"several ids begin with {beginning[:64]!r}: {shown}; write more of the one that you mean")
+        for entry in found:
+            where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
+            wanted = "this command wants a thread" if kind == "thread" else "this command wants a question"
+            raise UsageError(
+                f"{entry.id!r} is the id of {where}, and {wanted}; its thread is {entry.thread_id!r}: "
+                f"`{escape_text(self.command('show', entry.thread_id))}`"
+            )
+        return beginning
+
+    async def find_suspension(self, service: Service, beginning: str) -> tuple[SuspensionRow, ExecutionState]:
+        """Returns the row of the suspension whose id begins so, and its execution, whose owner may be any principal.
+
+        Raises:
+            UnknownSuspension: there is no suspension with that id.
+            UsageError: as for `find_id`.
+        """
+        suspension_id = await self.find_id(service, "suspension", beginning)
+        row = await service.engine.store.find_suspension(suspension_id)
+        if row is None:
+            raise UnknownSuspension(
+                f"there is no suspension {suspension_id[:64]!r}; `{self.command('list')}` shows the open ones"
+            )
+        return row, await service.engine.find(row.execution_id)
+
     async def list_servers(self) -> tuple[ServerHealth, ...]:
         """Starts the servers whose tools were never listed, and returns the health of every server."""
         if self.downstream.never_listed_servers:
@@ -193,42 +230,6 @@ class CliContext(msgspec.Struct, frozen=True):
     def _build_service(self, engine: Engine) -> Service:
         settings = self.settings
         return Service(engine, settings.options, max_steps=settings.max_steps, downstream=self.downstream)
-
-
-async def find_id(service: Service, kind: Literal["suspension", "thread"], beginning: str) -> str:
-    """Returns the id of that kind that begins so; the text itself where it is a whole id, or nothing begins so.
-
-    Raises:
-        UsageError: several ids begin so, or it is an id of another kind.
-    """
-    found = await service.engine.store.find_ids(beginning, CANDIDATES + 1) if beginning else ()
-    ids = [entry.id for entry in found if entry.kind == kind]
-    if beginning in ids or len(ids) == 1:
-        return beginning if beginning in ids else ids[0]
-    if ids:
-        shown = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
-        raise UsageError(f"several ids begin with {beginning[:64]!r}: {shown}; write more of the one that you mean")
-    for entry in found:
-        where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
-        wanted = "this command wants a thread" if kind == "thread" else "this command wants a question"
-        raise UsageError(
-            f"{entry.id!r} is the id of {where}, and {wanted}; its thread is {entry.thread_id!r}: "
-            f"`planwarden show {escape_text(entry.thread_id)}`"
-        )
-    return beginning
-
-
-async def find_suspension(service: Service, suspension_id: str) -> tuple[SuspensionRow, ExecutionState]:
-    """Returns a suspension's row and its execution, whose owner may be any principal.
-
-    Raises:
-        UnknownSuspension: there is no suspension with that id.
-    """
-    row = await service.engine.store.find_suspension(suspension_id)
-    if row is None:
-        raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r}; `planwarden list` shows the open ones")
-    execution = await service.engine.find(row.execution_id)
-    return row, execution
 
 
 async def watch_execution(

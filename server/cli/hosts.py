@@ -11,6 +11,7 @@ https://www.jetbrains.com/help/ai-assistant/mcp.html.
 
 import json
 import re
+import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
@@ -45,11 +46,23 @@ def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
     prefix = Path(sys.prefix)
     if sys.prefix == sys.base_prefix or _is_temporary(prefix):
         return LaunchCommand("uvx", (NAME,), env)
-    suffix = ".exe" if sys.platform == "win32" else ""
-    script = Path(sysconfig.get_path("scripts")) / f"{NAME}{suffix}"
+    script = _find_script()
     if script.exists():
         return LaunchCommand(str(script), (), env)
     return LaunchCommand(sys.executable, ("-m", "planwarden.server.main"), env)
+
+
+def find_program() -> tuple[str, ...]:
+    """Returns the words that start this installation from a shell: `planwarden` where that is on the path."""
+    launch = find_launch_command({})
+    on_path = shutil.which(NAME)
+    if on_path is not None and Path(on_path).resolve() in (Path(launch.command).resolve(), _find_script().resolve()):
+        return (NAME,)
+    return (launch.command, *launch.args)
+
+
+def _find_script() -> Path:
+    return Path(sysconfig.get_path("scripts")) / f"{NAME}{'.exe' if sys.platform == 'win32' else ''}"
 
 
 def _is_temporary(prefix: Path) -> bool:

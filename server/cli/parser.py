@@ -5,12 +5,15 @@ its command runs, so that no command waits for the imports of another one.
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.exit_codes import EXIT_CODES, USAGE
 from planwarden.server.cli.hosts import CLIENTS
 
@@ -19,11 +22,48 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction["Parser"]  # pyright: ignore[reportPrivateUsage]
 
 
+MAX_QUOTED_CHARS = 200
+SHELLS = ("bash", "zsh", "fish")
+
+
 class Parser(argparse.ArgumentParser):
-    """Reports a usage error in one sentence."""
+    """Reports a usage error in one sentence, with the word that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
+
+    # The overloads of argparse say only which type of namespace comes back.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Refuses what it does not know here, because each command knows only its own options."""
+        words = list[str](sys.argv[1:] if args is None else args)
+        self._refuse_unknown(self._find_unknown_option(words))
+        parsed, unknown = super().parse_known_args(words, namespace)
+        self._refuse_unknown(unknown)
+        return parsed, unknown
+
+    def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
+        """Returns the first unknown option in front of everything else, which would make its value a command."""
+        place = 0
+        while place < len(words) and len(words[place]) > 1 and words[place].startswith("-") and words[place] != "--":
+            name, has_value, _ = words[place].partition("=")
+            action = self._option_string_actions.get(name)
+            if action is None:
+                return [words[place]]
+            place += 1 if has_value or action.nargs == 0 else 2
+        return []
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        if words:
+            name = words[0].partition("=")[0]
+            hint = did_you_mean(name, self._option_string_actions) if name.startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            kind = "command" if action.nargs == argparse.PARSER else str(action.metavar or action.dest).lower()
+            hint = did_you_mean(str(value), known) or f"; choose from {', '.join(known)}"
+            self.error(f"there is no {kind} {str(value)[:MAX_QUOTED_CHARS]!r}{hint}")
 
 
 class CommandGroup(msgspec.Struct, frozen=True):
@@ -130,6 +170,9 @@ def _add_serve(commands: CommandGroup) -> None:
 
 
 def _add_executions(commands: CommandGroup) -> None:
+    commands.add(
+        "init", "init:handle_init", "Make the folder with settings, a tool and a plan that runs, where there are none."
+    )
     demo = commands.add(
         "demo", "demo:handle_demo", "Show the main job: a plan, real tools, a killed process, a confirmation."
     )
@@ -193,10 +236,15 @@ def _add_decisions(commands: CommandGroup) -> None:
     approve = commands.add(
         "approve",
         "decide:handle_approve",
-        "Show a question, ask the person at the terminal, and continue.",
+        "Show a question, ask the person at the terminal, and continue. Ends with 0 once the decision is recorded.",
         uses_servers=True,
     )
-    approve.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
+    approve.add_argument(
+        "suspension",
+        metavar="SUSPENSION",
+        nargs="?",
+        help="id of the question, or the beginning of it; default: all open questions, one by one",
+    )
     approve.add_argument("--code", metavar="CODE", help="where there is no terminal: a code from `planwarden inbox`")
     approve.add_argument("--digest", metavar="DIGEST", help="with --code: digest of the question that you read")
     reject = commands.add(
@@ -204,6 +252,19 @@ def _add_decisions(commands: CommandGroup) -> None:
     )
     reject.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
     reject.add_argument("--reason", metavar="TEXT", help="reason that the model receives")
+    cancel = commands.add(
+        "cancel", "cancel:handle_cancel", "Stop an execution; what is completed stays done.", uses_servers=True
+    )
+    cancel.add_argument(
+        "thread",
+        metavar="THREAD",
+        nargs="?",
+        help="its threadId, or the beginning of one; without it, the command only lists what can be cancelled",
+    )
+    cancel.add_argument("--reason", metavar="TEXT", help="reason for the record")
+    cancel.add_argument(
+        "--yes", action="store_true", help="do not ask; a terminal asks when something has had its effect"
+    )
     inbox = commands.add("inbox", "inbox:handle_inbox", "Open the inbox in the browser, with a one-time code.")
     inbox.add_argument(
         "--as", dest="name", metavar="NAME", help="name of the person who decides; default: the user name"
@@ -221,6 +282,20 @@ def _add_tools(commands: CommandGroup) -> None:
     tools.add_argument("query", nargs="*", metavar="QUERY", help="words to search for; best matches first")
     tools.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
     tools.add_argument("--cursor", help="continue after the page that printed this cursor")
+    trust = commands.add(
+        "trust",
+        "trust:handle_trust",
+        "Let tools of a downstream server run without asking, if the server says that they only read.",
+        uses_servers=True,
+    )
+    trust.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
+    trust.add_argument(
+        "tools",
+        nargs="*",
+        metavar="TOOL",
+        help="only these tools, as planwarden or the server calls them; default: all",
+    )
+    trust.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
     login = commands.add(
         "login",
         "login:handle_login",
@@ -269,13 +344,16 @@ def _add_approvals(commands: CommandGroup) -> None:
 
 
 def _add_store(commands: CommandGroup) -> None:
-    prune = commands.add("prune", "store:handle_prune", "Delete old finished executions.")
+    prune = commands.add(
+        "prune", "store:handle_prune", "Say which old finished executions it would delete, ask, and delete them."
+    )
     prune.add_argument(
         "--days",
         type=int,
         metavar="N",
         help="delete those that have not changed for N days; default: [retention] days",
     )
+    prune.add_argument("--yes", action="store_true", help="do not ask before deleting; needed without a terminal")
     backup = commands.add("backup", "store:handle_backup", "Copy the database while it is in use.")
     backup.add_argument("file", type=Path, metavar="FILE", help="a new file; an existing file is not overwritten")
 
@@ -300,6 +378,14 @@ def _add_config(commands: CommandGroup) -> None:
     config = commands.add_group("config", "print", "Configuration for MCP hosts.")
     block = config.add("print", "config:handle_print", "Print the block for a host, ready to paste.", has_json=False)
     block.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=f"the host: {', '.join(CLIENTS)}")
+    completion = commands.add(
+        "completion",
+        "completion:handle_completion",
+        "Print a script that completes commands and options: `source <(planwarden completion bash)`, or "
+        "`planwarden completion fish | source`.",
+        has_json=False,
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"the shell: {', '.join(SHELLS)}")
 
 
 def _port(text: str) -> int:

@@ -22,7 +22,7 @@ from planwarden.agent.core import events as ev
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.server.api.service import Service
 from planwarden.server.auth.settings import LOCAL
-from planwarden.server.cli.context import CliContext, CoroutineRunner, find_suspension, watch_execution
+from planwarden.server.cli.context import CliContext, CoroutineRunner, watch_execution
 from planwarden.server.cli.exit_codes import exit_code
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
@@ -31,8 +31,9 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.execution import build_execution_view
-from planwarden.server.views.facts import cut_text, escape_text, hash_question
+from planwarden.server.views.facts import cut_text, escape_text
 from planwarden.server.views.suspension import Suspension, build_suspension_view
+from planwarden.server.views.voices import build_label, build_title, format_words, hash_question
 
 CHANNEL = "terminal"
 YES_CHANNEL = "terminal --yes"
@@ -120,12 +121,35 @@ class CliSession(msgspec.Struct, frozen=True):
 
         async def start(service: Service) -> ExecutionState:
             try:
-                return await record_decision(service, suspension, decision, channel, self.assurance)
+                return await self.record(service, suspension, decision, channel)
             except Expired as error:
                 self.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
-                return await record_time_out(service, suspension.suspension_id)
+                return await self.record_time_out(service, suspension.suspension_id)
 
         return self.run_and_watch(start)
+
+    async def record(
+        self, service: Service, suspension: Suspension, decision: Decision, channel: str = CHANNEL
+    ) -> ExecutionState:
+        """Records the operator's decision. The digest proves that it is about the question that was shown."""
+        row, _ = await self.context.find_suspension(service, suspension.suspension_id)
+        authority = Authority(
+            assurance=self.assurance,
+            channel=channel,
+            principal=find_operator(),
+            digest=suspension.digest,
+            rendered=hash_question(suspension),
+        )
+        view = await service.answer(
+            row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
+        )
+        return await service.engine.find(view.execution_id)
+
+    async def record_time_out(self, service: Service, suspension_id: str) -> ExecutionState:
+        """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
+        await self.context.find_suspension(service, suspension_id)
+        await service.engine.tick()
+        return (await self.context.find_suspension(service, suspension_id))[1]
 
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
@@ -159,19 +183,19 @@ class CliSession(msgspec.Struct, frozen=True):
             self.terminal.panel(execution.status, [TerminalLine(first.parts, mark), *rest, command], style)
             return
         for found in execution.open_suspensions:
-            self.terminal.say(*self._waiting_lines(found.question))
+            self.terminal.say(*self._waiting_lines(self.build_view(execution, found), found.question))
 
-    def _waiting_lines(self, question: ev.Question) -> list[TerminalLine]:
+    def _waiting_lines(self, suspension: Suspension, question: ev.Question) -> list[TerminalLine]:
         if question.addressee == "caller":
             message = TerminalLine((("a model has to answer: ", "warn"), escape_text(question.message)), "asks")
             return [message, TerminalLine((MODEL_ADVICE,), indent=1)]
         if question.addressee == "human":
-            message = TerminalLine(
-                (("waits for an answer: ", "warn"), cut_text(escape_text(question.message), 200)), "asks"
-            )
+            message = TerminalLine((("waits for an answer: ", "warn"), build_title(suspension)), "asks")
+            words = cut_text(format_words(suspension), 200)
+            said = TerminalLine(((f"{build_label(suspension)}: ", "dim"), words), indent=1)
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.context.command(*words) for words in (approve, ("reject", question.suspension_id)))
-            return [message, *(TerminalLine((command,), indent=1) for command in commands)]
+            return [message, said, *(TerminalLine((command,), indent=1) for command in commands)]
         if question.expires_at is None:
             return []
         until = datetime.fromtimestamp(question.expires_at, UTC).isoformat(timespec="seconds")
@@ -195,32 +219,6 @@ class CliSession(msgspec.Struct, frozen=True):
             return None, CHANNEL
         terminal_question.show(self.terminal, suspension)
         return terminal_question.ask(self.terminal, suspension), CHANNEL
-
-
-async def record_decision(
-    service: Service, suspension: Suspension, decision: Decision, channel: str, assurance: ev.Assurance
-) -> ExecutionState:
-    """Records the operator's decision. The digest proves that it is about the question that was shown."""
-    row, _ = await find_suspension(service, suspension.suspension_id)
-    authority = Authority(
-        assurance=assurance,
-        channel=channel,
-        principal=find_operator(),
-        digest=suspension.digest,
-        rendered=hash_question(suspension),
-    )
-    view = await service.answer(
-        row.thread_id, row.suspension_id, decision, authority, wait_seconds=0, principal=row.principal
-    )
-    execution = await service.engine.find(view.execution_id)
-    return execution
-
-
-async def record_time_out(service: Service, suspension_id: str) -> ExecutionState:
-    """Lets the deadline of a question pass, as every process does that sees it, and returns the execution."""
-    await find_suspension(service, suspension_id)
-    await service.engine.tick()
-    return (await find_suspension(service, suspension_id))[1]
 
 
 def _next_question(execution: ExecutionState) -> SuspensionState | None:

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.views.facts import count_hidden, escape_text
+from planwarden.server.views.suspension import read_titles
 
 Kind = Literal["text", "lines", "number", "choice", "json"]
 
@@ -37,6 +38,8 @@ class InputField(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     text: str
     """The initial text of the input."""
+    title: str = ""
+    """What the schema calls it, if that says more than its name; the schema's claim."""
     options: tuple[tuple[str, str], ...] = ()
     """For `choice`: pairs of a JSON text and its label."""
     is_required: bool = False
@@ -153,6 +156,7 @@ def _build_field(name: str, schema: JsonValue, values: Mapping[str, JsonValue], 
         key=f"arg.{derive_key(name)}",
         name=name,
         label=escape_text(name) or '""',
+        title=_read_title(name, entry),
         kind=kind,
         text=_format_text(kind, value) if is_present else "",
         options=options,
@@ -233,9 +237,13 @@ def _parse(item: InputField, text: str) -> JsonValue:
 
 
 def _read_hint(entry: Mapping[str, JsonValue]) -> str:
-    text = entry.get("description") or entry.get("title") or ""
+    text = entry.get("description") or ""
     hint = escape_text(str(text)[: HINT_CHARS + 1])
     return hint if len(hint) <= HINT_CHARS else hint[:HINT_CHARS] + "..."
+
+
+def _read_title(name: str, entry: Mapping[str, JsonValue]) -> str:
+    return escape_text(read_titles({"properties": {name: dict(entry)}}).get(name, ""))
 
 
 def _read_properties(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

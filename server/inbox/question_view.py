@@ -1,6 +1,6 @@
 """What a page shows of a question: built from the stored question and the folded log, with every text escaped.
 
-The rules are those of `planwarden.server.views.facts`, which builds the text whose digest a decision records. A page
+The voices are those of `planwarden.server.views.voices`, which builds the text whose digest a decision records. A page
 has room for whole values and for the origin of each of them.
 """
 
@@ -13,32 +13,40 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core import events as ev
-from planwarden.agent.core.plan import find_references
+from planwarden.agent.core.bindings import EarlierResult, Reference, find_references
 from planwarden.agent.core.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.inbox.value_view import ArgumentChange, ValueView, find_changes, format_name
 from planwarden.server.views.facts import (
     count_hidden,
     cut_text,
-    describe_editor,
+    describe_claimant,
+    describe_source,
     escape_text,
-    format_agent_words,
-    format_edited_arguments,
+    format_value,
 )
-from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view
+from planwarden.server.views.outcome import Outcome, build_outcome
+from planwarden.server.views.suspension import Endorsement, Suspension, build_suspension_view, read_titles
+from planwarden.server.views.voices import (
+    GOAL_CHARS,
+    build_label,
+    build_title,
+    describe_editor,
+    describe_proof,
+    format_found,
+    format_host,
+    format_words,
+)
 
-GOAL_CHARS = 300
-
-_TITLES = {
-    "approval": "Run",
-    "confirmation": "Confirm?",
-    "input": "Your answer is needed",
-    "reconcile": "Did this call happen?",
-}
+CLAIM_CHARS = 500
+"""Longest description of a tool that a page shows."""
 
 
 class ArgumentView(msgspec.Struct, frozen=True, kw_only=True):
     label: str
+    title: str
+    """What the tool's schema calls it; empty if it says nothing else."""
     value: ValueView
     origins: tuple[str, ...]
     """Where the value came from, as far as the log proves it."""
@@ -51,6 +59,8 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
 
     tool: str
     source: str
+    claim: str
+    """How the tool's source describes it, with who says so, quoted; empty for tools of planwarden."""
     step: str
     arguments: tuple[ArgumentView, ...]
 
@@ -63,37 +73,38 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str
     kind: str
     title: str
+    """Planwarden's question."""
+    place: "PlaceView"
+    found: tuple[str, ...]
+    """What planwarden found, in sentences."""
     call: CallView | None
     covered: tuple[CallView, ...]
     released: tuple[CallView, ...]
     """Calls that the asking agent makes after an approval, as it says."""
     asker: str
     """Who asks, if it is not planwarden."""
-    undecidable: str
-    """Why it cannot be approved here, and where it can."""
+    is_undecidable: bool
+    """It cannot be approved here; `found` says why."""
     risk: str | None
     needs: str | None
     digest: str
     revision: int
     asked_at: datetime
+    age: str
+    """How long ago it was asked, for pages without script."""
     expires_at: datetime | None
     on_timeout: str
     step: str
     owner: str
-    goal: str
-    agent_message: str
-    agent_whole: ValueView | None
-    """The agent's words, if `agent_message` is cut."""
+    label: str
+    """Says whose `words` these are."""
+    words: str
+    words_whole: ValueView | None
+    """All of the words, if `words` is cut."""
     form: ValueView | None
     """The form as it was asked for, whole, with what its fields do not show."""
-    hidden_count: int
-    """The number of escaped characters in the agent's message."""
     changes: tuple[ArgumentChange, ...]
     """The differences from the first revision."""
-    edits: tuple[str, ...]
-    """One sentence for each edit of arguments: which ones, by whom, and what that is worth."""
-    reasons: tuple[str, ...]
-    """Why the question was revised, oldest first."""
     risk_before: str | None
     """The first risk, if the risk has changed since."""
     quorum: int
@@ -110,34 +121,41 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def can_be_granted(self) -> bool:
         """A person who may approve this call may also allow calls like it in advance."""
-        return self.kind == "approval" and self.needs == "human"
+        return self.kind == "approval" and self.needs in ("client", "human")
+
+    @property
+    def is_asked_in_words(self) -> bool:
+        """The decision is about somebody's words, which are the heading then, and not about a call of planwarden's."""
+        return self.kind in ("confirmation", "input", "delegated")
+
+
+class PlaceView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the question stands: which step of what, and which program asked for it."""
+
+    step_number: int
+    step_count: int
+    goal: str
+    host: str
 
 
 class VoteView(msgspec.Struct, frozen=True, kw_only=True):
     """One person's approval of a question that needs several approvals."""
 
     principal: str
-    assurance: str
-    channel: str
+    proof: str
+    """How they approved and what that proves, in words."""
     at: datetime
     answer: ValueView | None
     """What they answered, where the question asks for more than yes."""
 
 
-class RevisionHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """The first revision of a question, and the reason for each later revision."""
-
-    first: ev.Question
-    reasons: tuple[str, ...]
-
-
 class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question ended. `verdict` is approved, rejected, timed out or withdrawn."""
+    """How a question ended, and what became of that."""
 
-    verdict: str
+    outcome: Outcome
     principal: str
-    assurance: str
-    channel: str
+    """Who decided; empty if nobody did."""
+    proof: str
     at: datetime | None
     reason: str
     is_edited: bool
@@ -147,21 +165,27 @@ def build_question_view(
     execution: ExecutionState,
     found: SuspensionState,
     tools: Toolbox,
-    history: RevisionHistory | None = None,
+    now: float,
+    first: ev.Question | None = None,
 ) -> QuestionView:
-    """The view of one suspension; with `history`, it shows the differences from the first revision."""
+    """The view of one suspension; with `first`, it shows the differences from that first revision."""
     view = build_suspension_view(execution, found, tools)
-    question = found.question
-    first = None if history is None else history.first.arguments or {}
-    is_cut = format_agent_words(view) != format_agent_words(view, is_cut=False)
+    question, place, words = found.question, view.background, format_words(view)
+    # Every other value says below itself how many of its characters are escaped.
+    escaped = count_hidden(view.message) - view.message.count("\n")
     return QuestionView(
         suspension_id=view.suspension_id,
         execution_id=view.execution_id,
         thread_id=view.thread_id,
         kind=view.kind,
-        title=_TITLES.get(view.kind, "A decision is needed")
-        if view.asker is None
-        else f"{escape_text(view.asker).capitalize()} asks",
+        title=build_title(view),
+        place=PlaceView(
+            step_number=place.step_number,
+            step_count=place.step_count,
+            goal=cut_text(escape_text((place.goal or "")[:GOAL_CHARS]), GOAL_CHARS),
+            host=format_host(place.host or ""),
+        ),
+        found=tuple(format_found(view, escaped_count=escaped)),
         call=_build_own_call_view(execution, view, question, tools),
         covered=tuple(
             _build_call_view(c.tool_name, c.arguments, escape_text(c.step_id), tools, None) for c in view.confirms
@@ -171,68 +195,70 @@ def build_question_view(
             for call in view.releases
         ),
         asker=escape_text(view.asker or ""),
-        undecidable=escape_text(view.undecidable or ""),
+        is_undecidable=view.undecidable is not None,
         risk=view.risk,
         needs=view.needs,
         digest=view.digest,
         revision=view.revision,
         asked_at=view.created_at,
+        age=format_age(now - found.created_at),
         expires_at=view.expires_at,
         on_timeout=view.on_timeout,
         step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
         owner=escape_text(execution.principal),
-        goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
-        agent_message=format_agent_words(view)[0].partition(": ")[2],
-        agent_whole=ValueView(view.message) if is_cut else None,
+        label=build_label(view),
+        words=words,
+        words_whole=None if words == format_words(view, is_cut=False) else ValueView(view.message),
         form=None if question.form is None else ValueView(question.form),
-        hidden_count=count_hidden(view.message),
-        changes=() if first is None else find_changes(first, question.arguments or {}),
-        edits=tuple(f"{format_edited_arguments(edit)}: edited by {describe_editor(edit)}" for edit in view.edits),
-        reasons=() if history is None else history.reasons,
-        risk_before=None if history is None or history.first.risk == question.risk else history.first.risk,
+        changes=() if first is None else find_changes(first.arguments or {}, question.arguments or {}),
+        risk_before=None if first is None or first.risk == question.risk else first.risk,
         quorum=view.quorum,
         votes=tuple(map(_build_vote_view, view.endorsements)),
         is_open=found.is_open and not execution.is_finished,
-        decision=build_decision_view(found),
+        decision=build_decision_view(execution, found),
     )
 
 
 def _build_vote_view(found: Endorsement) -> VoteView:
     return VoteView(
         principal=escape_text(found.principal),
-        assurance=found.assurance,
-        channel=escape_text(found.channel),
+        proof=describe_proof(found.assurance, found.channel),
         at=found.at,
         answer=None if found.content is None else ValueView(found.content),
     )
 
 
-def read_revision_history(log: Iterable[ev.Recorded], suspension_id: str) -> RevisionHistory | None:
-    """The first revision and the reasons for the later ones; None if the question was never revised."""
-    first: ev.Question | None = None
-    reasons: list[str] = []
-    for entry in log:
-        event = entry.event
-        if isinstance(event, ev.Suspended) and event.question.suspension_id == suspension_id:
-            first = event.question
-        elif isinstance(event, ev.SuspensionRevised) and event.question.suspension_id == suspension_id:
-            reasons.append(escape_text(event.reason))
-    return None if first is None or not reasons else RevisionHistory(first=first, reasons=tuple(reasons))
+def format_age(seconds: float) -> str:
+    """How long ago something happened, in the largest unit that fits."""
+    for size_s, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size_s:
+            number = int(seconds // size_s)
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "less than a minute ago"
 
 
-def build_decision_view(found: SuspensionState) -> DecisionView | None:
+def read_first_revision(log: Iterable[ev.Recorded], suspension_id: str) -> ev.Question | None:
+    """The question as it was first asked."""
+    return next(
+        (
+            entry.event.question
+            for entry in log
+            if isinstance(entry.event, ev.Suspended) and entry.event.question.suspension_id == suspension_id
+        ),
+        None,
+    )
+
+
+def build_decision_view(execution: ExecutionState, found: SuspensionState) -> DecisionView | None:
     """How the question ended; None while it is open."""
-    if found.is_open:
+    outcome, decision = build_outcome(execution, found), found.decision
+    if outcome is None:
         return None
-    decision = found.decision
-    verdict = found.status.replace("_", " ")
-    if found.status == "decided" and decision is not None:
-        verdict = "approved" if decision.approved else "rejected"
+    is_decided = found.status == "decided" and decision is not None
     return DecisionView(
-        verdict=verdict,
-        principal=escape_text(found.principal or "nobody"),
-        assurance=found.assurance or "",
-        channel=escape_text(found.channel or ""),
+        outcome=outcome,
+        principal=escape_text(found.principal or "nobody") if is_decided else "",
+        proof=describe_proof(found.assurance or "", found.channel or "") if is_decided else "",
         at=None if found.decided_at is None else datetime.fromtimestamp(found.decided_at, UTC),
         reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), 2_000),
         is_edited=decision is not None and decision.modified_args is not None,
@@ -252,7 +278,7 @@ def _build_own_call_view(
     name, arguments = view.tool_call.tool_name, view.tool_call.arguments
     editors = {edited: describe_editor(edit) for edit in view.edits for edited in edit.arguments}
     below = _find_arguments_shown_below(question)
-    return _build_call_view(name, arguments, step, tools, proposed, editors, below)
+    return _build_call_view(name, arguments, step, tools, proposed, editors, below, earlier=execution.earlier)
 
 
 def _build_call_view(
@@ -265,20 +291,22 @@ def _build_call_view(
     stands_below: Mapping[str, str] = MappingProxyType({}),
     *,
     source: str | None = None,
+    earlier: Mapping[Reference, EarlierResult] = MappingProxyType({}),
 ) -> CallView:
     """The call with its arguments; `source` names whose tool it is, for one that is not in the catalogue."""
-    definition = tools.get(tool_name)
-    if source is None:
-        source = escape_text(definition.source) if definition is not None else "no longer registered"
+    definition = tools.get(tool_name) if source is None else None
+    titles = {} if definition is None else read_titles(definition.input_schema)
     return CallView(
         tool=escape_text(tool_name),
-        source=source,
+        source=source or describe_source(None if definition is None else definition.source),
+        claim=_format_claim(definition),
         step=step,
         arguments=tuple(
             ArgumentView(
                 label=format_name(name),
+                title=escape_text(titles.get(name, "")),
                 value=ValueView(value),
-                origins=(f"edited by {editors[name]}",) if name in editors else _find_origins(name, call),
+                origins=(f"edited by {editors[name]}",) if name in editors else _find_origins(name, call, earlier),
                 shown_below_as=stands_below.get(name, ""),
             )
             for name, value in arguments.items()
@@ -286,16 +314,28 @@ def _build_call_view(
     )
 
 
-def _find_origins(name: str, call: Call | None) -> tuple[str, ...]:
+def _format_claim(definition: ToolDefinition | None) -> str:
+    said = "" if definition is None or definition.source == "builtin" else " ".join(definition.description.split())
+    if definition is None or not said:
+        return ""
+    shown = said if len(said) <= CLAIM_CHARS else f"{said[: CLAIM_CHARS - 3]}..."
+    return f"{describe_claimant(definition.source)} says of it: {format_value(shown, None)}"
+
+
+def _find_origins(name: str, call: Call | None, earlier: Mapping[Reference, EarlierResult]) -> tuple[str, ...]:
     if call is None:
         return ()
     if name not in call.proposed:
         return ("the tool's default",)
-    found = [
-        f"from the result of {escape_text(step_id)}{f' at {escape_text(pointer)}' if pointer else ''}"
-        for step_id, pointer in find_references(call.proposed[name])
-    ]
+    found = [_describe_origin(taken, earlier.get(taken)) for taken in find_references(call.proposed[name])]
     return tuple(dict.fromkeys(found)) or (("written by the model",) if call.by_model else ("from the plan",))
+
+
+def _describe_origin(taken: Reference, earlier: EarlierResult | None) -> str:
+    where = f" at {escape_text(taken.pointer)}" if taken.pointer else ""
+    read = ", read as JSON" if taken.parse else ""
+    execution = "" if earlier is None else f" in the earlier execution {escape_text(earlier.execution_id)}"
+    return f"from the result of {escape_text(taken.step_id)}{where}{execution}{read}"
 
 
 def _find_arguments_shown_below(question: ev.Question) -> dict[str, str]:

@@ -13,7 +13,7 @@ from planwarden.agent.common.errors import StoreError, UnknownSuspension
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_revision_history
+from planwarden.server.inbox.question_view import QuestionView, build_question_view, read_first_revision
 
 PAGE_SIZE = 25
 _UNKNOWN = "no question has this id, or the question is not for a person"
@@ -97,11 +97,11 @@ async def _find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
 
 
 async def _build_view(service: Service, execution: ExecutionState, suspension: SuspensionState) -> QuestionView:
-    history = None
+    first = None
     if suspension.question.revision > 1:
         log = await service.engine.store.read(execution.execution_id)
-        history = read_revision_history(log, suspension.question.suspension_id)
-    return build_question_view(execution, suspension, service.engine.tools, history)
+        first = read_first_revision(log, suspension.question.suspension_id)
+    return build_question_view(execution, suspension, service.engine.tools, service.engine.store.clock.now(), first)
 
 
 def build_question_token(record: QuestionRecord) -> str:

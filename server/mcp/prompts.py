@@ -17,8 +17,8 @@ from planwarden.server.api.limits import MAX_GOAL_CHARS
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.text import cut
-from planwarden.server.views.facts import format_agent_words, format_facts
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import build_voices
 
 MAX_SHOWN = 20
 """How many questions are shown with their facts; the rest are only counted."""
@@ -71,7 +71,7 @@ async def review_pending(
 
 def _format_question(found: Suspension) -> str:
     """The escaped facts from the log, then the ids and where to decide, which are our own text."""
-    facts = cut("\n".join([*format_facts(found), *format_agent_words(found)]), MAX_FACTS)
+    facts = cut("\n".join(build_voices(found).lines), MAX_FACTS)
     how = found.how_to_answer
     channels = [f"open {how.inbox_url}" if how.inbox_url else "", f"run `{how.command}`" if how.command else ""]
     where = " or ".join(filter(None, channels))

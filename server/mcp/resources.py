@@ -15,7 +15,7 @@ from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.icon import ICONS
 from planwarden.server.mcp.results import make_presentable
-from planwarden.server.views.encoding import to_json
+from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
 JSON = "application/json"
@@ -116,18 +116,18 @@ async def read_resource(service: Service, uri: str, principal: str) -> str:
 
 async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
     lines = tuple(build_tool_line(definition) for definition in service.engine.tools.definitions())
-    return to_json(ToolPage(tools=lines, total=len(lines), next_cursor=None))
+    return to_short_json(ToolPage(tools=lines, total=len(lines), next_cursor=None), lists=True)
 
 
 async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
     [*found] = service.get_tool_schemas([name]).tools
     if not found:
         raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
-    return to_json(found[0])
+    return to_short_json(found[0])
 
 
 async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
-    return to_json(await service.get_execution(name, observations_after=0, principal=principal))
+    return to_short_json(await service.get_execution(name, observations_after=0, principal=principal), lists=True)
 
 
 async def _read_artifact(service: Service, name: str, principal: str) -> JsonValue:
@@ -157,7 +157,7 @@ def _build_piece(found: Artifact, start: int) -> JsonValue:
 
 
 async def _read_suspensions(service: Service, name: str, principal: str) -> JsonValue:
-    return to_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal))
+    return to_short_json(await service.list_suspensions(limit=MAX_PAGE, principal=principal), lists=True)
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
@@ -168,7 +168,7 @@ async def _read_suspension(service: Service, name: str, principal: str) -> JsonV
     view, is_open = await service.view_suspension(row.thread_id, name, principal=principal)
     if not is_open:
         raise _unknown_suspension(name)
-    return to_json(view)
+    return to_short_json(view)
 
 
 def _unknown_suspension(name: str) -> UnknownSuspension:

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.mcp.text import MAX_TEXT, cut, format_error
-from planwarden.server.views.encoding import to_json
+from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
 MAX_WHOLE_VALUE = 2_000
@@ -29,7 +29,12 @@ Document = dict[str, Any]
 
 def build_view_result(view: object, text: Callable[[Document], str]) -> CallToolResult:
     """A view as a result; `text` renders the same document as text."""
-    document = make_presentable(to_json(view))
+    return build_result(to_short_json(view, lists=True), text)
+
+
+def build_result(found: JsonValue, text: Callable[[Document], str]) -> CallToolResult:
+    """A document as a result; `text` renders it as text."""
+    document = make_presentable(found)
     return CallToolResult(
         content=[TextContent(type="text", text=cut(text(document), MAX_TEXT))], structured_content=document
     )

@@ -5,9 +5,9 @@ check with better messages. Output schemas admit an error's `{"error": ...}` too
 that are errors. They require nothing, because clients cache them across versions of the server.
 """
 
-from typing import Any
+from typing import Any, cast
 
-from planwarden.agent.core.plan_input import plan_schema
+from planwarden.agent.core.plan_input import call_schema, plan_form, plan_schema
 
 JsonSchema = dict[str, Any]
 
@@ -44,16 +44,24 @@ DECISION: JsonSchema = {
     "additionalProperties": False,
 }
 
-_TEXT_OR_NULL: JsonSchema = {"type": ["string", "null"]}
-_ERROR: JsonSchema = {"type": ["object", "null"]}
+CALLER_ANSWER: JsonSchema = {
+    "type": "object",
+    "properties": {
+        **cast("JsonSchema", plan_form()["properties"]),
+        "toolCalls": {"type": "array", "items": call_schema()},
+        "content": STRING,
+        "revise": {"type": "array", "items": OBJECT},
+    },
+}
+"""The form of `content`, whatever the caller's question asks for; to read text in it, not to check it."""
 
 TOOLS_OUT: JsonSchema = {
     "type": "object",
     "properties": {
         "tools": {"type": "array", "items": {"type": "object", "properties": {"name": STRING, "description": STRING}}},
         "total": INTEGER,
-        "nextCursor": _TEXT_OR_NULL,
-        "error": _ERROR,
+        "nextCursor": STRING,
+        "error": OBJECT,
     },
 }
 
@@ -68,7 +76,7 @@ SCHEMAS_OUT: JsonSchema = {
             },
         },
         "unknown": STRINGS,
-        "error": _ERROR,
+        "error": OBJECT,
     },
 }
 
@@ -79,16 +87,18 @@ _SUSPENSIONS: JsonSchema = {
         "properties": {
             "suspensionId": STRING,
             "threadId": STRING,
-            "stepId": _TEXT_OR_NULL,
+            "stepId": STRING,
             "addressee": {"enum": ["human", "caller"]},
             "kind": STRING,
             "message": STRING,
-            "toolCall": {"type": ["object", "null"]},
-            "risk": _TEXT_OR_NULL,
-            "needs": _TEXT_OR_NULL,
-            "prompt": _TEXT_OR_NULL,
+            "toolCall": OBJECT,
+            "risk": STRING,
+            "needs": STRING,
+            "instructions": STRING,
+            "results": STRING,
+            "prompt": STRING,
             "tools": {"type": "array"},
-            "answerSchema": {"type": ["object", "null"]},
+            "answerSchema": OBJECT,
             "howToAnswer": OBJECT,
         },
     },
@@ -96,7 +106,7 @@ _SUSPENSIONS: JsonSchema = {
 
 SUSPENSIONS_OUT: JsonSchema = {
     "type": "object",
-    "properties": {"suspensions": _SUSPENSIONS, "total": INTEGER, "nextCursor": _TEXT_OR_NULL, "error": _ERROR},
+    "properties": {"suspensions": _SUSPENSIONS, "total": INTEGER, "nextCursor": STRING, "error": OBJECT},
 }
 
 EXECUTION_OUT: JsonSchema = {
@@ -116,9 +126,9 @@ EXECUTION_OUT: JsonSchema = {
                 "cancelled",
             ]
         },
-        "goal": _TEXT_OR_NULL,
-        "output": _TEXT_OR_NULL,
-        "error": _ERROR,
+        "goal": STRING,
+        "output": STRING,
+        "error": OBJECT,
         "steps": {
             "type": "array",
             "items": {

@@ -71,12 +71,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INSTRUCTIONS = """Give multi-step work to run_goal (or your own plan to execute_plan), then do what nextAction in each \
-result says until status is completed. Never approve for a person: resume_execution asks them.
+INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Else use run_goal. Then do what \
+nextAction in each result says until status is completed. Never approve for a person: resume_execution asks them.
 
-Questions addressed to `caller` are your part: read prompt, tools and answerSchema, answer with submit_answer. A step \
-is done only when its required tools were really called. Executions survive restarts: keep threadId, get_execution \
-finds them again. status running means: call get_execution later."""
+Questions addressed to `caller` are your part: read instructions, results and prompt, answer with submit_answer. A \
+step is done only when its required tools were really called. Answers say what changed; get_execution shows all of it \
+again, also after a restart: keep threadId. status running means: call get_execution later."""
 
 QUESTION_TTL_S = 30 * 24 * 3600.0
 """How long a client may answer a question that a call returned; the store decides whether it is still open."""
@@ -197,9 +197,13 @@ class PlanwardenServer(MCPServer[LazyService]):
             nonces=self.nonces,
             shows_app=tool.shows_app and client_supports_apps(context),
         )
-        if tool.name in TASK_TOOLS and wants_tasks(context):
-            return await self.tasks.run(tool, request)
-        return await tool.handler(request)
+        try:
+            if tool.name in TASK_TOOLS and wants_tasks(context):
+                return await self.tasks.run(tool, request)
+            return await tool.handler(request)
+        except (UnknownThread, UnknownSuspension) as error:
+            said = await _describe_ids(request)
+            raise type(error)(f"{error.message}: {said}" if said else error.message, details=error.details) from None
 
     def register_methods(self) -> None:
         """Registers completions, and subscriptions of both eras."""
@@ -216,7 +220,27 @@ class PlanwardenServer(MCPServer[LazyService]):
         service = await _find_lazy_service(context).service()
         if service.engine.tools.get(name) is not None:
             return UnknownTool(f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan")
-        return UnknownTool(f"there is no tool {name[:64]!r}; the tools are {', '.join(tool.name for tool in TOOLS)}")
+        # Only a call of a wrong name needs it.
+        from planwarden.agent.common.misnomers import find_right_name
+
+        names = [tool.name for tool in TOOLS]
+        meant = find_right_name(name, names)
+        hint = f"did you mean {meant!r}? " if meant is not None else ""
+        return UnknownTool(f"there is no tool {name[:64]!r}; {hint}the tools are {', '.join(names)}")
+
+
+async def _describe_ids(request: ToolRequest) -> str | None:
+    """What is wrong with the ids of a call, if they are ids of something else."""
+    # Only a call with a wrong id needs it.
+    from planwarden.server.api.ids import IDS, describe_id
+
+    store = request.service.engine.store
+    for kind, key in IDS.items():
+        given = request.arguments.get(key)
+        said = None if given is None else await describe_id(store, kind, given, request.principal)
+        if said is not None:
+            return said
+    return None
 
 
 class BearerAuth(msgspec.Struct, frozen=True):

@@ -19,22 +19,25 @@ MAX_STEPS_TEXT = 40_000
 
 
 def format_execution(document: Document) -> str:
-    """An execution as text."""
-    lines = [f"{_format_status(document)}; threadId {document['threadId']}, executionId {document['executionId']}"]
-    lines.append(f"Next: {document['nextAction']}")
-    if document["goal"]:
+    """An execution as text, or what a call changed of it."""
+    ids = ", ".join(f"{key} {document[key]}" for key in ("threadId", "executionId") if key in document)
+    lines = [f"{_format_status(document)}; {ids}", f"Next: {document['nextAction']}"]
+    if document.get("goal"):
         lines.append(f"Goal: {_format_json(document['goal'], 1_000)}")
-    if document["error"]:
+    if "error" in document:
         lines.append(f"Error: {document['error']['code']}: {_format_json(document['error']['message'])}")
-    if len(document["suspensions"]) > 1:
-        lines.append(f"Open: {', '.join(map(_format_heading, document['suspensions']))}")
-    for suspension in document["suspensions"]:
-        lines.extend(["", *_format_question(suspension)])
-    if document["output"]:
+    questions = document.get("suspensions", ())
+    if len(questions) > 1:
+        lines.append(f"Open: {', '.join(map(_format_heading, questions))}")
+    for suspension in questions:
+        if suspension.keys() & {"prompt", "message"}:
+            lines.extend(["", *_format_question(suspension)])
+    if document.get("output"):
         lines.extend(["", "Output:", *(f"| {line}" for line in cut(document["output"], 20_000).splitlines())])
-    lines.extend(["", *_format_steps(document["steps"])])
+    if document.get("steps"):
+        lines.extend(["", *_format_steps(document["steps"])])
     lines.extend(f"Warning: {_format_json(warning)}" for warning in document.get("warnings", ()))
-    usage = document["usage"]
+    usage = document.get("usage", {"toolCalls": 0, "modelCalls": 0})
     if usage["toolCalls"] or usage["modelCalls"]:
         lines.append(f"Used: {usage['toolCalls']} tool call(s), {usage['modelCalls']} model call(s)")
     lines.extend(_format_observations(document))
@@ -53,7 +56,7 @@ def format_tools(document: Document) -> str:
     """A page of the catalogue as text, one tool a line."""
     lines = [f"{document['total']} tool(s) for plans{_format_cursor(document)}; get_tool_schemas gives their arguments"]
     for tool in document["tools"]:
-        facts = [f"risk {tool['risk']}", tool["executionMode"], *tool["capabilities"], f"from {tool['source']}"]
+        facts = [f"risk {tool['risk']}", tool["executionMode"], *tool.get("capabilities", ()), f"from {tool['source']}"]
         missing = f"; not available: {tool['unavailable']}" if "unavailable" in tool else ""
         lines.append(f"{tool['name']}: {tool['description']} [{', '.join(facts)}{missing}]")
     return "\n".join(lines)
@@ -62,7 +65,7 @@ def format_tools(document: Document) -> str:
 def format_schemas(document: Document) -> str:
     """Tool definitions as text, one JSON object a line."""
     lines = [_format_json(tool, MAX_TEXT) for tool in document["tools"]]
-    if document["unknown"]:
+    if document.get("unknown"):
         lines.append(f"Unknown: {_format_json(document['unknown'])}; search_tools finds names")
     return "\n".join(lines)
 
@@ -87,13 +90,14 @@ def _format_status(document: Document) -> str:
 
 
 def _format_cursor(document: Document) -> str:
-    cursor = document["nextCursor"]
+    cursor = document.get("nextCursor")
     return f", more with cursor {_format_json(cursor)}" if cursor else ""
 
 
 def _format_heading(suspension: Document) -> str:
-    step = f" of {suspension['stepId']}" if suspension["stepId"] else ""
-    return f"{suspension['suspensionId']} ({suspension['kind']}{step}, for the {suspension['addressee']})"
+    step = f" of {suspension['stepId']}" if "stepId" in suspension else ""
+    whom = "you" if suspension["addressee"] == "caller" else "a person"
+    return f"suspensionId {suspension['suspensionId']} ({suspension['kind']}{step}, for {whom})"
 
 
 def _format_question(suspension: Document) -> Iterator[str]:
@@ -105,20 +109,19 @@ def _format_question(suspension: Document) -> Iterator[str]:
 
 
 def _format_for_caller(suspension: Document) -> Iterator[str]:
-    yield suspension["message"]
-    if suspension["prompt"]:
-        yield suspension["prompt"]
-    for tool in suspension["tools"]:
-        fields = {key: tool[key] for key in ("name", "description", "inputSchema")}
+    yield from (suspension[key] for key in ("instructions", "results", "prompt") if key in suspension)
+    for tool in suspension.get("tools", ()):
+        fields = {key: tool[key] for key in ("name", "description", "inputSchema") if key in tool}
         yield f"Tool: {_format_json(fields, MAX_TEXT)}"
-    yield f"content must fit: {_format_json(suspension['answerSchema'], MAX_VALUE)}"
-    ids = f'"threadId": "{suspension["threadId"]}", "suspensionId": "{suspension["suspensionId"]}"'
-    yield f'Answer: submit_answer {{{ids}, "content": {{...}}}}'
+    if "answerSchema" in suspension:
+        yield f"content must fit: {_format_json(suspension['answerSchema'], MAX_VALUE)}"
 
 
 def _format_for_person(suspension: Document) -> Iterator[str]:
+    for sentence in suspension.get("found", ()):
+        yield f"Found: {_format_json(sentence, 1_000)}"
     yield f"Message: {_format_json(suspension['message'], 1_000)}"
-    call = suspension["toolCall"]
+    call = suspension.get("toolCall")
     if call:
         yield f"Call: {call['toolName']}({_format_json(call['arguments'])})"
     for covered in suspension.get("confirms", ()):
@@ -130,14 +133,14 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
         yield f"Lets run there: {_format_json(call['toolName'], 200)}({_format_json(call['arguments'])})"
     if suspension.get("undecidable"):
         yield f"Cannot be approved here: {_format_json(suspension['undecidable'], 1_000)}"
-    facts = [f"risk {suspension['risk']}", f"needs {suspension['needs']}", f"revision {suspension['revision']}"]
-    if suspension["expiresAt"]:
+    facts = [f"risk {suspension.get('risk')}", f"needs {suspension.get('needs')}", f"revision {suspension['revision']}"]
+    if "expiresAt" in suspension:
         facts.append(f"until {suspension['expiresAt']}, then {suspension['onTimeout']}")
     yield ", ".join(facts)
-    if suspension["answerSchema"]:
+    if suspension.get("answerSchema"):
         yield f"Form: {_format_json(suspension['answerSchema'])}"
-    how = suspension["howToAnswer"]
-    channels = [f"`{how['command']}`" if how["command"] else "", how["inboxUrl"] or ""]
+    how = suspension.get("howToAnswer", {})
+    channels = [f"`{how['command']}`" if "command" in how else "", how.get("inboxUrl", "")]
     yield f"A person decides: {' or '.join(filter(None, channels))}"
 
 
@@ -150,21 +153,22 @@ def _format_steps(steps: list[Document]) -> list[str]:
 
 
 def _format_step(step: Document, limit: int) -> Iterator[str]:
-    tools = f" using {', '.join(step['requiredTools'])}" if step["requiredTools"] else ""
-    proof = f" (validation {step['validationStatus']})" if step["validationStatus"] else ""
-    yield f"{step['id']} {step['status']}{proof}{tools}: {_format_json(step['description'], 300)}"
-    for call in step["actualToolCalls"]:
+    tools = f" using {', '.join(step['requiredTools'])}" if step.get("requiredTools") else ""
+    proof = f" (validation {step['validationStatus']})" if "validationStatus" in step else ""
+    what = f": {_format_json(step['description'], 300)}" if "description" in step else ""
+    yield f"{step['id']} {step['status']}{proof}{tools}{what}"
+    for call in step.get("actualToolCalls", ()):
         why = f": {_format_json(call['error']['message'], 500)}" if "error" in call else ""
         yield f"  {call['toolName']}({_format_json(call['arguments'], min(limit, 500))}) {call['status']}{why}"
-    if step["result"] is not None:
+    if "result" in step:
         yield f"  result {_format_json(step['result'], limit)}"
-    if step["error"]:
+    if "error" in step:
         yield f"  error {step['error']['code']}: {_format_json(step['error']['message'], 1_000)}"
 
 
 def _format_observations(document: Document) -> Iterator[str]:
     for entry in document.get("observations", ()):
-        event = f"{entry['sequence']} {entry['at']} {entry['type']} {entry['stepId'] or ''}"
+        event = f"{entry['sequence']} {entry['at']} {entry['type']} {entry.get('stepId', '')}"
         yield f"{event} {_format_json(entry['data'], 500)}"
 
 

@@ -6,7 +6,8 @@ The server checks the arguments of a call with the `McpTool` of that name, and t
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from mcp.types import Tool as Listed
@@ -14,7 +15,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.form import find_form_faults, tidy
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.app.view import URI
 from planwarden.server.mcp.handlers import plans, suspensions
@@ -23,7 +24,8 @@ from planwarden.server.mcp.icon import ICONS
 
 ToolResult = CallToolResult | InputRequiredResult
 UNCHECKED_ARGUMENTS = ("options", "plan")
-"""Arguments with their own check, whose messages say more than a schema's."""
+"""Arguments with their own check, which says more."""
+MAX_FAULTS = 20
 
 
 @dataclass(frozen=True)
@@ -78,36 +80,24 @@ class McpTool:
             InvalidArguments: a key is unknown or missing, or a value has the wrong type; the details have every fault.
             LimitExceeded: the arguments are nested too deeply.
         """
-        given = _drop_nulls(arguments, self.properties)
-        if isinstance(given.get("decision"), dict):
-            given["decision"] = _drop_nulls(given["decision"], schemas.DECISION["properties"])
-        unknown = sorted(given.keys() - self.properties.keys())
-        if unknown:
-            raise InvalidArguments(
-                f"{self.name} has no argument {', '.join(repr(key[:64]) for key in unknown[:10])}; "
-                f"it takes {', '.join(self.properties)}",
-                details={"unknown": list[JsonValue](key[:64] for key in unknown[:10])},
-            )
-        here = {key: value for key, value in given.items() if key not in UNCHECKED_ARGUMENTS}
-        check_depth(here)
-        faults = self._schema.find_faults(here)
+        given = cast("dict[str, Any]", tidy(dict(arguments), self._read_form))
+        check_depth({key: value for key, value in given.items() if key not in UNCHECKED_ARGUMENTS})
+        faults = list(islice(find_form_faults(given, self._checked_form, self.name), MAX_FAULTS))
         if faults:
-            raise InvalidArguments(
-                f"{self.name}: {'; '.join(faults[:5])}", details={"problems": list[JsonValue](faults)}
-            )
+            raise InvalidArguments("; ".join(faults[:5]), details={"problems": list[JsonValue](faults)})
         return given
 
     @cached_property
-    def _schema(self) -> Schema:
-        anything: schemas.JsonSchema = {}
-        properties = {
-            name: anything if name in UNCHECKED_ARGUMENTS else entry for name, entry in self.properties.items()
-        }
-        return Schema(schemas.build_arguments_schema(properties, self.required))
+    def _read_form(self) -> schemas.JsonSchema:
+        """The input schema, with the form of an answer to a question to the caller."""
+        known = {"content": schemas.CALLER_ANSWER} if self.name == "submit_answer" else {}
+        return schemas.build_arguments_schema({**self.properties, **known}, self.required)
 
-
-def _drop_nulls(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if value is not None or key not in known}
+    @cached_property
+    def _checked_form(self) -> schemas.JsonSchema:
+        """The input schema without what has its own check."""
+        anything: dict[str, schemas.JsonSchema] = {name: {} for name in UNCHECKED_ARGUMENTS if name in self.properties}
+        return schemas.build_arguments_schema({**self.properties, **anything}, self.required)
 
 
 _THREAD: schemas.JsonSchema = {"threadId": schemas.STRING}
@@ -193,7 +183,7 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="submit_answer",
         title="Answer your own question",
-        description="Answer a question addressed to the caller. content must fit its answerSchema: a plan, "
+        description="Answer a question addressed to the caller. content is what its instructions ask for: a plan, "
         '{"toolCalls": [...]} or {"content": "..."}.',
         handler=suspensions.submit_answer,
         properties={**_ANSWERED, "content": schemas.OBJECT, "waitSeconds": schemas.WAIT},

@@ -120,12 +120,19 @@ def _write_message(notification: Notification) -> str:
     facts = notification.facts
     parts = [f"risk {facts.get('risk')}", f"needs {facts.get('needs')}"]
     if notification.kind in ("asked", "reminded", "escalated"):
+        parts.insert(0, f"{_name_speaker(str(facts.get('speaker')))} asks")
+        if facts.get("findings"):
+            parts.append("planwarden found something about it: read that first")
         if facts.get("expiresAt") is not None:
             parts.append(f"until {facts.get('expiresAt')}, then {facts.get('onTimeout')}")
         parts.append("decide in the inbox or at the terminal")
     elif notification.kind == "timed_out":
         parts.append("approved by the time-out" if facts.get("approved") else "rejected by the time-out")
     return escape_text(f"{'; '.join(parts)}. Question {notification.suspension_id}")
+
+
+def _name_speaker(speaker: str) -> str:
+    return {"planwarden": "planwarden", "agent": "the agent"}.get(speaker, speaker)
 
 
 def _choose_priority(notification: Notification) -> int:

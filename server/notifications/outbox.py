@@ -60,6 +60,13 @@ def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
 
 
+def _find_speaker(question: ev.Question) -> str:
+    """Who asks: planwarden about a call, the agent or a tool in its own words, or the server or agent behind a call."""
+    if question.asker:
+        return question.asker[:MAX_NAME_CHARS]
+    return "planwarden" if question.kind in ("approval", "reconcile") else "agent"
+
+
 def _build_facts(event: ev.Event, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
     question = suspension.question
     facts: dict[str, JsonValue] = {
@@ -69,6 +76,8 @@ def _build_facts(event: ev.Event, execution: ExecutionState, suspension: Suspens
         "stepId": None if question.step_id is None else question.step_id[:MAX_NAME_CHARS],
         "kind": question.kind,
         "toolName": None if question.tool_name is None else question.tool_name[:MAX_NAME_CHARS],
+        "speaker": _find_speaker(question),
+        "findings": len(question.found) + len(question.edits),
         "risk": question.risk,
         "needs": question.needs,
         "quorum": question.quorum,

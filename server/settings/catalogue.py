@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings, find_home
 from planwarden.tools.base import Tool, as_tool, find_tools
@@ -54,7 +55,8 @@ def build_registry(settings: Settings, given: Iterable[object] = ()) -> Registry
     if unknown:
         names = sorted(tool.definition.name for tool in tools)
         raise InvalidArguments(
-            f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}; "
+            f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}"
+            f"{did_you_mean(unknown[0], names)}; "
             f"correct the name or remove them; known: {', '.join(names[:40])}{' …' if len(names) > 40 else ''}"
         )
     return registry

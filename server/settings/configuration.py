@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.paths import expand_home
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk, ToolDefinition
@@ -186,8 +187,11 @@ def load_settings(
     model: str | None = None,
     environment: Mapping[str, str] | None = None,
     mcp_config: Path | None = None,
+    has_servers: bool = True,
 ) -> Settings:
     """Returns settings: arguments over environment over file. `mcp_config` replaces the home's `planwarden.json`.
+
+    Without `has_servers` that file is not read.
 
     Raises:
         InvalidArguments: a file is not valid TOML or JSON, or has an unknown key or a wrong value.
@@ -225,7 +229,9 @@ def load_settings(
         trust_caller_over_network=parsed.approvals.trust_caller_over_network,
         opens_inbox=parsed.approvals.open_inbox == "auto",
         passphrase_file=None if parsed.inbox.passphrase_file is None else folder / parsed.inbox.passphrase_file,
-        servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None),
+        servers=read_servers(servers_file, env, parsed.servers, must_exist=mcp_config is not None)
+        if has_servers
+        else ServerList(),
         servers_file=servers_file,
         channels=build_channels(parsed.notify, env),
         observation=build_telemetry_settings(parsed.otel, parsed.logging, env),
@@ -283,7 +289,9 @@ def _read(path: Path) -> tuple[_File, str]:
     except RecursionError:
         raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
     except ValidationError as error:
-        raise InvalidArguments(f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml').message}") from None
+        raise InvalidArguments(
+            f"{str(path)!r}: {to_invalid_arguments(error, 'planwarden.toml', _File).message}"
+        ) from None
 
 
 def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, ...], dict[str, ToolSettings]]:
@@ -296,9 +304,15 @@ def _read_tools(section: Mapping[str, Any], folder: Path) -> tuple[tuple[Path, .
     for name, entry in section.items():
         if name == "python":
             continue
+        if not isinstance(entry, dict):
+            raise InvalidArguments(
+                f"{str(folder / FILE)!r}: tools.{name} is no key{did_you_mean(name, ['python'])}; settings of a tool "
+                f'with this name stand in a table of their own, [tools."{name}"]'
+            )
         try:
             by_name[name] = ToolSettings.model_validate(entry)
         except ValidationError as error:
             where = f'tools."{name}"'
-            raise InvalidArguments(f"{str(folder / FILE)!r}: {to_invalid_arguments(error, where).message}") from None
+            problem = to_invalid_arguments(error, where, ToolSettings).message
+            raise InvalidArguments(f"{str(folder / FILE)!r}: {problem}") from None
     return files, by_name

@@ -1,12 +1,14 @@
 """Parses the options of a call, and combines the options of call, thread and server."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, get_args
 
 from msgspec.structs import fields, replace
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core import events as ev
 
 MAX_PROMPT_CHARS = 20_000
@@ -54,6 +56,13 @@ class OptionsIn(BaseModel):
     """Replaces instructions for the model."""
 
 
+KNOWN_KEYS = {
+    "options": tuple(OptionsIn.model_fields),
+    "options.budgets": tuple(Budgets.model_fields),
+    "options.prompts": tuple(Prompts.model_fields),
+}
+
+
 def parse_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, object]:
     """Returns the given options by the names of `Options`.
 
@@ -63,11 +72,15 @@ def parse_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, ob
     if document is None:
         return {}
     if not isinstance(document, Mapping):
-        raise InvalidArguments(f"options is not an object; it takes {', '.join(OptionsIn.model_fields)}")
+        raise InvalidArguments(
+            f"options must be an object, not {describe(document)}; send {EXAMPLES['options']}; "
+            f"it takes {', '.join(OptionsIn.model_fields)}"
+        )
     try:
         parsed = OptionsIn.model_validate(dict(document))
     except ValidationError as error:
-        raise to_invalid_arguments(error, "options") from None
+        problems = list_pydantic_faults(error, "options", KNOWN_KEYS)
+        raise InvalidArguments("; ".join(problems[:10]), details={"problems": list[JsonValue](problems)}) from None
     budgets, prompts = parsed.budgets or Budgets(), parsed.prompts or Prompts()
     given: dict[str, object] = {
         "max_iterations": parsed.maxIterations,
@@ -96,13 +109,33 @@ def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping
     return replace(server, **known, given=tuple(sorted(explicit)))
 
 
-def to_invalid_arguments(error: ValidationError, where: str) -> InvalidArguments:
-    """Returns pydantic's error as an `InvalidArguments` that names each key."""
+def to_invalid_arguments(error: ValidationError, where: str, model: type[BaseModel]) -> InvalidArguments:
+    """Returns pydantic's error as an `InvalidArguments` that names each key, and for an unknown one what was meant.
+
+    `model` is what the document was read as.
+    """
     problems: list[JsonValue] = []
     for fault in error.errors(include_url=False, include_input=False)[:10]:
         path = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
-            problems.append(f"unknown key {where}{path[:MAX_PATH_CHARS]}")
+            hint = did_you_mean(str(fault["loc"][-1]), _find_keys(model, fault["loc"][:-1]))
+            problems.append(f"unknown key {where}{path[:MAX_PATH_CHARS]}{hint}")
         else:
             problems.append(f"{where}{path[:MAX_PATH_CHARS]}: {fault['msg'].removeprefix('Value error, ')}")
     return InvalidArguments("; ".join(map(str, problems)), details={"problems": problems})
+
+
+def _find_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """Returns the keys that the model takes at this path; keys of mappings and places in lists lead nowhere further."""
+    found: type[BaseModel] = model
+    for part in path:
+        if (field := found.model_fields.get(str(part))) is not None:
+            found = next(_find_models(field.annotation), found)
+    return list(found.model_fields)
+
+
+def _find_models(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _find_models(argument)

@@ -11,9 +11,23 @@ from pydantic import JsonValue
 from planwarden.server.views.tools import ToolCall
 
 OPTIONAL_FIELDS = frozenset(
-    {"observations", "awaiting", "status", "unavailable", "warnings", "confirms", "quorum", "endorsements", "asker"}
+    {
+        "observations",
+        "awaiting",
+        "status",
+        "unavailable",
+        "warnings",
+        "confirms",
+        "quorum",
+        "endorsements",
+        "asker",
+        "found",
+        "beside",
+    }
 )
 """Fields that the JSON leaves out when they are empty."""
+HIDDEN_FIELDS = frozenset({"background"})
+"""Fields that only pages and other surfaces for people show."""
 
 
 def to_json(view: object) -> dict[str, JsonValue]:
@@ -21,9 +35,15 @@ def to_json(view: object) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", _encode(view))
 
 
+def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
+    """Returns a view as camelCase JSON without fields that are null or empty lists; with `lists` it keeps its own."""
+    return cast("dict[str, JsonValue]", _encode_short(view, lists=lists))
+
+
 @cache
 def _list_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
-    return tuple((name, _to_camel(name), name in OPTIONAL_FIELDS) for name in kind.__struct_fields__)
+    names = (name for name in kind.__struct_fields__ if name not in HIDDEN_FIELDS)
+    return tuple((name, _to_camel(name), name in OPTIONAL_FIELDS) for name in names)
 
 
 def _to_camel(name: str) -> str:
@@ -50,4 +70,24 @@ def _encode(value: Any) -> Any:
         found.update(cast("Mapping[str, Any]", extra))
     if kind is ToolCall and found.get("error") is None:
         found.pop("error", None)
+    return found
+
+
+def _encode_short(value: Any, *, lists: bool = False) -> Any:
+    kind = type(cast("object", value))
+    if kind is tuple:
+        return [_encode_short(item) for item in value]
+    if not issubclass(kind, msgspec.Struct):
+        return _encode(value)
+    found: dict[str, Any] = {}
+    for name, key, is_optional in _list_fields(kind):
+        held = getattr(value, name)
+        if held is None or (held == () and (is_optional or not lists)) or (name == "quorum" and held == 1):
+            continue
+        encoded = _encode_short(held)
+        if encoded or not isinstance(held, msgspec.Struct):
+            found[key] = encoded
+    extra = found.pop("extra", None)
+    if isinstance(extra, Mapping):
+        found.update(cast("Mapping[str, Any]", extra))
     return found

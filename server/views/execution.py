@@ -3,6 +3,7 @@
 Built from the folded state; nothing here is stored. docs/reference/executions.md lists every field.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -19,6 +20,8 @@ from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown")
 """Statuses of the calls that a step lists; a call that has not run yet is not listed."""
+MAX_NAMED = 20
+"""Steps that `nextAction` names."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +144,7 @@ def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension
     if state.status == "suspended":
         mine = [found for found in pending if found.addressee == "caller"]
         if mine:
-            return f"Answer suspension {mine[0].suspension_id} ({mine[0].kind}) with submit_answer."
+            return "Answer with submit_answer." if len(mine) == 1 else "Answer each question to you with submit_answer."
         if pending:
             which = ", ".join(found.suspension_id for found in pending[:5])
             return (
@@ -154,14 +157,50 @@ def describe_next_action(state: ExecutionState, suspensions: Iterable[Suspension
     if state.status == "completed":
         return "Done; every required tool call is proven by the log."
     if state.status == "rejected":
-        return "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
+        return (
+            "A person rejected part of it; do not try the same again. Tell the user what was and was not done."
+            + _describe_done(state)
+        )
     if state.status == "incomplete":
         return (
             f"The budget of {state.exhausted} is used up; execute_plan with this threadId and larger budgets continues."
         )
     if state.status == "cancelled":
-        return "Cancelled; nothing more will run."
-    return "Failed; read error and steps, correct the plan, and run it on the same thread."
+        return f"Cancelled; nothing more will run.{_describe_done(state)}"
+    done = _describe_done(state)
+    rest = "; send only what is left" if done else ""
+    return f"Failed; read error and steps, correct the plan, and run it on the same thread{rest}.{done}"
+
+
+def _describe_done(state: ExecutionState) -> str:
+    """Returns what a later plan must not repeat and how it takes the results, as sentences; empty if nothing is."""
+    done = _list_completed(state)
+    calls = [
+        f"{call.call_id} ({call.tool_name})"
+        for found in state.steps.values()
+        for call in found.calls
+        if found.status != "completed" and call.status == "succeeded"
+    ]
+    sentences = ""
+    if done:
+        taken = json.dumps({"$from": done[0]})
+        sentences += (
+            f" Completed, do not repeat: {_join_some(done)}; a later plan on this thread takes their results: {taken}."
+        )
+    if calls:
+        sentences += f" Done in steps that did not complete: {_join_some(calls)}."
+    return sentences
+
+
+def _list_completed(state: ExecutionState) -> list[str]:
+    """Returns the completed steps, and those of earlier executions from which the plan takes values."""
+    completed = (step_id for step_id, found in state.steps.items() if found.status == "completed")
+    return list(dict.fromkeys([*completed, *(taken.step_id for taken in state.earlier)]))
+
+
+def _join_some(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
@@ -208,7 +247,10 @@ def _build_output(state: ExecutionState) -> str | None:
 def _build_error(state: ExecutionState) -> Error | None:
     if state.error_code is None:
         return None
-    return Error(code=state.error_code, message=state.error_message or state.error_code)
+    message, done = state.error_message or state.error_code, _list_completed(state)
+    if done:
+        message += f"; completed, not to be repeated: {_join_some(done)}"
+    return Error(code=state.error_code, message=message)
 
 
 def _build_step(found: StepState) -> Step:

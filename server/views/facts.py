@@ -1,10 +1,10 @@
-"""Renders a question as text: facts first, then what the agent says, so that neither can imitate the other.
+"""Renders the facts of a question as text: the tool, its arguments, what else the decision covers, the risk.
 
 Facts come only from the stored question: the tool, every argument, what else the decision covers, the risk. Values are
 JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other invisible
 characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Right-to-left words are isolated, so
-that they move no character beside them. Long values are cut, with their size and hash. The agent's own words come last,
-labelled as unverified. The same question always renders the same text.
+that they move no character beside them. Long values are cut, with their size and hash. What a tool's source says of it
+is quoted under the name of that source. The same question always renders the same text.
 """
 
 import hashlib
@@ -12,17 +12,16 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from pydantic import JsonValue
 
-from planwarden.server.views.suspension import EditView, Endorsement, Suspension, format_instant
+from planwarden.server.views.suspension import Background, Endorsement, Suspension, format_instant
 
 VALUE_CHARS = 400
 """Longest argument; longer ones are cut."""
-AGENT_CHARS = 500
-ASKER_CHARS = 3_000
-"""Replaces `AGENT_CHARS` when a server or another agent asks, because an address must be seen whole."""
-AGENT_LABEL = "The agent says (unverified): "
+CLAIM_CHARS = 200
+"""Longest quotation of what a tool's source says of it."""
 _MARKS_IN_A_ROW = 3
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters that are invisible although Unicode calls them letters, marks or symbols."""
@@ -35,30 +34,20 @@ _ISOLATE, _END = "\u2067", "\u2069"
 """RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
-_HEADINGS = {
-    "approval": "Run this call?",
-    "confirmation": "Confirm?",
-    "input": "Answer needed",
-    "delegated": "Another agent asks",
-    "reconcile": "Did this call happen? Its result never arrived.",
-}
-
 
 def format_facts(suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False) -> list[str]:
-    """Returns the heading and one fact a line. Indentation shows what belongs together; no value spans lines.
+    """Returns one fact a line. Indentation shows what belongs together; no value spans lines.
 
     Values are cut to `limit`, or not at all. Where the fields of a form are shown, they are not repeated as a value.
     """
-    lines = [_HEADINGS.get(suspension.kind, "Decision needed")]
-    for edit in suspension.edits:
-        lines.append(f"Edited by {describe_editor(edit)}: {format_edited_arguments(edit, limit)}")
-    if suspension.asker is not None:
-        lines.append(f"Asked by: {escape_text(suspension.asker)}")
-    call = suspension.tool_call
+    lines: list[str] = []
+    call, background = suspension.tool_call, suspension.background
     if call is not None:
         lines.append(f"Tool: {escape_text(call.tool_name)}")
+        if claim := format_claim(background):
+            lines.append(f"  {claim}")
         form = suspension.answer_schema if is_form_shown else None
-        lines.extend(_format_arguments(call.arguments, "  ", limit, form))
+        lines.extend(_format_arguments(call.arguments, "  ", limit, form, background.titles))
     if suspension.confirms:
         lines.append(f"The same decision also covers {len(suspension.confirms)} call(s):")
         for covered in suspension.confirms:
@@ -70,25 +59,35 @@ def format_facts(suspension: Suspension, *, limit: int | None = VALUE_CHARS, is_
     return [*lines, *_format_conditions(suspension, limit)]
 
 
+def format_claim(background: Background) -> str:
+    """Returns what the tool's source says of it, quoted, under its name; empty for tools of planwarden."""
+    said = " ".join(background.tool_description.split())
+    if background.tool_source in (None, "builtin") or not said:
+        return ""
+    shown = said if len(said) <= CLAIM_CHARS else f"{said[: CLAIM_CHARS - 3]}..."
+    return f"{describe_claimant(background.tool_source)} says of it: {format_value(shown, None)}"
+
+
+def describe_source(source: str | None) -> str:
+    """Returns where a tool comes from, in words."""
+    if source is None:
+        return "no longer registered"
+    return {"builtin": "built into planwarden", "python": "Python tool"}.get(source) or f"server {format_value(source)}"
+
+
+def describe_claimant(source: str | None) -> str:
+    """Returns who describes a tool: its server, or the author of a Python tool."""
+    return "Its author" if source == "python" else f"Server {format_value(source)}"
+
+
 def _format_remote_calls(suspension: Suspension, limit: int | None) -> Iterator[str]:
-    """Yields what an approval releases at another agent, and why it cannot be given here."""
+    """Yields what an approval releases at another agent."""
     if suspension.releases:
         asker = escape_text(suspension.asker or "")
         yield f"Approving it lets {len(suspension.releases)} call(s) run there, as {asker} says:"
     for call in suspension.releases:
         yield f"  {escape_text(call.tool_name)}"
         yield from _format_arguments(call.arguments, "    ", limit)
-    if suspension.undecidable is not None:
-        yield f"It cannot be approved here, only rejected: {escape_text(suspension.undecidable)}"
-
-
-def is_whole(suspension: Suspension, *, is_form_shown: bool = False) -> bool:
-    """Returns True if no fact is cut, nor the words where the decision is about them."""
-    facts = (format_facts(suspension, limit=limit, is_form_shown=is_form_shown) for limit in (VALUE_CHARS, None))
-    if next(facts) != next(facts):
-        return False
-    is_about_words = suspension.kind != "approval" and find_repeated_argument(suspension) is None
-    return not is_about_words or format_agent_words(suspension) == format_agent_words(suspension, is_cut=False)
 
 
 def find_form_titles(suspension: Suspension) -> dict[str, JsonValue]:
@@ -98,62 +97,21 @@ def find_form_titles(suspension: Suspension) -> dict[str, JsonValue]:
 
 
 def _format_conditions(suspension: Suspension, limit: int | None) -> list[str]:
-    """Returns what else decides about the question: its risk, who approved, its revision, and its end."""
+    """Returns what else decides about the question: its risk, who approved, and its end."""
     lines: list[str] = []
     if suspension.risk is not None:
         lines.append(f"Risk: {suspension.risk}")
     if suspension.quorum > 1:
         given = ", ".join(_format_vote(vote, limit) for vote in suspension.endorsements) or "nobody yet"
         lines.append(f"Needs {suspension.quorum} different people; approved by: {given}")
-    if suspension.revision > 1:
-        lines.append(f"Revision {suspension.revision}: it, or what it is about, changed since it was first asked")
     if suspension.expires_at is not None:
         lines.append(f"Without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
-    hidden = count_escaped(suspension)
-    if hidden:
-        lines.append(f"Escaped here: {hidden} control or invisible character(s)")
     return lines
 
 
 def _format_vote(vote: Endorsement, limit: int | None) -> str:
     answer = "" if vote.content is None else f" (who answered {format_value(vote.content, limit)})"
     return f"{escape_text(vote.principal)}{answer}"
-
-
-def describe_editor(edit: EditView) -> str:
-    """Returns who edited arguments and what that is worth; only a proven person is called by a name alone."""
-    worth = f"({edit.assurance}, {escape_text(edit.channel)})"
-    if edit.assurance in ("claimed", "caller"):
-        return f"the calling model {worth}"
-    name = escape_text(edit.principal)
-    return f"the client of {name} {worth}" if edit.assurance == "client" else f"{name} {worth}"
-
-
-def format_edited_arguments(edit: EditView, limit: int | None = VALUE_CHARS) -> str:
-    """Returns the names of the edited arguments, separated by commas."""
-    return ", ".join(format_argument_name(name, limit) for name in edit.arguments)
-
-
-def count_escaped(suspension: Suspension) -> int:
-    """Returns how many characters of the question are escaped."""
-    return sum(map(count_hidden, _iterate_texts(suspension)))
-
-
-def format_agent_words(suspension: Suspension, *, is_cut: bool = True) -> list[str]:
-    """Returns the agent's words, labelled, on one line, cut to `AGENT_CHARS` or `ASKER_CHARS` characters."""
-    if not is_cut:
-        return [f"{AGENT_LABEL}{escape_text(suspension.message)}"]
-    limit = AGENT_CHARS if suspension.asker is None else ASKER_CHARS
-    said = escape_text(suspension.message[: limit + 1])
-    if measure_text(said) > limit or len(suspension.message) > limit:
-        note = f"... [{len(suspension.message)} characters]"
-        said = cut_text(said, limit - len(note)) + note
-    return [f"{AGENT_LABEL}{said}"]
-
-
-def hash_question(suspension: Suspension) -> str:
-    """Returns the hex SHA-256 of the whole text of the question; it is recorded with the decision."""
-    return hash_text("\n".join([*format_facts(suspension), *format_agent_words(suspension)]))
 
 
 def hash_text(text: str) -> str:
@@ -163,7 +121,7 @@ def hash_text(text: str) -> str:
 
 def is_shown_whole(value: JsonValue) -> bool:
     """Returns True if the value is neither cut nor escaped, so that a form may offer it for editing."""
-    return len(_dump_json(value)) <= VALUE_CHARS and not any(map(count_hidden, _iterate_strings(value)))
+    return len(_dump_json(value)) <= VALUE_CHARS and not any(map(count_hidden, iterate_strings(value)))
 
 
 def format_value(value: JsonValue, limit: int | None = VALUE_CHARS) -> str:
@@ -267,36 +225,31 @@ def _escape(character: str) -> str:
 
 
 def _format_arguments(
-    arguments: Mapping[str, JsonValue], indent: str, limit: int | None, form: JsonValue = None
+    arguments: Mapping[str, JsonValue],
+    indent: str,
+    limit: int | None,
+    form: JsonValue = None,
+    titles: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     for name, value in arguments.items():
         shown = "(the fields below)" if form is not None and value == form else format_value(value, limit)
-        yield f"{indent}{format_argument_name(name, limit)} = {shown}"
+        title = f" (titled {format_value(titles[name])})" if name in titles else ""
+        yield f"{indent}{format_argument_name(name, limit)}{title} = {shown}"
     if not arguments:
         yield f"{indent}(no arguments)"
 
 
-def _iterate_texts(suspension: Suspension) -> Iterator[str]:
-    """Yields all shown text from outside; the message once, although it may be an argument too."""
-    yield suspension.message
-    call, spoken = suspension.tool_call, find_repeated_argument(suspension)
-    shown = {name: value for name, value in call.arguments.items() if name != spoken} if call is not None else {}
-    yield from _iterate_strings(shown)
-    for covered in (*suspension.confirms, *suspension.releases):
-        yield from _iterate_strings(covered.arguments)
-
-
-def _iterate_strings(value: JsonValue) -> Iterator[str]:
+def iterate_strings(value: JsonValue) -> Iterator[str]:
     """Yields every string and key inside a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for child in value:
-            yield from _iterate_strings(child)
+            yield from iterate_strings(child)
     elif isinstance(value, dict):
         for key, child in value.items():
             yield key
-            yield from _iterate_strings(child)
+            yield from iterate_strings(child)
 
 
 def _dump_json(value: JsonValue) -> str:

@@ -1,5 +1,6 @@
 """The view of a suspension: what is asked, about which call, and how to answer."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -8,13 +9,16 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import RECONCILE_FORM
 from planwarden.agent.core import events as ev
 from planwarden.agent.core.plan_input import plan_schema
-from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema
+from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
 from planwarden.agent.core.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
+_ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
+"""Built-in tools whose questions consist of the agent's words."""
 LAST_S = 253_402_300_799.0
 """The end of the year 9999."""
+MAX_TITLE_CHARS = 80
 
 
 class HowToAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +78,24 @@ class RemoteCallView(msgspec.Struct, frozen=True, kw_only=True):
     """As that agent states them."""
 
 
+class Background(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a question to a person stands, and what its tool's source says of itself. Not part of the JSON."""
+
+    step_number: int = 0
+    """Counted from 1 in the order of the plan; 0 when the question belongs to no step."""
+    step_count: int = 0
+    goal: str | None = None
+    """In the caller's words."""
+    host: str | None = None
+    """The program that asked for the execution, as it named itself."""
+    tool_source: str | None = None
+    """`builtin`, `python`, the name of a downstream server, or None when nothing is registered under the name."""
+    tool_description: str = ""
+    """As the tool's source describes it; unverified."""
+    titles: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """What the tool's schema calls its arguments, by their names; unverified."""
+
+
 class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """A question that an execution waits for: to a person or to the caller."""
 
@@ -90,7 +112,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile` or `delegated`."""
     message: str
-    """The question in words; for a person's question it may be the agent's own text, unverified."""
+    """The words of whoever asks, unverified: for an approval the step's description, else the question itself."""
     tool_call: ToolCall | None
     """The call that the question is about, or null."""
     risk: str | None
@@ -107,6 +129,12 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """When it ends without a decision, or null."""
     on_timeout: str
     """What happens at `expiresAt`: `reject` or `approve`."""
+    goal: str | None = None
+    """For the caller: what the execution is for."""
+    instructions: str | None = None
+    """For the caller: how it answers such a question."""
+    results: str | None = None
+    """For the caller: what earlier steps returned, as far as this question may use it."""
     prompt: str | None
     """For the caller: what to think about."""
     tools: tuple[ToolView, ...]
@@ -129,6 +157,19 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that an approval lets the asking agent make, as that agent says."""
     undecidable: str | None = None
     """Why it cannot be approved here, and where it can, or null."""
+    found: tuple[str, ...] = ()
+    """What planwarden found about it, in sentences: a tool that changed, a retry, a new policy; left out if nothing."""
+    background: Background = Background()
+
+    @property
+    def speaker(self) -> str:
+        """Whose words `message` holds, for example `the agent` or `server 'mail'`; not escaped."""
+        if self.asker is not None:
+            return self.asker
+        asks_itself = self.kind in ("confirmation", "input") and self.tool_call is not None
+        if asks_itself and self.tool_call is not None and self.tool_call.tool_name not in _ASKED_BY_THE_AGENT:
+            return f"tool {self.tool_call.tool_name!r}"
+        return "the agent"
 
 
 class SuspensionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +208,9 @@ def build_suspension_view(
         created_at=to_utc(found.created_at),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         on_timeout=question.on_timeout,
+        goal=state.goal if is_caller else None,
+        results=_write_results(state, question) if is_caller else None,
+        instructions=question.instructions or None,
         prompt=question.prompt,
         tools=tuple(build_tool_view(definition) for definition in offered if definition is not None),
         answer_schema=_find_answer_schema(question),
@@ -200,7 +244,42 @@ def build_suspension_view(
             RemoteCallView(tool_name=call.tool_name, arguments=call.arguments) for call in question.releases
         ),
         undecidable=question.undecidable or None,
+        found=question.found,
+        background=Background() if is_caller else _build_background(state, question, tools),
     )
+
+
+def _build_background(state: ExecutionState, question: ev.Question, tools: Toolbox) -> Background:
+    steps = list(state.steps)
+    definition = tools.get(question.tool_name or "")
+    return Background(
+        step_number=steps.index(question.step_id) + 1 if question.step_id in steps else 0,
+        step_count=len(steps),
+        goal=state.goal,
+        host=state.host,
+        tool_source=None if definition is None else definition.source,
+        tool_description="" if definition is None else definition.description,
+        titles={} if definition is None else read_titles(definition.input_schema),
+    )
+
+
+def read_titles(schema: Mapping[str, JsonValue]) -> dict[str, str]:
+    """Returns what a JSON Schema calls its properties, by their names; a title that repeats the name says nothing."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    titles = {name: entry.get("title") for name, entry in properties.items() if isinstance(entry, dict)}
+    return {
+        name: title[:MAX_TITLE_CHARS]
+        for name, title in titles.items()
+        if isinstance(title, str) and title and title.replace(" ", "_").lower() != name.lower()
+    }
+
+
+def _write_results(state: ExecutionState, question: ev.Question) -> str | None:
+    if question.kind == "plan":
+        return None
+    return write_results(state, None if question.step_id is None else state.steps[question.step_id]) or None
 
 
 def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:

@@ -29,6 +29,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """`succeeded`, `failed`, `suspended`, `rejected` or `outcome_unknown`; left out in suspensions."""
     error: Error | None = None
     """Why it failed; left out if it did not."""
+    beside: JsonValue = None
+    """What its server sent besides the structured result; left out if that was all."""
 
 
 class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,4 +131,5 @@ def build_tool_call(call: Call) -> ToolCall:
         arguments=call.proposed if call.arguments is None else call.arguments,
         status=call.status,
         error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
+        beside=call.beside,
     )

@@ -80,6 +80,7 @@ class MemoryStore:
         self._lease_s = lease_s
         self._rows: dict[str, _Row] = {}
         self._suspensions: dict[str, SuspensionRow] = {}
+        self._closed_at: dict[str, float] = {}
         self._started: dict[tuple[str, str], StartedExecution] = {}
         """By principal and key."""
         self._grants: dict[str, Grant] = {}
@@ -239,6 +240,7 @@ class MemoryStore:
             elif isinstance(change, SuspensionClosed):
                 row = self._suspensions[change.suspension_id]
                 self._suspensions[change.suspension_id] = replace(row, status=change.status)
+                self._closed_at[change.suspension_id] = change.at
             elif isinstance(change, GrantUsed):
                 grant = self._grants[change.grant_id]
                 self._grants[change.grant_id] = replace(grant, used=grant.used + 1)
@@ -246,6 +248,7 @@ class MemoryStore:
                 for suspension_id, row in self._suspensions.items():
                     if row.execution_id == execution.execution_id and row.status == "pending":
                         self._suspensions[suspension_id] = replace(row, status="withdrawn")
+                        self._closed_at[suspension_id] = change.at
 
     async def header(self, execution_id: str) -> Header | None:
         row = self._rows.get(execution_id)
@@ -319,13 +322,15 @@ class MemoryStore:
         return SuspensionRowPage(tuple(page), len(found), page[-1].suspension_id if more else None)
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        found = [row for row in self._suspensions.values() if row.status != "pending" and row.addressee == "human"]
-        found.reverse()
+        if cursor is not None and cursor not in self._closed_at:
+            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+        places = {
+            name: (self._closed_at[name], i) for i, name in enumerate(self._suspensions) if name in self._closed_at
+        }
+        found = [self._suspensions[name] for name in sorted(places, key=places.__getitem__, reverse=True)]
+        found = [row for row in found if row.addressee == "human"]
         if cursor is not None:
-            ids = list(self._suspensions)
-            if cursor not in ids:
-                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
-            found = [row for row in found if ids.index(row.suspension_id) < ids.index(cursor)]
+            found = [row for row in found if places[row.suspension_id] < places[cursor]]
         page = tuple(found[:limit])
         return SuspensionRowPage(page, len(page), page[-1].suspension_id if len(found) > limit else None)
 
@@ -405,6 +410,7 @@ class MemoryStore:
         self._suspensions = {
             suspension_id: row for suspension_id, row in self._suspensions.items() if row.execution_id in self._rows
         }
+        self._closed_at = {name: at for name, at in self._closed_at.items() if name in self._suspensions}
         self._started = {key: found for key, found in self._started.items() if found.execution_id in self._rows}
         if old:
             await self.audit((build_pruned_entry(old),))

@@ -175,11 +175,11 @@ def _write_row(connection: sqlite3.Connection, number: int, append: Append, chan
     elif isinstance(change, SuspensionRowReminded):
         connection.execute(SQL["remind_suspension"], (change.alarm_at, change.suspension_id))
     elif isinstance(change, SuspensionClosed):
-        connection.execute(SQL["answer_suspension"], (change.status, change.suspension_id))
+        connection.execute(SQL["answer_suspension"], (change.status, change.at, change.suspension_id))
     elif isinstance(change, GrantUsed):
         sql_grants.use_grant(SqliteTransaction(connection), change.grant_id)
     else:
-        connection.execute(SQL["withdraw_suspensions"], (number,))
+        connection.execute(SQL["withdraw_suspensions"], (change.at, number))
 
 
 def _explain_conflict(connection: sqlite3.Connection, append: Append) -> VersionConflict | LeaseLost:

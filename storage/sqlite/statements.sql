@@ -79,11 +79,11 @@ UPDATE suspensions SET alarm_at = ? WHERE suspension_id = ? AND status = 'pendin
 
 -- name: answer_suspension
 -- The answer. Updates nothing if the suspension has one already.
-UPDATE suspensions SET status = ? WHERE suspension_id = ? AND status = 'pending';
+UPDATE suspensions SET status = ?, closed_at = ? WHERE suspension_id = ? AND status = 'pending';
 
 -- name: withdraw_suspensions
 -- The pending suspensions of an execution that ended.
-UPDATE suspensions SET status = 'withdrawn' WHERE execution = ? AND status = 'pending';
+UPDATE suspensions SET status = 'withdrawn', closed_at = ? WHERE execution = ? AND status = 'pending';
 
 -- name: header
 -- One execution's row.
@@ -213,6 +213,11 @@ UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = ? AND 
 SELECT number, execution_id FROM executions WHERE updated_at < ?
   AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') LIMIT 500;
 
+-- name: count_prunable
+-- How many executions `prunable` finds in all, and when the oldest of them last changed.
+SELECT count(*), min(updated_at) FROM executions WHERE updated_at < ?
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+
 -- name: prune_events
 -- The log of one finished execution.
 DELETE FROM events WHERE execution = ?;
@@ -257,12 +262,16 @@ UPDATE tokens SET revoked_at = ?1 WHERE (token_id = ?2 OR principal = ?2) AND re
 RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
 
 -- name: decided_suspensions
--- A page of closed suspensions that people answered, newest first.
+-- A page of closed suspensions to people, the last decision first; ?1 and ?2 are where the page before it ended.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
        s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status <> 'pending' AND s.addressee = 'human' AND (?1 IS NULL OR s.number < ?1)
-ORDER BY s.number DESC LIMIT ?2;
+WHERE s.status <> 'pending' AND s.addressee = 'human' AND (?1 IS NULL OR (s.closed_at, s.number) < (?1, ?2))
+ORDER BY s.closed_at DESC, s.number DESC LIMIT ?3;
+
+-- name: closing_of_suspension
+-- Where a page of closed suspensions ended.
+SELECT closed_at, number FROM suspensions WHERE suspension_id = ? AND closed_at IS NOT NULL;
 
 -- name: add_code
 -- A new one-time code.

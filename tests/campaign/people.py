@@ -195,7 +195,9 @@ class People:
                     "waitSeconds": 0,
                 },
             )
-            is_open = any(found["suspensionId"] == question.row.suspension_id for found in decided["suspensions"])
+            is_open = any(
+                found["suspensionId"] == question.row.suspension_id for found in decided.get("suspensions", [])
+            )
             if self._form_was_shown and not is_open and not self._was_decided_elsewhere(question):
                 self._acknowledge(question, verdict, "form")
 

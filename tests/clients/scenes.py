@@ -32,7 +32,7 @@ TOOL_FORM = (
     "Run this call? send_reminders (risk: confirm)",
     CUSTOMERS,
     f'text="{LETTER}"',
-    "The agent says (unverified): Run send_reminders? Remind all of them",
+    "The agent says (unverified): Remind all of them",
 )
 CONFIRMATION = (
     'Confirm? displayConfirmation (risk: confirm); action="Remind these three?"',

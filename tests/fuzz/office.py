@@ -52,13 +52,15 @@ class Office:
     async def fill(self) -> None:
         """Asks questions until there are enough; forgets those that are decided."""
         page = (await self.call("list_suspensions", {"limit": 100}))["result"]["structuredContent"]
-        self.questions = page["suspensions"]
+        self.questions = page.get("suspensions", [])
         for number in range(FEW if len(self.questions) < FEW else 0):
             view = (await self.call("execute_plan", {"plan": PLANS[number % len(PLANS)]}))["result"]
             if check_result(view) != "ok":
                 raise Wrong(f"plan {number} of the corpus: {str(view)[:500]}")
-            self.threads.append(view["structuredContent"]["threadId"])
-            self.questions.extend(view["structuredContent"]["suspensions"])
+            thread = view["structuredContent"]["threadId"]
+            self.threads.append(thread)
+            asked = view["structuredContent"].get("suspensions", [])
+            self.questions.extend({"threadId": thread, **question} for question in asked)
         for question in self.questions[MANY:]:
             await self.call("cancel_execution", {"threadId": question["threadId"]})
         self.questions = self.questions[:MANY]

@@ -77,9 +77,10 @@ def test_the_guides_of_driven_hosts_name_what_is_driven() -> None:
     """ours"""
     driven = {"claude-code": "Claude Code", "codex": "Codex CLI", "gemini": "Gemini CLI", "opencode": "opencode"}
     hosts = {client.name: client for client in DRIVEN}
+    overview = (reference.DOCS / "hosts.md").read_text(encoding="utf-8")
     for name, title in driven.items():
         guide = (reference.DOCS / "hosts" / f"{name}.md").read_text(encoding="utf-8")
         assert f"Driven in tests, version {hosts[title].version}," in guide
-        assert f"| protocol | {hosts[title].speaks} |" in guide
+        assert f"| [{title}](hosts/{name}.md) | yes | {hosts[title].speaks} |" in overview
     others = [page for page in (reference.DOCS / "hosts").glob("*.md") if page.stem not in driven]
     assert [page.name for page in others if "Driven in tests" in page.read_text(encoding="utf-8")] == []

@@ -139,7 +139,7 @@ async def test_an_owner_that_was_replaced_while_it_waited_sends_nothing(place: P
     async with place.processes() as (_, other, running):
         asked = await place.take_over(other, running)
         [question] = [found.question for found in asked.open_suspensions]
-        assert question.kind == "reconcile" and "lives but does not respond" in question.message
+        assert question.kind == "reconcile" and "lives but does not respond" in " ".join(question.found)
         done = await answer(other, asked, decision)
         place.mail.may_send.set()
         place.mail.may_return.set()
@@ -173,7 +173,7 @@ async def test_a_result_that_comes_late_stands_in_the_open_question(place: Place
         while "CallReportedLate" not in await place.read_kinds(running):
             await anyio.lowlevel.checkpoint()
         [after] = [found.question for found in (await place.stored(running)).open_suspensions]
-        assert 'reported later that it returned: "sent"' in after.message
+        assert 'reported later that it returned: "sent"' in after.found[-1]
         assert (after.revision, after.suspension_id) == (before.revision + 1, before.suspension_id)
         assert after.digest != before.digest
         done = await answer(other, asked, Decision(approved=True, content={"happened": True, "result": "sent"}))

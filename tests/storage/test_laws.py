@@ -460,20 +460,32 @@ async def test_questions_are_filtered_by_principal_thread_and_addressee_and_the_
 
 
 @requirement("store:paging")
-async def test_questions_to_people_that_are_over_page_newest_first(store: Store) -> None:
-    """spec: ports.Store.decided"""
-    for number in range(5):
-        scribe = Scribe.on(store, f"e{number}")
+async def test_questions_to_people_that_are_over_page_in_the_order_of_decision(
+    store: Store, clock: ManualClock
+) -> None:
+    """spec: ports.Store.decided; the history stood in the order in which the questions were asked"""
+    scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
+    for number, scribe in enumerate(scribes):
         await scribe.suspend(f"s{number}")
-        if number != 2:
-            await scribe.write(decided(f"s{number}"))
     await Scribe.on(store, "caller").suspend("to the model", addressee="caller")
-    first = await store.decided(limit=3)
-    rest = await store.decided(limit=3, cursor=first.next_cursor)
-    assert [row.suspension_id for row in (*first.rows, *rest.rows)] == ["s4", "s3", "s1", "s0"]
-    assert {row.status for row in first.rows} == {"decided"} and rest.next_cursor is None
+    for number in (3, 0, 4):
+        clock.advance(1)
+        await scribes[number].write(decided(f"s{number}"))
+    clock.advance(1)
+    await scribes[1].write(ev.CancelRequested(), ev.ExecutionCancelled())
+    # At the same moment, what was asked last comes first.
+    await scribes[5].write(decided("s5"))
+    pages: list[str] = []
+    cursor = None
+    for _ in range(3):
+        page = await store.decided(limit=2, cursor=cursor)
+        pages += [row.suspension_id for row in page.rows]
+        cursor = page.next_cursor
+    assert pages == ["s5", "s1", "s4", "s0", "s3"] and cursor is None
     with pytest.raises(InvalidArguments):
         await store.decided(cursor="never given out")
+    with pytest.raises(InvalidArguments):
+        await store.decided(cursor="s2")
 
 
 @requirement("store:deadlines")

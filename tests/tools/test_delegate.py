@@ -176,7 +176,7 @@ async def test_the_agents_question_is_asked_here_and_the_answer_goes_back(bob: B
         execution = await delegate(warden)
         [question] = execution.suspensions
         assert (question.kind, question.addressee, question.asker) == ("delegated", "human", "agent 'bob'")
-        assert "Send the letter?" in question.message and "planwarden approve" in question.message
+        assert question.message == "Send the letter?" and "planwarden approve" in " ".join(question.found)
         done = await decide(warden, execution, yes=True)
         assert done.status == "completed", done.steps
     [(_, status)] = bob.threads()
@@ -236,7 +236,7 @@ async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(
             await agent.service.answer(theirs.thread_id, theirs.suspension_id, edit, claim, principal="local")
         again = await decide(warden, execution, yes=True)
         [question] = again.suspensions
-        assert "changed there after you approved it, so nothing was sent" in question.message and bob.erased == ""
+        assert "changed there after you approved it, so nothing was sent" in question.found[0] and bob.erased == ""
         assert show_calls(question)[0] == ("displayConfirmation", {"action": "Pay everybody"})
         done = await decide(warden, again, yes=True)
         assert done.status == "completed", done.steps
@@ -287,7 +287,7 @@ async def test_an_approval_here_approves_nothing_that_needs_the_agents_own_perso
         assert question.risk == "dangerous" and show_calls(question) == [("erase", {"path": "old"})]
         again = await decide(warden, execution, yes=True)
         [question] = again.suspensions
-        assert "did not count there" in question.message and bob.erased == ""
+        assert "did not count there" in " ".join(question.found) and bob.erased == ""
         rejected = await decide(warden, again, yes=False)
         assert rejected.status == "failed" and "rejected" in read_error(rejected)
     assert bob.erased == "" and bob.threads()[0][1] == "rejected"
@@ -443,7 +443,7 @@ async def test_an_agent_lost_before_it_returned_its_handle_is_an_unknown_outcome
     async with place.warden() as warden:
         execution = await run_call(warden, "delegate_to_agent", {"agent": "d", "goal": "hello"})
         [question] = execution.suspensions
-        assert question.kind == "reconcile" and "nobody knows its handle" in question.message
+        assert question.kind == "reconcile" and "nobody knows its handle" in question.found[0]
         assert place.ledger.count("die hello") == 1
 
 

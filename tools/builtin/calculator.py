@@ -37,7 +37,7 @@ def calculator_tool() -> Tool:
     definition = ToolDefinition(
         name="calculator",
         description=(
-            "Calculate an arithmetic expression instead of estimating its value.\n\n"
+            "Calculate an arithmetic expression.\n\nUse it instead of estimating a value. "
             "Operators: + - * / // % ** << >>, comparisons, and / or / not, `a if condition else b`. "
             f"Constants: {', '.join(CONSTANTS)}. Functions: {', '.join(sorted(FUNCTIONS))}; "
             f"{', '.join(sorted(LIST_FUNCTIONS))} take numbers or one list, such as sum([1, 2, 3]). "

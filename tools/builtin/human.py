@@ -75,7 +75,7 @@ _TIMEOUT: JsonValue = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_W
 
 DISPLAY_CONFIRMATION = _build_tool(
     "displayConfirmation",
-    "Ask a person to approve or reject an action before it happens; waits until somebody decides.",
+    "Ask a person to approve or reject an action before it happens.\n\nWaits until somebody decides.",
     _build_confirmation,
     {
         "action": {"type": "string", "minLength": 1, "description": "What will happen, in one sentence."},
@@ -106,7 +106,7 @@ REQUEST_INPUT = _build_tool(
 
 WAIT = _build_tool(
     "wait",
-    "Wait some seconds, durably: the wait survives restarts and costs nothing meanwhile.",
+    "Wait some seconds, durably.\n\nThe wait survives restarts and costs nothing meanwhile.",
     _build_wait,
     {"seconds": _TIMEOUT},
     required=("seconds",),

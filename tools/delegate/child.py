@@ -71,6 +71,8 @@ class ChildQuestion(BaseModel):
     addressee: str = "human"
     kind: str = ""
     message: str = ""
+    found: JsonValue = None
+    """What the agent's own planwarden found about it."""
     toolCall: JsonValue = None
     confirms: JsonValue = None
     """Later calls that the same decision releases there."""
@@ -93,13 +95,13 @@ class ChildQuestion(BaseModel):
     def suspend(self, child: DelegatedGoal, *, note: str = "") -> Suspend:
         """Returns it as a suspension of ours, in the name of the agent, with its facts; `note` says what happened."""
         asker = f"agent {one_line(child.agent, 64)!r}"
-        parts = [
+        risk, needs = (json.dumps(one_line(str(text), 20)) for text in (self.risk, self.needs))
+        found = (
             note,
-            f"{asker} asks: {one_line(self.message, MAX_MESSAGE_CHARS)}",
-            f"Risk there: {one_line(str(self.risk), 20)}, needs: {one_line(str(self.needs), 20)}.",
+            f"It states that its risk is {risk}, and that it needs {needs}.",
             "An approval from here did not count there: its own person must decide." if child.refused else "",
             self._describe_other_channels(),
-        ]
+        )
         calls, form, undecidable = (), None, ""
         try:
             self._check_decidable()
@@ -108,7 +110,7 @@ class ChildQuestion(BaseModel):
             undecidable = " ".join(filter(None, (f"{error}.", self._describe_other_channels())))
         known = {"suspension_id": self.suspensionId, "digest": self.fingerprint, "is_whole": not undecidable}
         return Suspend(
-            message=" ".join(part for part in parts if part),
+            message=one_line(self._words, MAX_MESSAGE_CHARS),
             form=form,
             resume_payload=child.model_copy(update=known).model_dump(mode="json"),
             asker=asker,
@@ -116,12 +118,21 @@ class ChildQuestion(BaseModel):
             risk=self._read_risk(),
             releases=calls,
             undecidable=undecidable,
+            found=tuple(filter(None, found)),
         )
+
+    @property
+    def _words(self) -> str:
+        """Everything that the agent says in words: it vouches for what its own planwarden found."""
+        found = self.found if isinstance(self.found, list) else []
+        return " ".join(text for text in (*found, self.message) if isinstance(text, str) and text)
 
     def _check_decidable(self) -> None:
         if self.undecidable is not None:
-            raise _NotShown(f"the agent cannot approve it either: {one_line(str(self.undecidable), MAX_REASON_CHARS)}")
-        if one_line(self.message, MAX_MESSAGE_CHARS) != one_line(self.message, 12 * len(self.message) + 1):
+            # Quoted, the agent's reason cannot pass for words of planwarden.
+            reason = json.dumps(one_line(str(self.undecidable), MAX_REASON_CHARS))
+            raise _NotShown(f"the agent cannot approve it either: {reason}")
+        if one_line(self._words, MAX_MESSAGE_CHARS) != one_line(self._words, 12 * len(self._words) + 1):
             raise _NotShown(f"its words are longer than {MAX_MESSAGE_CHARS} characters")
 
     def _read_form(self) -> dict[str, JsonValue] | None:
@@ -149,8 +160,8 @@ class ChildQuestion(BaseModel):
 
     def _describe_other_channels(self) -> str:
         channels = [
-            f"open {one_line(self.howToAnswer.inboxUrl, MAX_ADDRESS_CHARS)}" if self.howToAnswer.inboxUrl else "",
-            f"run `{one_line(self.howToAnswer.command, MAX_ADDRESS_CHARS)}` there" if self.howToAnswer.command else "",
+            f"open {_quote_address(self.howToAnswer.inboxUrl)}" if self.howToAnswer.inboxUrl else "",
+            f"run {_quote_address(self.howToAnswer.command)} there" if self.howToAnswer.command else "",
         ]
         known = [channel for channel in channels if channel]
         return f"It can be decided at the agent too: {' or '.join(known)}." if known else ""
@@ -158,6 +169,10 @@ class ChildQuestion(BaseModel):
     def _read_risk(self) -> Risk:
         known: dict[str | None, Risk] = {risk: risk for risk in RISKS}
         return known.get(self.risk, "dangerous")
+
+
+def _quote_address(text: str) -> str:
+    return json.dumps(one_line(text, MAX_ADDRESS_CHARS))
 
 
 def _read_call(listed: JsonValue) -> RemoteCall:

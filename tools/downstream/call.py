@@ -20,6 +20,7 @@ import anyio
 import msgspec
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.canonical import check_depth
 from planwarden.agent.common.errors import LimitExceeded, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
@@ -45,6 +46,9 @@ not know that nothing was sent."""
 RETRY_PAUSE_S = 0.1
 """Before a call is sent again whose answer has no question, only a state to send back."""
 _BLOCKS: TypeAdapter[list[dict[str, JsonValue]]] = TypeAdapter(list[dict[str, JsonValue]])
+
+Outcome = JsonValue | ResultWithArtifacts | Suspend
+"""The result of a call, or a question."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -86,7 +90,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
     on_progress: OnProgress
     observe_request: RequestObserver
 
-    async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
+    async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
         """Returns the result as JSON, or the question that the server asks first.
 
         Raises:
@@ -96,7 +100,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         """
         return await self._send(CallRound(arguments=arguments), context)
 
-    async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
+    async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:
         """Continues after the decision on the server's question. Returns and raises as `__call__`."""
         held = payload.get("held") if isinstance(payload, dict) else None
         if not isinstance(held, str):
@@ -114,7 +118,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             call.reply(call.elicitation.answer(decision))
         return await self._wait_for_outcome(call, CallRound(arguments={}), context)
 
-    async def _send(self, call_round: CallRound, context: CallContext) -> JsonValue | Suspend:
+    async def _send(self, call_round: CallRound, context: CallContext) -> Outcome:
         """Send one round of the call, with the answers to what the server asked before."""
         name, limit_s = self.definition.name, self.definition.timeout_s
         start_s = self.connection.config.settings.start_timeout_s
@@ -129,9 +133,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         self.connection.begin(call, partial(self._request, session, call_round, context))
         return await self._wait_for_outcome(call, call_round, context)
 
-    async def _wait_for_outcome(
-        self, call: InFlightCall, call_round: CallRound, context: CallContext
-    ) -> JsonValue | Suspend:
+    async def _wait_for_outcome(self, call: InFlightCall, call_round: CallRound, context: CallContext) -> Outcome:
         """Returns the result of the call, or a question; then the call is held open or can be made again."""
         from mcp.types import CallToolResult, InputRequiredResult
 
@@ -231,7 +233,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         text = f"{self.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
         return OutcomeUnknown(text) if self.definition.effect == "effect" else ToolError(text)
 
-    def _read_result(self, answer: "CallToolResult") -> JsonValue:
+    def _read_result(self, answer: "CallToolResult") -> JsonValue | ResultWithArtifacts:
         name = self.definition.name
         content = _BLOCKS.validate_python(
             [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]

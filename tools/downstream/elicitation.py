@@ -55,9 +55,9 @@ class ServerElicitation(msgspec.Struct, frozen=True):
         """Returns the question as a suspension in the name of the server."""
         asker = f"server {one_line(server, 64)!r}"
         if self.url is None:
-            return Suspend(message=f"{asker} asks: {self.message}", form=self.form, resume_payload=payload, asker=asker)
-        text = f"{asker} asks you to open {self.url} and says: {self.message}. Approve to tell it that you opened it."
-        return Suspend(message=text, resume_payload=payload, asker=asker)
+            return Suspend(message=self.message, form=self.form, resume_payload=payload, asker=asker)
+        found = (f"It asks you to open {self.url}", "Approve to tell it that you opened this address.")
+        return Suspend(message=self.message, resume_payload=payload, asker=asker, found=found)
 
     def answer(self, decision: JsonValue) -> dict[str, JsonValue]:
         """Returns the `ElicitResult` for the engine's decision. Anything but an approval declines."""

@@ -1,9 +1,9 @@
 """Turns a downstream result into the JSON that the log holds.
 
-Structured content alone is the result itself, so that other steps can point into it. A single text is that text.
-Anything else is `{"content": [...], "structuredContent": {...}}` with the blocks in order. Text stays text: nothing in
-it is parsed or followed. Binary content is base64 within a limit; beyond the limit only its type, size and hash are
-kept.
+Structured content is the result itself, so that other steps can point into it; blocks that say more stand beside it.
+Without it a single text is that text, and anything else is `{"content": [...]}` with the blocks in order. Text stays
+text: nothing in it is parsed or followed. Binary content is base64 within a limit; beyond the limit only its type, size
+and hash are kept.
 """
 
 import base64
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 
 MAX_MEDIA_CHARS = 768 * 1024
@@ -29,17 +30,15 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _RESOURCE_KEYS = ("uri", "mimeType", "text", "blob")
 
 
-def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonValue) -> JsonValue:
+def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonValue) -> JsonValue | ResultWithArtifacts:
     """Returns the result of a call that succeeded. `content` are its blocks as on the wire."""
     blocks = _read_blocks(content)
-    if structured is not None and all(_repeats(block, structured) for block in blocks):
-        return structured
-    if structured is None and len(blocks) == 1 and blocks[0]["type"] == "text":
-        return blocks[0]["text"]
-    found: dict[str, JsonValue] = {"content": list[JsonValue](blocks)}
     if structured is not None:
-        found["structuredContent"] = structured
-    return found
+        said = [block for block in blocks if not _repeats(block, structured)]
+        return ResultWithArtifacts(value=structured, artifacts=(), beside=list[JsonValue](said)) if said else structured
+    if len(blocks) == 1 and blocks[0]["type"] == "text":
+        return blocks[0]["text"]
+    return {"content": list[JsonValue](blocks)}
 
 
 def read_error_text(content: Sequence[Mapping[str, JsonValue]]) -> str:

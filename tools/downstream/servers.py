@@ -21,7 +21,8 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
@@ -132,6 +133,16 @@ class DownstreamServers:
     def is_open(self) -> bool:
         """True between entering and leaving."""
         return self._tasks is not None
+
+    def find_config(self, name: str) -> ServerConfig:
+        """Returns the configured server of that name. Raises `InvalidArguments` when there is none."""
+        by_name = {config.name: config for config in self.configs}
+        if name not in by_name:
+            names = ", ".join(map(repr, by_name)) or "none"
+            raise InvalidArguments(
+                f"there is no server {name[:64]!r}{did_you_mean(name, by_name)}; configured: {names}"
+            )
+        return by_name[name]
 
     def connection(self, server: str) -> ServerConnection:
         """The connection to the named server."""

@@ -164,8 +164,23 @@ def _build_name(
         and name not in RESERVED
     ):
         return name
+    return _build_hashed_name(server, remote_name)
+
+
+def _build_hashed_name(server: str, remote_name: str) -> str:
     suffix = hashlib.sha256(f"{server}\0{remote_name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{name[: MAX_NAME_CHARS - 9]}_{suffix}"
+    return f"{f'{server}_{_replace_special(remote_name)}'[: MAX_NAME_CHARS - 9]}_{suffix}"
+
+
+def find_possible_names(slug: str, name: str) -> tuple[str, ...]:
+    """Returns the names in the catalogue that a person may mean, who writes the name there or the server's own."""
+    return name, f"{slug}_{_replace_special(name)}", _build_hashed_name(slug, name)
+
+
+def says_it_only_reads(definition: ToolDefinition) -> bool:
+    """Whether the server's hints, which are a claim, say that the tool changes nothing."""
+    hints = definition.annotations
+    return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
 
 def _replace_special(name: str) -> str:

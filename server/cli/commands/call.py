@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, UnknownTool
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.service import Service
@@ -68,7 +69,7 @@ def call_tool(session: CliSession, name: str, given: CallArguments) -> Execution
             reason = (
                 context.downstream.unavailable_reason(name)
                 or (definition and definition.unavailable)
-                or "there is none"
+                or f"there is none{did_you_mean(name, (known.name for known in context.tools.definitions()))}"
             )
             raise UnknownTool(f"cannot call {name[:128]!r}: {reason}; see `{context.command('tools')}`")
         plan = _build_plan(name, given.resolve(definition))

@@ -13,25 +13,25 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UsageError
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.cli.context import CliContext, find_suspension
+from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import hash_question
 
 CHANNEL = "code"
 
 
-def approve_with_code(session: CliSession, suspension_id: str, code: str, digest: str) -> ExecutionState:
+def approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> ExecutionState:
     """Approves exactly the question that the digest names, as the person whom the code names, and continues.
 
     Raises:
         UsageError: the question is not open, has another digest, or needs more than a yes.
         CodeRefused: the code is not valid; nothing was decided.
     """
-    suspension, execution, owner = anyio.run(_read_question, session.context, suspension_id)
-    _check_question(suspension, digest)
+    suspension, execution, owner = anyio.run(_read_question, session.context, beginning)
+    _check_question(session.context, suspension, digest)
     session.context.check_tools(execution)
     terminal_question.show(session.terminal, suspension, is_cut=False)
 
@@ -49,18 +49,24 @@ def approve_with_code(session: CliSession, suspension_id: str, code: str, digest
             rendered=hash_question(suspension),
         )
         view = await service.answer(
-            suspension.thread_id, suspension_id, Decision(approved=True), authority, wait_seconds=0, principal=owner
+            suspension.thread_id,
+            suspension.suspension_id,
+            Decision(approved=True),
+            authority,
+            wait_seconds=0,
+            principal=owner,
         )
         return await service.engine.find(view.execution_id)
 
     return replace(session, says_yes=False).run_and_watch(start)
 
 
-def _check_question(suspension: Suspension, digest: str) -> None:
+def _check_question(context: CliContext, suspension: Suspension, digest: str) -> None:
     digest = digest.strip().lower()
     least = terminal_question.MIN_DIGEST_CHARS
     if len(digest) < least:
-        raise InvalidArguments(f"--digest takes at least {least} digits, as `planwarden show THREAD` shows them")
+        command = context.command("show", suspension.thread_id)
+        raise InvalidArguments(f"--digest takes at least {least} digits, as `{command}` shows them")
     if not suspension.digest.startswith(digest):
         raise StaleRevision(
             f"suspension {suspension.suspension_id!r} is not what that digest names; it may have been revised: "
@@ -72,15 +78,15 @@ def _check_question(suspension: Suspension, digest: str) -> None:
         raise Expired(f"the time to answer suspension {suspension.suspension_id!r} has passed")
 
 
-async def _read_question(context: CliContext, suspension_id: str) -> tuple[Suspension, ExecutionState, str]:
+async def _read_question(context: CliContext, beginning: str) -> tuple[Suspension, ExecutionState, str]:
     """Returns the open question, its execution and the principal that owns both."""
     if context.settings.passphrase_file is not None:
         raise UsageError("[inbox] asks for a passphrase besides a code, so approve in the inbox or in a terminal")
     async with context.open_for_reading() as service:
-        row, execution = await find_suspension(service, suspension_id)
-        view, is_open = await service.view_suspension(row.thread_id, suspension_id, principal=None)
+        row, execution = await context.find_suspension(service, beginning)
+        view, is_open = await service.view_suspension(row.thread_id, row.suspension_id, principal=None)
         if view.addressee != "human":
-            raise UsageError(f"suspension {suspension_id!r} is not for a person")
+            raise UsageError(f"suspension {row.suspension_id!r} is not for a person")
         if not is_open:
-            raise AlreadyDecided(f"suspension {suspension_id!r} was decided before; the first answer stands")
+            raise AlreadyDecided(f"suspension {row.suspension_id!r} was decided before; the first answer stands")
         return view, execution, row.principal

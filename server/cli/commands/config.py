@@ -1,22 +1,41 @@
 """The command `config print`: the block that a host of MCP servers needs to start planwarden."""
 
+import os
 import sys
 from argparse import Namespace
 
 from planwarden.agent.common.paths import expand_home
+from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.hosts import CLIENTS, find_launch_command
+from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE
+from planwarden.tools.web.search_service import KEY_VARIABLE, SEARCH_VARIABLE
+
+VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
+"""Written into the block where they are set: a host starts planwarden without the environment of this shell."""
 
 
 def handle_print(arguments: Namespace) -> int:
     host = CLIENTS[arguments.client]
-    env: dict[str, str] = {}
-    if (home := arguments.home) is not None:
-        env["PLANWARDEN_HOME"] = str(expand_home(home).absolute())
-    if (model := arguments.model) is not None:
+    given = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
+    home = arguments.home or given.get(HOME_VARIABLE)
+    model = arguments.model or given.get(MODEL_VARIABLE)
+    env = dict(given)
+    if home is not None:
+        env[HOME_VARIABLE] = str(expand_home(home).absolute())
+    if model is not None:
         kind, _, file = model.partition(":")
-        env["PLANWARDEN_MODEL"] = f"scripted:{expand_home(file).absolute()}" if kind == "scripted" else model
+        env[MODEL_VARIABLE] = f"scripted:{expand_home(file).absolute()}" if kind == "scripted" else model
     # The place goes to standard error, so that standard output can be redirected into a file.
     print(f"into {host.where}:", file=sys.stderr)
+    keys = [name for name in _find_keys(model) if os.environ.get(name)]
+    if keys:
+        text = f"not written, because they are secrets: {', '.join(keys)}; the host has to give them to planwarden"
+        print(text, file=sys.stderr)
     print(host.write(find_launch_command(env)))
     return DONE
+
+
+def _find_keys(model: str | None) -> tuple[str, ...]:
+    provider = PROVIDERS.get((model or "").partition(":")[0])
+    return (KEY_VARIABLE, *(provider.keys if provider is not None else ()))

@@ -1,17 +1,24 @@
-"""The commands `approve` and `reject`: decide on one question, and continue its execution."""
+"""The commands `approve` and `reject`: decide on one question, and continue its execution.
+
+Both return 0 when the decision was recorded, whatever the released call does then. `approve` without an id asks about
+every question that waits for a person, one by one.
+"""
 
 import time
 from argparse import Namespace
 
 import anyio
+import msgspec
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import AlreadyDecided, UsageError
+from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, UsageError
 from planwarden.agent.core.state import ExecutionState, SuspensionState
+from planwarden.agent.ports.store import SuspensionRowPage
 from planwarden.server.cli.commands.code import approve_with_code
-from planwarden.server.cli.context import CliContext, find_id, find_suspension
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.session import CHANNEL, CliSession, record_decision, record_time_out
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE, WAITING
+from planwarden.server.cli.output import print_json
+from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
@@ -19,33 +26,87 @@ from planwarden.server.views.suspension import Suspension
 
 PATIENCE_S = 60.0
 """The longest that these commands wait for a time at which the execution continues."""
+NEEDS_TERMINAL = (
+    "approving needs a terminal where a person can read the question and type the answer, and there is none here; run "
+    "it in a terminal, decide in the inbox, or give an id with --code and --digest"
+)
+
+
+class DecisionResult(msgspec.Struct, frozen=True):
+    """The execution after a question was shown, and whether the person's decision about it is recorded."""
+
+    execution: ExecutionState
+    is_recorded: bool
 
 
 def handle_approve(arguments: Namespace) -> int:
     session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
-    if arguments.code is None and arguments.digest is None:
-        return session.finish(arguments, approve(session, arguments.suspension))
-    if arguments.code is None or arguments.digest is None:
-        raise UsageError("--code and --digest go together: who approves, and what")
-    suspension_id = anyio.run(_find_suspension_id, session.context, arguments.suspension)
-    execution = approve_with_code(session, suspension_id, arguments.code, arguments.digest)
-    return session.finish(arguments, execution)
+    has_code = arguments.code is not None
+    if has_code != (arguments.digest is not None) or (has_code and arguments.suspension is None):
+        raise UsageError("an id, --code and --digest go together: which question, who approves, and what was read")
+    if arguments.suspension is None:
+        return _approve_all(session, arguments)
+    if has_code:
+        # It raises where nothing was recorded.
+        execution = approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
+        return _finish(session, arguments, DecisionResult(execution, is_recorded=True))
+    return _finish(session, arguments, approve(session, arguments.suspension))
 
 
 def handle_reject(arguments: Namespace) -> int:
     session = CliSession.from_arguments(arguments, patience_s=PATIENCE_S)
-    execution = reject(session, arguments.suspension, arguments.reason)
-    code = session.finish(arguments, execution)
-    # The command did what the user wanted, so a rejected execution is a success here.
-    return DONE if execution.status == "rejected" else code
+    return _finish(session, arguments, reject(session, arguments.suspension, arguments.reason))
 
 
-async def _find_suspension_id(context: CliContext, beginning: str) -> str:
+def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -> int:
+    code = session.finish(arguments, result.execution)
+    own = [found for found in result.execution.open_suspensions if found.question.addressee == "human"]
+    others = anyio.run(_read_waiting, session.context, None).total - len(own)
+    if others > 0:
+        words = "1 other question waits" if others == 1 else f"{others} other questions wait"
+        text = f"{words} for a person: {session.context.command('approve')} asks about them, one by one"
+        session.terminal.say(TerminalLine(((text, "dim"),), "asks"))
+    return DONE if result.is_recorded else code
+
+
+def _approve_all(session: CliSession, arguments: Namespace) -> int:
+    """Asks about every open question, oldest first, and about those that come up meanwhile."""
+    decided: list[str] = []
+    last: str | None = None
+    while (page := anyio.run(_read_waiting, session.context, last)).rows:
+        if not session.terminal.can_ask:
+            raise UsageError(NEEDS_TERMINAL)
+        if last is None:
+            text = f"{page.total} waiting, oldest first; Enter leaves one open, Ctrl-C stops."
+            session.terminal.say(TerminalLine(((text, "bold"),)))
+        [row] = page.rows
+        last = row.suspension_id
+        try:
+            result = approve(session, last)
+        except PlanwardenError as error:
+            # Somebody else may have decided it meanwhile; the others are asked all the same.
+            session.terminal.say(TerminalLine(((error.message, "warn"),), "note"))
+            continue
+        if result.is_recorded:
+            decided.append(last)
+            session.draw_outcome(result.execution)
+    left = anyio.run(_read_waiting, session.context, None).total
+    if last is None:
+        session.terminal.say(TerminalLine((("Nothing waits for a person.", "good"),), "done"))
+    else:
+        session.terminal.say(f"{len(decided)} decided, {left} left open.")
+    if arguments.json:
+        print_json({"decided": [*decided], "open": left})
+    return WAITING if left else DONE
+
+
+async def _read_waiting(context: CliContext, after: str | None) -> SuspensionRowPage:
+    """Returns the number of questions that wait for a person, and the oldest one that was asked after that one."""
     async with context.open_for_reading() as service:
-        return await find_id(service, "suspension", beginning)
+        return await service.engine.store.suspensions(addressee="human", limit=1, cursor=after)
 
 
-def approve(session: CliSession, beginning: str) -> ExecutionState:
+def approve(session: CliSession, beginning: str) -> DecisionResult:
     """Asks the person at the terminal about one question, and continues its execution.
 
     Raises:
@@ -61,26 +122,25 @@ def approve(session: CliSession, beginning: str) -> ExecutionState:
         raise UsageError(f"suspension {suspension_id!r} is not for a person; it waits for {answerer}")
     if found.question.expires_at is not None and found.question.expires_at <= time.time():
         session.terminal.say(TerminalLine((("The time to answer has passed.", "warn"),), "note"))
-        return session.run_and_watch(lambda service: record_time_out(service, suspension_id))
-    if not session.terminal.can_ask:
-        raise UsageError(
-            "approving needs a terminal where a person can read the question and type the answer, and there is none "
-            "here; run it in a terminal, decide in the inbox, or give --code and --digest"
+        return DecisionResult(
+            session.run_and_watch(lambda service: session.record_time_out(service, suspension_id)), is_recorded=False
         )
+    if not session.terminal.can_ask:
+        raise UsageError(NEEDS_TERMINAL)
     session.context.check_tools(execution)
     suspension = session.build_view(execution, found)
     if not session.can_approve(suspension, owner):
-        return execution
+        return DecisionResult(execution, is_recorded=False)
     terminal_question.show(session.terminal, suspension)
     decision = terminal_question.ask(session.terminal, suspension)
     if decision is None:
         session.terminal.say("Nothing was decided; the question stays open.")
-        return execution
+        return DecisionResult(execution, is_recorded=False)
     _hide_settled_steps(session.terminal, execution)
-    return session.answer(suspension, decision)
+    return _build_result(session.answer(suspension, decision), found)
 
 
-def reject(session: CliSession, beginning: str, reason: str | None) -> ExecutionState:
+def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionResult:
     """Rejects one question, which every operator may do, and continues its execution.
 
     Where the execution's tools are not known, the rejection is recorded and a process that has the tools continues.
@@ -97,25 +157,32 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> Execution
     try:
         session.context.check_tools(execution)
     except UsageError:
-        return anyio.run(_record_without_running, session, suspension, decision)
-    return session.answer(suspension, decision)
+        return _build_result(anyio.run(_record_without_running, session, suspension, decision), found)
+    return _build_result(session.answer(suspension, decision), found)
+
+
+def _build_result(execution: ExecutionState, before: SuspensionState) -> DecisionResult:
+    """A question that needs several people stays open after each of them but the last."""
+    after = execution.suspensions[before.question.suspension_id]
+    is_recorded = after.status == "decided" or len(after.endorsements) > len(before.endorsements)
+    return DecisionResult(execution, is_recorded=is_recorded)
 
 
 async def _record_without_running(session: CliSession, suspension: Suspension, decision: Decision) -> ExecutionState:
     async with session.context.open_for_writing(follows=False) as service:
-        return await record_decision(service, suspension, decision, CHANNEL, session.assurance)
+        return await session.record(service, suspension, decision)
 
 
 async def _read_suspension(context: CliContext, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
     """Returns the suspension whose id begins so, its execution, and the principal that owns both."""
     async with context.open_for_reading() as service:
-        row, execution = await find_suspension(service, await find_id(service, "suspension", beginning))
+        row, execution = await context.find_suspension(service, beginning)
         return execution, execution.suspensions[row.suspension_id], row.principal
 
 
 def _repeat_decision(
     session: CliSession, execution: ExecutionState, suspension: SuspensionState, *, approved: bool
-) -> ExecutionState:
+) -> DecisionResult:
     """Handles a question that was decided before. The same decision returns the execution, and continues it if it was
     interrupted; a different one raises `AlreadyDecided`.
     """
@@ -130,11 +197,11 @@ def _repeat_decision(
         )
     session.terminal.say(f"It was {'approved' if approved else 'rejected'} before; the first answer stands.")
     if execution.status != "running":
-        return execution
+        return DecisionResult(execution, is_recorded=True)
     session.context.check_tools(execution)
     _hide_settled_steps(session.terminal, execution)
     same = Decision(approved=approved, modified_args=decision.modified_args, content=decision.content)
-    return session.answer(session.build_view(execution, suspension), same)
+    return DecisionResult(session.answer(session.build_view(execution, suspension), same), is_recorded=True)
 
 
 def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:

@@ -98,10 +98,7 @@ def find_login(downstream: DownstreamServers, name: str) -> tuple[ServerConfig, 
     Raises:
         InvalidArguments: there is no such server, or it takes no logins.
     """
-    config = next((config for config in downstream.configs if config.name == name), None)
-    if config is None:
-        names = ", ".join(repr(other.name) for other in downstream.configs) or "none"
-        raise InvalidArguments(f"there is no server {name[:64]!r}; configured: {names}")
+    config = downstream.find_config(name)
     place = downstream.login_location(config)
     if config.problem is not None:
         raise InvalidArguments(f"server {name!r} cannot be used: {config.problem}")

@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import InvalidArguments, UnknownThread, Usag
 from planwarden.agent.core.state import ExecutionState
 from planwarden.agent.ports.store import Header
 from planwarden.server.api.service import Service
-from planwarden.server.cli.context import CliContext, find_id
+from planwarden.server.cli.context import CliContext
 from planwarden.server.cli.exit_codes import DONE
 from planwarden.server.cli.output import build_terminal, print_json
 from planwarden.server.cli.terminal import question as terminal_question
@@ -21,6 +21,7 @@ from planwarden.server.views.execution import Execution, build_execution_view
 from planwarden.server.views.facts import escape_text
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.suspension import SuspensionPage, build_suspension_view
+from planwarden.server.views.voices import build_label, build_title
 
 RECENT = 5
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
@@ -51,17 +52,17 @@ def handle_show(arguments: Namespace) -> int:
     return DONE
 
 
-async def _find_thread_id(service: Service, beginning: str | None) -> str:
+async def _find_thread_id(context: CliContext, service: Service, beginning: str | None) -> str:
     """Returns the id of the thread that the user means: the newest one without a word.
 
     Raises:
         UnknownThread: there is none yet.
     """
     if beginning is not None:
-        return await find_id(service, "thread", beginning)
+        return await context.find_id(service, "thread", beginning)
     newest = await service.engine.store.executions(None, 1)
     if not newest:
-        raise UnknownThread("nothing has run here yet; `planwarden run PLAN.json` runs a plan")
+        raise UnknownThread(f"nothing has run here yet; `{context.command('run', 'PLAN.json')}` runs a plan")
     return newest[0].thread_id
 
 
@@ -92,10 +93,12 @@ def show_thread(
 
     async def work() -> Execution:
         async with context.open_for_reading() as service:
-            thread_id = await _find_thread_id(service, beginning)
+            thread_id = await _find_thread_id(context, service, beginning)
             headers = await service.engine.store.thread(thread_id)
             if not headers:
-                raise UnknownThread(f"there is no thread {thread_id[:64]!r}; `planwarden list` shows the newest ones")
+                raise UnknownThread(
+                    f"there is no thread {thread_id[:64]!r}; `{context.command('list')}` shows the newest ones"
+                )
             execution = await service.engine.find(headers[-1].execution_id)
             events = None
             if observations_after is not None:
@@ -120,7 +123,7 @@ def read_artifact(context: CliContext, beginning: str | None, artifact_id: str, 
 
     async def work() -> bytes:
         async with context.open_for_reading() as service:
-            thread_id = await _find_thread_id(service, beginning)
+            thread_id = await _find_thread_id(context, service, beginning)
             return (await service.read_artifact(thread_id, artifact_id, principal=None)).data
 
     data = anyio.run(work)
@@ -142,7 +145,10 @@ def _draw_questions(terminal: Terminal, context: CliContext, page: SuspensionPag
         facts = f"  {suspension.kind} · {answerer}{risk} · {asked}{until}"
         terminal.say(
             TerminalLine(((suspension.suspension_id, "bold"), (facts, "dim")), "asks"),
-            TerminalLine((one_line(suspension.message, 160),), indent=1),
+            TerminalLine(
+                (build_title(suspension), (f"  {build_label(suspension)}: ", "dim"), one_line(suspension.message, 160)),
+                indent=1,
+            ),
         )
     if page.next_cursor is not None:
         terminal.say(TerminalLine((("more: " + context.command("list", "--cursor", page.next_cursor), "dim"),)))

@@ -1,6 +1,7 @@
 """The commands `prune` and `backup`, which maintain the database."""
 
 from argparse import Namespace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -9,25 +10,44 @@ import msgspec
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.exit_codes import DONE
-from planwarden.server.cli.output import write_result
+from planwarden.server.cli.confirmation import confirm
+from planwarden.server.cli.exit_codes import DONE, FAILED
+from planwarden.server.cli.output import build_terminal, write_result
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.sqlite.store import SqliteStore
 
 DAY_S = 86_400.0
 
 
-class PruneResult(msgspec.Struct, frozen=True):
+class Prunable(msgspec.Struct, frozen=True):
+    """What `prune` would delete."""
+
     executions: int
+    oldest_at: float | None
+    """When the oldest of them last changed."""
+    before: float
+    """They have not changed since then."""
     days: int
 
 
 def handle_prune(arguments: Namespace) -> int:
-    pruned = prune(read_settings(arguments), arguments.days)
-    word = "execution" if pruned.executions == 1 else "executions"
-    text = f"{pruned.executions} finished {word} older than {pruned.days} days deleted"
-    write_result(arguments, {"pruned": pruned.executions, "days": pruned.days}, lambda terminal: terminal.say(text))
+    settings, terminal = read_settings(arguments), build_terminal(arguments)
+    found = find_prunable(settings, arguments.days)
+    pruned = 0
+    if found.executions:
+        terminal.say(describe_prunable(found))
+        if not confirm(terminal, "Delete them?", says_yes=arguments.yes):
+            terminal.say("Nothing was deleted.")
+            return FAILED
+        pruned = prune(settings, found)
+    word = "execution" if pruned == 1 else "executions"
+    text = f"{pruned} finished {word} older than {found.days} {_days(found.days)} deleted"
+    write_result(arguments, {"pruned": pruned, "days": found.days}, lambda terminal: terminal.say(text))
     return DONE
+
+
+def _days(number: int) -> str:
+    return "day" if number == 1 else "days"
 
 
 def handle_backup(arguments: Namespace) -> int:
@@ -41,20 +61,48 @@ def handle_backup(arguments: Namespace) -> int:
     return DONE
 
 
-def prune(settings: Settings, days: int | None) -> PruneResult:
-    """Deletes finished executions that have not changed for `days`, by default for `[retention] days`."""
+def find_prunable(settings: Settings, days: int | None) -> Prunable:
+    """Returns the finished executions that have not changed for `days`, by default for `[retention] days`."""
     kept_days = settings.retention_days if days is None else days
     if kept_days < 0:
         raise InvalidArguments(f"--days is {kept_days}; it must be 0 or more")
 
-    async def work() -> int:
+    async def work() -> Prunable:
         store = await _open_store(settings)
         try:
-            return await store.prune(store.clock.now() - kept_days * DAY_S)
+            before = store.clock.now() - kept_days * DAY_S
+            return Prunable(*await store.count_prunable(before), before, kept_days)
         finally:
             await store.close()
 
-    return PruneResult(executions=anyio.run(work) if settings.database.exists() else 0, days=kept_days)
+    return anyio.run(work) if settings.database.exists() else Prunable(0, None, 0.0, kept_days)
+
+
+def describe_prunable(found: Prunable) -> str:
+    """Returns one sentence."""
+    word = "execution that has" if found.executions == 1 else "executions that have"
+    oldest = (
+        ""
+        if found.oldest_at is None
+        else f"; the oldest is from {datetime.fromtimestamp(found.oldest_at, UTC):%Y-%m-%d}"
+    )
+    return (
+        f"This deletes {found.executions} finished {word} not changed for {found.days} {_days(found.days)}, with log, "
+        f"results and questions{oldest}. The audit keeps its rows."
+    )
+
+
+def prune(settings: Settings, found: Prunable) -> int:
+    """Deletes what was found, and returns how many executions it deleted."""
+
+    async def work() -> int:
+        store = await _open_store(settings)
+        try:
+            return await store.prune(found.before)
+        finally:
+            await store.close()
+
+    return anyio.run(work)
 
 
 def backup(settings: Settings, target: Path) -> int:

@@ -1,4 +1,4 @@
-"""A question in the terminal: the facts first, then what the agent says, then the prompt.
+"""A question in the terminal: what planwarden found, the facts, what the agent says, then the prompt.
 
 Nobody approves by accident: only a typed `y` or `yes` approves, and an empty line leaves the question open. The caller
 sends the digest of the shown question with the decision, so a question that changed meanwhile is refused.
@@ -13,15 +13,9 @@ from planwarden.server.cli.terminal.editor import edit_json
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.views.facts import (
-    VALUE_CHARS,
-    escape_text,
-    format_agent_words,
-    format_facts,
-    format_value,
-    is_whole,
-)
+from planwarden.server.views.facts import VALUE_CHARS, escape_text, format_value
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import build_label, build_voices, format_words, is_whole
 
 MIN_DIGEST_CHARS = 12
 """How much of a digest names a question; it stands only below what is shown whole."""
@@ -38,15 +32,22 @@ _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 
 def show(terminal: Terminal, suspension: Suspension, *, is_cut: bool = True) -> None:
     """Draws the question in a frame; long values are cut unless nobody can ask here to view all."""
-    heading, *facts = format_facts(suspension, limit=VALUE_CHARS if is_cut else None)
-    lines = [TerminalLine((fact,)) for fact in facts]
+    voices = build_voices(suspension, limit=VALUE_CHARS if is_cut else None, is_cut=is_cut)
+    lines = [TerminalLine(((voices.place, "dim"),))] if voices.place else []
+    lines += [TerminalLine((("planwarden found: ", "warn"), sentence), "note") for sentence in voices.found]
+    lines += [_indent(fact) for fact in voices.facts]
     if suspension.needs is not None:
         lines.append(TerminalLine((f"Needs: {_NEEDS.get(suspension.needs, suspension.needs)}",)))
-    lines.append(TerminalLine(((f"Step: {escape_text(suspension.step_id or '')}", "dim"),)))
     if not is_cut:
         lines.append(TerminalLine(((f"Digest: {suspension.digest[:MIN_DIGEST_CHARS]}", "dim"),)))
-    lines += [TerminalLine(((text, "dim"),)) for text in format_agent_words(suspension, is_cut=is_cut)]
-    terminal.panel(f"{heading} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn"))
+    lines += [TerminalLine(((f"{voices.label}:", "bold"),)), TerminalLine(((voices.words, "dim"),), indent=1)]
+    terminal.panel(f"{voices.heading} {suspension.suspension_id}", lines, _RISK_STYLES.get(suspension.risk, "warn"))
+
+
+def _indent(fact: str) -> TerminalLine:
+    """Keeps what a long value continues on further lines away from the margin, where planwarden speaks."""
+    text = fact.lstrip(" ")
+    return TerminalLine((text,), indent=(len(fact) - len(text)) // 2)
 
 
 def ask(terminal: Terminal, suspension: Suspension) -> Decision | None:
@@ -157,4 +158,4 @@ def _show_whole(terminal: Terminal, suspension: Suspension) -> None:
     for vote in suspension.endorsements:
         if vote.content is not None:
             terminal.say(f"{escape_text(vote.principal)} answered {format_value(vote.content, None)}")
-    terminal.say(*format_agent_words(suspension, is_cut=False))
+    terminal.say(f"{build_label(suspension)}: {format_words(suspension, is_cut=False)}")

@@ -9,11 +9,11 @@ from starlette.routing import BaseRoute
 
 from planwarden.agent.core.state import ExecutionState
 from planwarden.server.inbox.links import INBOX_PATH
-from planwarden.server.inbox.question_view import GOAL_CHARS
 from planwarden.server.inbox.request import InboxRequest, NotFound, page_route
 from planwarden.server.inbox.site import InboxSite
-from planwarden.server.views.facts import AGENT_CHARS, escape_text, format_value
+from planwarden.server.views.facts import escape_text, format_value
 from planwarden.server.views.observations import Observation, build_observations
+from planwarden.server.views.voices import AGENT_CHARS, GOAL_CHARS, describe_proof, format_host
 
 MAX_ENTRIES = 500
 DETAIL_CHARS = 200
@@ -42,6 +42,17 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
 """Fields that a person does not need, or finds behind the link."""
+
+_NAMES = {
+    "AGENT_SUSPENDED": "question",
+    "AGENT_RESUMED": "answer",
+    "SUSPENSION_TIMEOUT": "nobody answered in time",
+    "EXECUTION_COMPLETED": "plan completed",
+    "EXECUTION_FAILED": "plan failed",
+    "EXECUTION_REJECTED": "plan ended by a rejection",
+    "EXECUTION_CANCELLED": "plan cancelled",
+}
+"""The kinds of entries whose own names say little to a person."""
 
 _TONES = {
     "AGENT_SUSPENDED": "warn",
@@ -85,6 +96,7 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
         template,
         execution=execution,
         owner=escape_text(execution.principal),
+        host=format_host(execution.host or ""),
         goal=escape_text((execution.goal or "")[:GOAL_CHARS]),
         output=escape_text((execution.synthesis or "")[:AGENT_CHARS]),
         steps=_summarize_steps(execution),
@@ -97,9 +109,13 @@ async def _render_execution(request: InboxRequest, template: str, seen: str | No
 
 def _build_timeline_entry(found: Observation, people: Collection[str]) -> TimelineEntry:
     """`people` holds the ids of questions to people; only these questions have a page."""
+    data = dict(found.data)
+    who, assurance, channel = (data.pop(name, None) for name in ("principal", "assurance", "channel"))
     details = [
-        (name, value) for name, value in found.data.items() if name not in _HIDDEN_DATA and value not in (None, [], "")
+        (name, value) for name, value in data.items() if name not in _HIDDEN_DATA and value not in (None, [], "")
     ]
+    if isinstance(assurance, str) and isinstance(channel, str):
+        details.append(("by", f"{who or data.get('endorsedBy') or 'nobody'} ({describe_proof(assurance, channel)})"))
     question = found.data.get("suspensionId")
     tone = _TONES.get(found.type, "plain")
     if found.data.get("approved") is not None:
@@ -107,7 +123,7 @@ def _build_timeline_entry(found: Observation, people: Collection[str]) -> Timeli
     return TimelineEntry(
         sequence=found.sequence,
         at=found.at,
-        kind=found.type.replace("_", " ").lower(),
+        kind=_NAMES.get(found.type) or found.type.replace("_", " ").lower(),
         step=escape_text(found.step_id or ""),
         details=tuple((escape_text(name), _format_detail(value)) for name, value in details),
         tone=tone,

@@ -1,4 +1,4 @@
-"""The pages of standing grants: a person makes one from a question, and ends one with a button."""
+"""The pages of standing grants: a person makes one while approving a call, and ends one with a button."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,11 +7,17 @@ from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from planwarden.agent.approval.answers import Authority
+from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.grants import MAX_HOURS, MAX_USES
-from planwarden.agent.common.errors import AlreadyDecided, StaleRevision, UsageError
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    PlanwardenError,
+    StaleDefinition,
+    StaleRevision,
+    UsageError,
+)
 from planwarden.server.api.grants import GrantRequest, GrantView
-from planwarden.server.inbox.decision import CHANNEL
+from planwarden.server.inbox.decision import CHANNEL, WAIT_S, record_decision
 from planwarden.server.inbox.forms import derive_key
 from planwarden.server.inbox.links import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord, find_question
@@ -19,6 +25,7 @@ from planwarden.server.inbox.request import BadForm, InboxRequest, form_route, p
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.value_view import ValueView
 from planwarden.server.views.facts import escape_text
+from planwarden.server.views.voices import describe_proof
 
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES = 10
@@ -27,8 +34,8 @@ DEFAULT_USES = 10
 class ListedGrant(msgspec.Struct, frozen=True, kw_only=True):
     grant: GrantView
     tool: str
-    owner: str
-    made_by: str
+    words: str
+    """What exactly is allowed, and who allowed it."""
     arguments: tuple[tuple[str, ValueView], ...]
 
 
@@ -61,7 +68,7 @@ async def show_grant_form(request: InboxRequest) -> Response:
 
 
 async def make_grant(request: InboxRequest) -> Response:
-    """Allow calls like the one that the question is about; the question itself stays open."""
+    """Approve the call that the question is about, and allow calls like it. Either both happen or neither."""
     record = await _find_grantable_question(request)
     if not record.view.is_open:
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
@@ -84,17 +91,33 @@ async def make_grant(request: InboxRequest) -> Response:
         uses=int(uses),
         expires_in_s=int(minutes) * 60.0,
         owner=record.row.principal,
+        definition_digest=record.suspension.question.definition_digest,
     )
+    authority = _build_authority(request)
     try:
-        await request.service.grants.make(grant, _build_authority(request))
+        # It is made first, so that the next calls of the plan find it; a decision that came too late ends it again.
+        made = await request.service.grants.make(grant, authority)
+    except StaleDefinition:
+        raise
     except UsageError as error:
         return _render_grant_form(request, record, fault=error.message)
-    return request.redirect("/grants")
+    try:
+        decision = Decision(approved=True)
+        execution = await record_decision(request, record, decision, record.view.digest, wait_s=WAIT_S)
+    except PlanwardenError:
+        await request.service.grants.revoke(made.grant_id, authority)
+        raise
+    if any(found.suspension_id == record.row.suspension_id for found in execution.suspensions):
+        await request.service.grants.revoke(made.grant_id, authority)
+        raise BadForm("your approval does not suffice for this call; nothing was approved or allowed")
+    return request.redirect(f"/suspensions/{record.row.suspension_id}")
 
 
 async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
     record = await find_question(request.service, request.http.path_params["suspension_id"])
-    if not record.view.can_be_granted:
+    question, policy = record.suspension.question, request.service.engine.grants.policy
+    worth = policy.worth("human", request.session.principal, record.row.principal, question.needs)
+    if not record.view.can_be_granted or worth is None:
         raise BadForm("calls like this one cannot be allowed in advance")
     return record
 
@@ -121,11 +144,19 @@ def _build_authority(request: InboxRequest) -> Authority:
     return Authority(assurance="human", channel=CHANNEL, principal=request.session.principal)
 
 
+def _describe_grant(grant: GrantView) -> str:
+    """What exactly the grant allows, and who made it."""
+    count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
+    values = "exactly these values, and any values of other arguments" if grant.arguments else "any arguments"
+    whose = "of everybody" if grant.owner is None else f"of {escape_text(grant.owner)}"
+    who = f"{escape_text(grant.created_by)} ({describe_proof(grant.assurance, grant.channel)})"
+    return f"At most {count} with {values}, in plans {whose}. Allowed by {who}."
+
+
 def _build_listed_grant(grant: GrantView) -> ListedGrant:
     return ListedGrant(
         grant=grant,
         tool=escape_text(grant.tool_name),
-        owner=escape_text(grant.owner or ""),
-        made_by=escape_text(grant.created_by),
+        words=_describe_grant(grant),
         arguments=tuple((escape_text(name), ValueView(value)) for name, value in grant.arguments.items()),
     )

@@ -26,7 +26,7 @@ from planwarden.agent.common.errors import (
     StaleRevision,
 )
 from planwarden.agent.core import events as ev
-from planwarden.server.inbox.decision import find_missing_tools, record_decision
+from planwarden.server.inbox.decision import WAIT_S, find_missing_tools, record_decision
 from planwarden.server.inbox.forms import (
     FilledForm,
     InputField,
@@ -45,9 +45,6 @@ from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.value_view import find_changes
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.facts import escape_text
-
-WAIT_S = 1.0
-"""How long a decision waits for the execution, so that the next page can show the result."""
 
 _APPROVING = ("approve", "sign")
 _TOO_LATE = (AlreadyDecided, Expired, StaleDefinition, StaleRevision)

@@ -109,9 +109,12 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> B
             if has_voted
             else "your approval does not suffice; the question stays open"
         )
-        return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone="good" if has_voted else "bad")
+        return BatchResult(suspension_id=suspension_id, tool=tool, text=text, tone="plain" if has_voted else "bad")
     return BatchResult(
-        suspension_id=suspension_id, tool=tool, text="approved" if decision.approved else "rejected", tone="good"
+        suspension_id=suspension_id,
+        tool=tool,
+        text="approved; its page says what became of it" if decision.approved else "rejected",
+        tone="plain",
     )
 
 

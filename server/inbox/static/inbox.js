@@ -1,4 +1,5 @@
-// Keyboard shortcuts, relative times, and lists that keep their checked boxes on refresh. Every page works without it.
+// Keyboard shortcuts, relative times, lists that keep their checked boxes on refresh, and on phones an Approve that waits
+// until all that it covers has been on the screen. Every page works without it.
 (() => {
   "use strict";
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -89,6 +90,43 @@
     showRelativeTimes();
   });
 
+  // On a small screen Approve becomes active when everything from the top of what it covers to its end was on the screen
+  // without a gap. It can be focused all the time, and says why it is not active.
+  function approveWhenSeen() {
+    const covered = all("[data-covered]");
+    const buttons = all("button.approve");
+    if (!covered.length || !buttons.length || !window.matchMedia("(max-width: 40rem)").matches) return;
+    const note = document.getElementById("until-seen");
+    let seenTo = null;
+    const wait = (event) => {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      window.scrollTo({ top: Math.max(0, seenTo - window.innerHeight / 2) });
+    };
+    const look = () => {
+      const top = Math.min(...covered.map((part) => part.getBoundingClientRect().top)) + window.scrollY;
+      const end = Math.max(...covered.map((part) => part.getBoundingClientRect().bottom)) + window.scrollY;
+      if (window.scrollY <= (seenTo ?? top) + 1) seenTo = Math.max(seenTo ?? 0, window.scrollY + window.innerHeight);
+      if (seenTo === null || seenTo + 1 < end) return;
+      window.removeEventListener("scroll", look);
+      window.removeEventListener("resize", look);
+      for (const button of buttons) {
+        button.removeAttribute("aria-disabled");
+        button.removeEventListener("click", wait, true);
+      }
+      if (note && note.textContent) note.textContent = "All of it was on the screen: the button is active.";
+    };
+    for (const button of buttons) {
+      button.setAttribute("aria-disabled", "true");
+      button.addEventListener("click", wait, true);
+      if (note) button.setAttribute("aria-describedby", note.id);
+    }
+    window.addEventListener("scroll", look, { passive: true });
+    window.addEventListener("resize", look);
+    look();
+    if (note && buttons[0].hasAttribute("aria-disabled")) note.textContent = "Scroll through all that this approves; then the button becomes active.";
+  }
+
   // A second press must not send the form again while the first request is pending.
   document.addEventListener("submit", (event) => {
     const form = event.target;
@@ -100,5 +138,6 @@
   for (const hint of all(".keys")) hint.hidden = false;
   showSelectAll();
   showRelativeTimes();
+  approveWhenSeen();
   setInterval(showRelativeTimes, 20000);
 })();

@@ -1,10 +1,11 @@
 """The view of open questions that hosts with MCP Apps draw: `ui://planwarden/suspension`.
 
 A result for these hosts carries its open questions in `_meta`, which the host passes to the view and not to the model.
-Each question has the facts that every channel shows. A question that a form may decide also has that form and a nonce.
-`app_decide` accepts a decision only with the nonce, once, for that revision of the question and from that principal.
-So a model that calls the tool itself decides nothing, even if its host ignores `visibility: ["app"]`. The decision has
-the assurance `client` and no more, because the host draws the view and could press its buttons
+Each question has the three voices of every channel, in fields of their own. A question that a form may decide also has
+that form and a nonce. `app_decide` accepts a decision only with the nonce, once, for that revision of the question and
+from that principal. So a model that calls the tool itself decides nothing, even if its host ignores
+`visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
+press its buttons
 (https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
 """
 
@@ -25,8 +26,8 @@ from pydantic import JsonValue
 
 from planwarden.server.mcp.elicitation.forms import build_form_schema
 from planwarden.server.views.execution import Execution
-from planwarden.server.views.facts import format_agent_words, format_facts, is_whole
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import build_voices, is_whole
 
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"
@@ -106,15 +107,18 @@ def build_questions(view: Execution, nonces: Nonces, principal: str, now: float)
 
 def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
     schema = build_form_schema(suspension)
-    facts = format_facts(suspension, is_form_shown=schema is not None)
-    agent = " ".join(format_agent_words(suspension))
-    if not is_whole(suspension, is_form_shown=True) or sum(map(len, facts)) + len(agent) > QUESTION_CHARS:
+    voices = build_voices(suspension, is_form_shown=schema is not None)
+    if not is_whole(suspension, is_form_shown=True) or sum(map(len, voices.lines)) > QUESTION_CHARS:
         schema = None
     return {
         "threadId": suspension.thread_id,
         "suspensionId": suspension.suspension_id,
-        "facts": list[JsonValue](facts),
-        "agent": agent,
+        "heading": voices.heading,
+        "place": voices.place,
+        "found": list[JsonValue](voices.found),
+        "facts": list[JsonValue](voices.facts),
+        "label": voices.label,
+        "words": voices.words,
         "schema": schema,
         "nonce": nonces.issue(principal, suspension, now) if schema is not None else None,
         "inboxUrl": suspension.how_to_answer.inbox_url,

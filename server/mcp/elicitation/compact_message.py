@@ -1,4 +1,4 @@
-"""The compact message of a question: its facts on three short lines, then the agent's words, for small forms.
+"""The compact message of a question for small forms: findings and facts on three short lines, then the words.
 
 Claude Code 2.1.330 shows four lines of an elicitation's message, or three lines and a count when there are more, and
 cuts each line at the terminal's width less six columns. So the facts must fit on `MAX_FACT_LINES` lines of `LINE_CELLS`
@@ -11,36 +11,23 @@ import unicodedata
 from itertools import accumulate, takewhile
 
 from planwarden.server.views.facts import (
-    AGENT_LABEL,
     continue_isolation,
-    count_escaped,
     cut_text,
-    describe_editor,
-    escape_text,
     find_form_titles,
     find_repeated_argument,
-    format_agent_words,
     format_argument_name,
-    format_edited_arguments,
     format_instant,
     format_value,
     is_isolating,
 )
 from planwarden.server.views.suspension import CoveredCallView, RemoteCallView, Suspension
+from planwarden.server.views.voices import build_heading, build_label, format_found, format_words
 
 MAX_LINES = 4
 MAX_FACT_LINES = 3
 LINE_CELLS = 74
 """The room that a terminal of 80 columns leaves."""
 CONTINUATION = "| "
-
-_HEADINGS = {
-    "approval": "Run this call?",
-    "confirmation": "Confirm?",
-    "input": "Answer needed:",
-    "delegated": "Another agent asks:",
-    "reconcile": "Did this call happen?",
-}
 
 
 def build_compact_message(suspension: Suspension) -> str | None:
@@ -52,18 +39,16 @@ def build_compact_message(suspension: Suspension) -> str | None:
     """
     layouts = _find_layouts(suspension)
     repeated = find_repeated_argument(suspension)
-    words = format_agent_words(suspension)[0]
-    if repeated is not None:
-        words = f"{AGENT_LABEL}the same as {format_argument_name(repeated)}"
-    word_lines = _wrap_lines(words)
+    label = build_label(suspension)
+    words = format_words(suspension) if repeated is None else f"the same as {format_argument_name(repeated)}"
+    word_lines = _wrap_lines(f"{label}: {words}")
     facts = next((lines for lines in layouts if len(lines) + len(word_lines) <= MAX_LINES), None)
     if facts is not None:
         return "\n".join([*facts, *word_lines])
     if suspension.kind != "approval" or suspension.asker is not None or not layouts:
         return None
-    facts = min(layouts, key=len)
-    label, _, rest = words.partition(": ")
-    counted = f"{label}, {len(suspension.message)} characters: {rest}"
+    facts = layouts[0]
+    counted = f"{label}, {len(suspension.message)} characters: {words}"
     return "\n".join([*facts, *_wrap_lines(counted, most=MAX_LINES - len(facts))])
 
 
@@ -80,14 +65,17 @@ def _find_layouts(suspension: Suspension) -> list[list[str]]:
         _format_covered_calls(suspension),
         _format_notes(suspension),
     )
-    if sum(map(len, (head, *arguments, *covers, *notes))) > MAX_FACT_LINES * LINE_CELLS:
+    findings = [sentence.removesuffix(".") for sentence in format_found(suspension)]
+    if sum(map(len, (head, *findings, *arguments, *covers, *notes))) > MAX_FACT_LINES * LINE_CELLS:
         return []
+    found = f"planwarden found: {'; '.join(findings)}" if findings else ""
     given, covered, noted = ", ".join(arguments), "; ".join(covers), "; ".join(notes)
-    rest = "; ".join(filter(None, (given, covered, noted)))
+    rest = "; ".join(filter(None, (found, given, covered, noted)))
     ways = (
-        (head, given, covered, noted),
-        (head, *arguments, *covers, *notes),
-        ("; ".join(filter(None, (head, given))), covered, noted),
+        (head, found, given, covered, noted),
+        (head, found, *arguments, *covers, *notes),
+        (head, found, "; ".join(filter(None, (given, covered, noted)))),
+        ("; ".join(filter(None, (head, found, given))), covered, noted),
         (head, rest),
         (f"{head}; {rest}",),
     )
@@ -103,12 +91,11 @@ def build_headline(suspension: Suspension) -> list[str]:
 
 
 def _format_headline(suspension: Suspension) -> str:
-    call = suspension.tool_call
+    call, heading = suspension.tool_call, build_heading(suspension)
     words = [
-        _HEADINGS.get(suspension.kind, "Decision needed:"),
+        heading if heading.endswith("?") else f"{heading}:",
         _format_name(call.tool_name) if call is not None else "",
         f"(risk: {suspension.risk})" if suspension.risk is not None else "",
-        f"asked by {escape_text(suspension.asker)}" if suspension.asker is not None else "",
     ]
     return " ".join(word for word in words if word)
 
@@ -138,9 +125,8 @@ def _format_call(call: CoveredCallView | RemoteCallView) -> str:
 
 
 def _format_notes(suspension: Suspension) -> list[str]:
-    notes = [f"{format_edited_arguments(edit)} edited by {describe_editor(edit)}" for edit in suspension.edits]
-    if suspension.revision > 1:
-        notes.append(f"revision {suspension.revision}{'' if notes else ', changed since it was first asked'}")
+    """The conditions of the decision."""
+    notes: list[str] = []
     if suspension.expires_at is not None:
         notes.append(f"without an answer until {format_instant(suspension.expires_at)}: {suspension.on_timeout}")
     if titles := find_form_titles(suspension):
@@ -148,9 +134,6 @@ def _format_notes(suspension: Suspension) -> list[str]:
     if suspension.quorum > 1:
         given = ", ".join(_format_name(vote.principal) for vote in suspension.endorsements) or "nobody yet"
         notes.append(f"needs {suspension.quorum} different people, approved by {given}")
-    hidden = count_escaped(suspension)
-    if hidden:
-        notes.append(f"characters escaped: {hidden}")
     return notes
 
 

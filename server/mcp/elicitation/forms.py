@@ -17,15 +17,15 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.elicitation.compact_message import (
     LINE_CELLS,
     build_compact_facts,
     build_compact_message,
     build_headline,
 )
-from planwarden.server.views.facts import count_hidden, escape_text, hash_question, hash_text, is_shown_whole
-from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.facts import count_hidden, escape_text, hash_text, is_shown_whole
+from planwarden.server.views.suspension import Suspension, read_titles
+from planwarden.server.views.voices import hash_question
 
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
@@ -146,7 +146,8 @@ def _build_argument_fields(suspension: Suspension) -> dict[str, dict[str, JsonVa
     for name, value in call.arguments.items() if call is not None else ():
         kind = _find_json_type(value)
         if kind is not None and is_shown_whole(value) and not count_hidden(name) and len(name) <= 64:
-            found[ARGUMENT + name] = {"type": kind, "title": name, "default": value}
+            title = _name_title(suspension.background.titles.get(name), name)
+            found[ARGUMENT + name] = {"type": kind, "title": title or name, "default": value}
     return found if len(found) <= MAX_EDITABLE else {}
 
 
@@ -173,6 +174,9 @@ def _parse_number(value: JsonValue, kind: JsonValue) -> JsonValue:
 
 def _apply_edits(suspension: Suspension, given: dict[str, Any]) -> dict[str, JsonValue] | None:
     """All arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
+    # A server answers its first requests without it.
+    from planwarden.agent.common.schema import Schema
+
     fields = _build_argument_fields(suspension)
     edits = {name: _parse_number(value, fields[name]["type"]) for name, value in given.items() if name in fields}
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
@@ -194,7 +198,8 @@ def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonVa
         field = _build_primitive_field(entry)
         if field is None or count_hidden(name) or len(name) > MAX_LABEL_CHARS:
             return None
-        fields[name] = field
+        title = _name_title(read_titles({"properties": {name: field}}).get(name), name)
+        fields[name] = field if title is None else {**field, "title": title}
     names = [name for name in required if isinstance(name, str)]
     return (fields, names) if all(name in fields for name in names) and len(names) == len(required) else None
 
@@ -215,6 +220,12 @@ def _build_primitive_field(entry: JsonValue) -> dict[str, JsonValue] | None:
     if not isinstance(choices, list) or not all(isinstance(choice, str) and _is_plain(choice) for choice in choices):
         return None
     return None if isinstance(default, str) and not _is_plain(default) else {**field, **labels}
+
+
+def _name_title(title: str | None, name: str) -> str | None:
+    """The title that a schema claims with the name that it stands for; None without a title, or if both do not fit."""
+    label = "" if title is None else f"{escape_text(title)} ({name})"
+    return label if 0 < len(label) <= MAX_LABEL_CHARS else None
 
 
 def _is_plain(text: str) -> bool:

@@ -1,8 +1,9 @@
 """Handlers of the tools that find tools for plans, and that make, run, read and cancel plans."""
 
 from mcp.types import CallToolResult
+from msgspec.structs import replace
 
-from planwarden.server.mcp.handlers.request import ToolRequest, show_execution, wait_and_show_execution
+from planwarden.server.mcp.handlers.request import ToolRequest, add_questions, show_execution, wait_and_show_execution
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution, format_schemas, format_tools
 
@@ -41,6 +42,7 @@ async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResul
         principal=request.principal,
         plan_only=plan_only,
         client_id=request.caller.client_id,
+        host=request.host,
         chain=request.chain,
     )
     return await wait_and_show_execution(request, view)
@@ -57,6 +59,7 @@ async def execute_plan(request: ToolRequest) -> CallToolResult:
         wait_seconds=0,
         principal=request.principal,
         client_id=request.caller.client_id,
+        host=request.host,
         chain=request.chain,
     )
     return await wait_and_show_execution(request, view)
@@ -67,11 +70,12 @@ async def get_execution(request: ToolRequest) -> CallToolResult:
     view = await request.service.get_execution(
         request.thread_id, observations_after=None if after is None else int(after), principal=request.principal
     )
-    return await show_execution(request, view)
+    return add_questions(request, view, build_view_result(view, format_execution))
 
 
 async def cancel_execution(request: ToolRequest) -> CallToolResult:
+    before = await request.service.get_execution(request.thread_id, principal=request.principal)
     view = await request.service.cancel_execution(
         request.thread_id, reason=request.arguments.get("reason"), principal=request.principal
     )
-    return build_view_result(view, format_execution)
+    return await show_execution(replace(request, before=before), view)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 from mcp.types import CallToolResult
+from msgspec.structs import replace
 from pydantic import Field, TypeAdapter, ValidationError
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
@@ -12,7 +13,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.app.view import META_KEY, Nonces, build_questions
 from planwarden.server.mcp.progress import AnyContext, wait_with_progress
-from planwarden.server.mcp.results import build_view_result
+from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.suspension import Suspension
@@ -21,6 +22,9 @@ from planwarden.tools.delegate.chain import CHAIN, DEPTH, MAX_DEPTH
 _CHAIN = TypeAdapter[list[str]](
     Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=16, strict=True)]
 )
+
+
+MAX_HOST_CHARS = 64
 
 
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +38,20 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     nonces: Nonces = msgspec.field(default_factory=Nonces)
     shows_app: bool = False
     """True when the host draws this tool's result as an app."""
+    before: Execution | None = None
+    """The execution before the call, which the caller has seen; None for a call that starts one."""
 
     @property
     def principal(self) -> str:
         return self.caller.principal
+
+    @property
+    def host(self) -> str | None:
+        """The client as it names itself."""
+        client = self.context.session.client_params
+        return (
+            None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS] or None
+        )
 
     @property
     def thread_id(self) -> str:
@@ -79,6 +93,20 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         return await self.service.view_suspension(self.thread_id, self.suspension_id, principal=self.principal)
 
 
+async def remember_before(request: ToolRequest) -> ToolRequest:
+    """The request with the execution as it was when the question was asked that the arguments name.
+
+    Without it if the question is not open: who answers it again may have missed what came of the answer.
+
+    Raises:
+        UnknownSuspension: the principal's thread has no such suspension.
+    """
+    before = await request.service.view_when_asked(
+        request.thread_id, request.suspension_id, principal=request.principal
+    )
+    return replace(request, before=before)
+
+
 async def wait_and_show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
     """Waits while the execution runs, as long as the caller asked, and returns it as a result."""
     return await show_execution(
@@ -87,8 +115,16 @@ async def wait_and_show_execution(request: ToolRequest, view: Execution) -> Call
 
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
-    """The execution as a result. For hosts that draw apps, `_meta` carries its questions to a person."""
-    result = build_view_result(view, format_execution)
+    """What the call changed, as a result. For hosts that draw apps, `_meta` carries its questions to a person."""
+    # A server answers its first requests without it.
+    from planwarden.server.views.changes import describe_changes
+
+    changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
+    return add_questions(request, view, build_result(changes, format_execution))
+
+
+def add_questions(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
+    """The result; for hosts that draw apps, `_meta` carries the execution's questions to a person."""
     if not request.shows_app:
         return result
     now = request.service.engine.store.clock.now()

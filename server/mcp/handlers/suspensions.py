@@ -24,13 +24,13 @@ from planwarden.server.mcp.elicitation.forms import (
     compute_form_digest,
     read_decision,
 )
-from planwarden.server.mcp.handlers.request import ToolRequest, show_execution, wait_and_show_execution
+from planwarden.server.mcp.handlers.request import ToolRequest, remember_before, show_execution, wait_and_show_execution
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.views.execution import Execution
-from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import hash_question
 
 
 async def list_suspensions(request: ToolRequest) -> CallToolResult:
@@ -46,6 +46,7 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
 
 
 async def submit_answer(request: ToolRequest) -> CallToolResult:
+    request = await remember_before(request)
     view = await request.service.answer(
         request.thread_id,
         request.suspension_id,
@@ -60,6 +61,7 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
 
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """The model's rejection counts. Its approval of a person's question is a proposal, and the person is asked."""
+    request = await remember_before(request)
     answer = read_answer(request.context)
     if answer is not None and answer.suspension_id == request.suspension_id:
         return await _apply_person_answer(request, answer)
@@ -81,6 +83,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
         InvalidArguments: the content decides nothing, or the nonce was not issued for this question.
         RateLimited: too many calls came without the nonce.
     """
+    request = await remember_before(request)
     question, is_open = await request.read_question()
     decision = read_decision(question, request.arguments["content"])
     if decision is None:

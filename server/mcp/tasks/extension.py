@@ -40,7 +40,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.handlers.request import ToolRequest, wait_and_show_execution
 from planwarden.server.mcp.lazy_service import LazyService
 from planwarden.server.mcp.progress import AnyContext
-from planwarden.server.mcp.results import build_view_result
+from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.tasks.input import TaskInput, build_input_request
 from planwarden.server.mcp.tasks.state import (
     TASKS,
@@ -140,8 +140,8 @@ class Tasks(Extension):
         if not isinstance(result, CallToolResult) or document is None:
             return result
         service = request.service
-        execution = await service.engine.find(document["executionId"])
         suspension_id = request.arguments.get("suspensionId")
+        execution = await _find_execution(request, document)
         if any(found.question.suspension_id == suspension_id for found in execution.open_suspensions):
             return result
         found = await read_task_state(self._input, service, execution, request.context.client_capabilities)
@@ -172,7 +172,10 @@ class Tasks(Extension):
 
     def build_outcome(self, task: Task) -> CallToolResult | ErrorData:
         """The final result of the call: the finished execution, as every tool returns it."""
-        return build_view_result(task.service.build_view(task.execution), format_execution)
+        # A server answers its first requests without it.
+        from planwarden.server.views.changes import describe_changes
+
+        return build_result(describe_changes(task.service.build_view(task.execution)), format_execution)
 
     async def _get(self, ctx: ServiceContext, params: TaskParams) -> Document:
         async with _translate_errors():
@@ -254,6 +257,16 @@ async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
         return False
     newest = await request.service.load_newest(given["threadId"], request.principal)
     return newest.status == "incomplete"
+
+
+async def _find_execution(request: ToolRequest, document: Document) -> ExecutionState:
+    """The execution that the call started, or whose question it answered."""
+    if "executionId" in document:
+        return await request.service.engine.find(document["executionId"])
+    found = await request.service.engine.find_by_suspension(
+        request.thread_id, request.suspension_id, principal=request.principal
+    )
+    return await request.service.engine.find(found.execution_id)
 
 
 def _has_caller_prompts(service: Service, execution: ExecutionState) -> bool:

@@ -9,7 +9,8 @@
 -- artifacts         Content that events mention and that is too large for the log. Inserted in the transaction of the
 --                   event, never changed, deleted with its execution. `artifact_id` is a digest of type and data.
 -- suspensions       One row per suspension, derived from the log: who answers, until when. Inserted, then only updated.
---                   `alarm_at` is when the next reminder or escalation is due.
+--                   `alarm_at` is when the next reminder or escalation is due, `closed_at` when it was decided, timed out
+--                   or was withdrawn.
 -- audit             One row per question to a person, answer, use of a grant and change of who may answer. Each row's hash
 --                   covers the hash of the row before it. AUTOINCREMENT keeps the highest number ever given, so missing
 --                   rows at the end are detected. Append-only; `planwarden prune` keeps it.
@@ -102,10 +103,12 @@ CREATE TABLE suspensions (
     digest         TEXT NOT NULL,
     created_at     REAL NOT NULL,
     expires_at     REAL,
-    alarm_at       REAL
+    alarm_at       REAL,
+    closed_at      REAL
 ) STRICT;
 
 CREATE INDEX pending_suspensions ON suspensions (number) WHERE status = 'pending';
+CREATE INDEX closed_suspensions ON suspensions (closed_at, number) WHERE status <> 'pending' AND addressee = 'human';
 CREATE INDEX suspensions_of_execution ON suspensions (execution);
 CREATE INDEX suspension_wakes ON suspensions (min(coalesce(alarm_at, expires_at), coalesce(expires_at, alarm_at)))
     WHERE status = 'pending' AND min(coalesce(alarm_at, expires_at), coalesce(expires_at, alarm_at)) IS NOT NULL;

@@ -60,10 +60,12 @@ async def test_a_tool_that_changed_since_the_plan_is_asked_about_even_if_it_need
         execution = await answered(warden, execution)
         [question] = execution.suspensions
         assert (question.kind, question.risk) == ("approval", "confirm") and changing.ran == []
-        assert question.message.startswith(
+        [found] = question.found
+        assert found == (
             'g_t changed since the plan was accepted: arguments now required: "text"; '
-            'description "First." is now "Second.". Run g_t?'
+            'description "First." is now "Second.".'
         )
+        assert question.message == "use g_t"
         execution = await answered(warden, execution)
         assert execution.status == "completed" and changing.ran == ["Second."]
 
@@ -79,7 +81,7 @@ async def test_a_tool_that_changed_between_question_and_decision_is_asked_about_
             await answered(warden, execution)
         execution = await warden.get_execution(execution.thread_id)
         [question] = execution.suspensions
-        assert "changed after it was shown: description" in question.message and changing.ran == []
+        assert "changed after it was shown: description" in question.found[0] and changing.ran == []
         execution = await answered(warden, execution)
         assert execution.status == "completed" and changing.ran == ["Second."]
 
@@ -144,8 +146,8 @@ async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_aske
     async with place.warden() as warden:
         execution = await run_call(warden, "d_note", {"text": "x"})
         [question] = execution.suspensions
-        assert "d_note changed while it was called: description" in question.message
-        assert "Sends it away." in question.message and "note x" not in place.ledger
+        assert "d_note changed while it was called: description" in question.found[0]
+        assert "Sends it away." in question.found[0] and "note x" not in place.ledger
         execution = await approve(warden, execution)
         assert execution.status == "completed"
     assert place.ledger.count("note x") == 1
@@ -164,7 +166,7 @@ async def test_a_change_between_two_processes_is_noticed_at_the_decision(tmp_pat
     async with place.warden(store) as warden:
         execution = await approve(warden, execution)
         [question] = execution.suspensions
-        assert "d_note changed" in question.message and "note x" not in place.ledger
+        assert "d_note changed" in question.found[0] and "note x" not in place.ledger
         assert (await approve(warden, execution)).status == "completed"
     assert place.ledger.count("note x") == 1
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.plan import parse_plan
+from planwarden.agent.core.plan import ToolFacts, parse_plan
 from planwarden.agent.core.plan_input import CallInput, StepInput, call_schema, plan_schema
 
 Json = dict[str, JsonValue]
@@ -66,4 +66,21 @@ def test_a_refusal_names_every_fault_at_its_place() -> None:
         "todoList[1].onReject",
         "todoList[2]",
     ]
-    assert problems[1] == "todoList[0] has unknown key(s) 'stepTyp'"
+    assert str(problems[1]).startswith("todoList[0] has no key 'stepTyp' (write 'stepType'); it takes id, description,")
+
+
+def test_a_models_plan_loses_keys_that_mean_nothing_and_is_refused_for_those_that_mean_others() -> None:
+    """ours: without its required_tools a step would be done by thinking."""
+    step: dict[str, JsonValue] = {"id": "a", "description": "find it"}
+    plan, warnings = parse_plan({"todoList": [{**step, "title": "x", "note": "y"}]}, author="model", tools={})
+    assert len(plan.steps) == 1 and len(warnings) == 1 and "'note', 'title'" in warnings[0]
+    with pytest.raises(InvalidPlan, match=r"'required_tools' \(write 'requiredTools'\)"):
+        parse_plan({"todoList": [{**step, "required_tools": ["find"]}]}, author="model", tools={})
+
+
+def test_text_inside_arguments_is_never_read_as_json() -> None:
+    """ours: a tool may want exactly this text."""
+    arguments: dict[str, JsonValue] = {"text": '{"a": 1}', "more": ["[1]", None]}
+    step: JsonValue = {"id": "a", "description": "x", "toolCalls": [{"toolName": "note", "arguments": arguments}]}
+    plan, _ = parse_plan({"todoList": [step]}, author="caller", tools={"note": ToolFacts(is_blocking=False)})
+    assert plan.steps[0].tool_calls[0].arguments == arguments

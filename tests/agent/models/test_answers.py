@@ -31,7 +31,7 @@ STEP = Prompt(
     purpose="step",
     step_id="a",
     system="Instructions.",
-    text="Required now: call note.",
+    task="Required now: call note.",
     form='Answer with {"toolCalls": [...]}.',
     offered=("note",),
     required=("note",),
@@ -39,11 +39,11 @@ STEP = Prompt(
 PLANNING = Prompt(
     purpose="plan",
     system="Instructions.",
-    text="The goal.",
+    task="The goal.",
     form='Answer with {"todoList": [...]}.',
     answer_schema=plan_schema(),
 )
-THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
+THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
 
 
 async def asked_with(

@@ -25,7 +25,7 @@ from tests.support.wardens import Ledger, model_step, plan
 pytestmark = pytest.mark.anyio
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
-THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
+THOUGHT = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
 WRONG_KEY = "sk-wrong-abcdefghijklmnopqrstuvwxyz012345"
 
 
@@ -259,7 +259,7 @@ async def test_many_prompts_at_once_share_nothing() -> None:
         model = build_provider_model(double)
 
         async def ask(word: str) -> None:
-            prompt = Prompt(purpose="step", step_id=word, system="Instructions.", text=f"Say {word}")
+            prompt = Prompt(purpose="step", step_id=word, system="Instructions.", task=f"Say {word}")
             answers[word] = (await model.reply(prompt, ())).content
 
         async with anyio.create_task_group() as tasks:

@@ -44,7 +44,7 @@ def tool(name: str, **properties: JsonValue) -> ToolDefinition:
 
 def step(*required: str, offered: tuple[str, ...] = (), text: str = "Do it.") -> Prompt:
     return Prompt(
-        purpose="step", step_id="a", system="Instructions.", text=text, offered=offered or required, required=required
+        purpose="step", step_id="a", system="Instructions.", task=text, offered=offered or required, required=required
     )
 
 
@@ -110,7 +110,7 @@ async def test_goals_results_and_schemas_are_never_among_the_instructions(wire: 
     assert execution.status == "completed" and len(double.requests) == 4
     for asked in double.requests:
         assert CANARY in asked.text and CANARY not in asked.system
-        assert asked.system.startswith(("You plan", "You execute", "Write the answer"))
+        assert asked.system.startswith(("Plan; do not execute", "Do this step", "You execute", "Write the answer"))
 
 
 @every_wire
@@ -191,7 +191,7 @@ async def test_text_mode_describes_tools_in_the_text_and_asks_for_json_between_m
 
 async def test_text_mode_asks_for_plain_text_where_that_is_enough() -> None:
     """ours: a model writes worse prose if it has to write JSON"""
-    prompt = Prompt(purpose="synthesize", system="Instructions.", text="The record.", form='Answer with {"content"}.')
+    prompt = Prompt(purpose="synthesize", system="Instructions.", task="The record.", form='Answer with {"content"}.')
     async with serve_double("openai-chat", MANNERS["obedient"]) as double:
         await build_provider_model(double, mode="text").reply(prompt, ())
     assert (double.requests[0].system, double.requests[0].text) == ("Instructions.", "The record.")

@@ -158,7 +158,7 @@ async def test_the_model_of_a_setting_answers(wire: str) -> None:
     async with serve_double(wire, MANNERS["obedient"]) as double:
         model = build_model(double.wire.setting, double.environment)
         assert isinstance(model, LazyModel) and double.key not in repr(model)
-        reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
+        reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", task="The record."), ())
     assert reply.content == "Here is what the record shows."
 
 
@@ -171,7 +171,7 @@ async def test_local_servers_are_asked_without_a_key(provider: str) -> None:
         model = build_model(f"{provider}:double-1", environment)
         double.expected_key = None
         assert isinstance(model, LazyModel)
-        reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", text="The record."), ())
+        reply = await model.reply(Prompt(purpose="synthesize", system="Instructions.", task="The record."), ())
     assert reply.content and "double-0123" not in str(double.requests[0].headers)
 
 

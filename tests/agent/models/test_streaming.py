@@ -10,6 +10,7 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import GrantCache
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.common.ids import RandomIds
+from planwarden.agent.core.bindings import Earlier, Reference
 from planwarden.agent.core.events import ModelReplied
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.models.caller import CallerModel
@@ -30,7 +31,7 @@ from tests.support.doubles.server import WIRES, serve_double
 pytestmark = pytest.mark.anyio
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
-RECORD = Prompt(purpose="synthesize", system="Instructions.", text="The record.")
+RECORD = Prompt(purpose="synthesize", system="Instructions.", task="The record.")
 ANSWER = " ".join(f"word-{number}" for number in range(200))
 
 
@@ -106,6 +107,10 @@ def test_provider_models_can_stream_and_other_models_need_not() -> None:
     assert not isinstance(CallerModel(), StreamingModel) and not isinstance(ScriptedModel(script), StreamingModel)
 
 
+async def find_nothing(wanted: frozenset[Reference]) -> Earlier:
+    return dict.fromkeys(wanted, "it is not there")
+
+
 async def test_only_the_final_answer_is_streamed() -> None:
     """ours: half a plan or half a call is of no use to a reader"""
     heard: list[str] = []
@@ -116,9 +121,9 @@ async def test_only_the_final_answer_is_streamed() -> None:
     )
     async with serve_double("openai-chat", saying(ModelReply(text=ANSWER))) as double:
         performer = Performer(context, build_provider_model(double), max_steps=50)
-        thought = Prompt(purpose="step", step_id="a", system="Instructions.", text="Think.")
-        await performer.prompt(thought, dict, heard.append)
+        thought = Prompt(purpose="step", step_id="a", system="Instructions.", task="Think.")
+        await performer.prompt(thought, dict, heard.append, find_earlier=find_nothing)
         assert heard == []
-        [replied] = await performer.prompt(RECORD, dict, heard.append)
+        [replied] = await performer.prompt(RECORD, dict, heard.append, find_earlier=find_nothing)
     assert isinstance(replied, ModelReplied) and replied.content == ANSWER and heard
     assert [asked.is_streamed for asked in double.requests] == [False, True]

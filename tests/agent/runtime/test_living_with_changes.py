@@ -148,8 +148,8 @@ async def test_a_tool_that_says_something_else_is_asked_about_again(home: Home) 
     execution = await home.asked()
     home.tool(says="Send a text to everybody.")
     question = await revised(home, execution.thread_id)
-    assert question.message.startswith(says("send changed after it was shown: "))
-    assert says("the earlier definition is no longer known here") in question.message
+    assert question.found[0].startswith(says("send changed after it was shown: "))
+    assert says("the earlier definition is no longer known here") in question.found[0]
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 
@@ -160,7 +160,7 @@ async def test_a_later_step_whose_tool_changed_is_asked_about_with_the_next_call
     home.tool(parameters='text: str, to: str = "all"')
     execution = await home.decided(execution.thread_id)
     [question] = execution.suspensions
-    assert question.message.startswith(says("send changed since the plan was accepted: "))
+    assert question.found[0].startswith(says("send changed since the plan was accepted: "))
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 
@@ -221,7 +221,7 @@ async def test_a_question_is_asked_again_under_a_new_policy(home: Home, settings
     execution = await home.asked()
     home.settings(settings)
     question = await revised(home, execution.thread_id)
-    assert question.message.startswith(says("The operator's policy changed after it was asked."))
+    assert question.found[0].startswith(says("The operator's policy changed after it was asked."))
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.cli import hosts as clients
 from planwarden.server.views.encoding import to_json
-from tests.server.cli.support import ASK_FORM, ERASE, Cli, clean_environment, make_home, step
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, clean_environment, make_home, run_in_process, step
 
 FIND = step("find", "find", {"topic": "x"})
 
@@ -219,9 +219,12 @@ def test_prune_deletes_finished_executions_and_no_waiting_ones(cli: Cli) -> None
     """spec: retention"""
     suspension_id = cli.run_to_question(ERASE)
     finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
-    kept, pruned = cli.main("prune", "--json"), cli.main("prune", "--days", "0")
+    kept, refused = cli.main("prune", "--json"), cli.main("prune", "--days", "0")
     assert kept.json == {"pruned": 0, "days": 90}
-    assert (pruned.code, pruned.out) == (0, "1 finished execution older than 0 days deleted\n")
+    assert refused.code == 2 and "This deletes 1 finished execution that has not changed for 0 days" in refused.out
+    assert "or with --yes" in refused.err and cli.main("show", finished).code == 0
+    pruned = cli.main("prune", "--days", "0", "--yes", "--json")
+    assert (pruned.code, pruned.json) == (0, {"pruned": 1, "days": 0}) and "the oldest is from 20" in pruned.err
     assert cli.main("show", finished).code == 2
     assert suspension_id in cli.main("list").out
 
@@ -312,6 +315,38 @@ def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture
     assert "env" not in json.loads(capsys.readouterr().out)["mcpServers"]["planwarden"]
 
 
+def test_config_writes_the_environment_that_the_host_would_not_have(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spec: console.md, config print writes PLANWARDEN_HOME when it is set; keys are secrets and stay out"""
+    assert cli.capture is not None
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "PLANWARDEN_HOME": "elsewhere",
+        "PLANWARDEN_MODEL": "openai:small",
+        "PLANWARDEN_MODEL_URL": "http://localhost:1/v1",
+        "PLANWARDEN_SEARCH": "brave",
+        "PLANWARDEN_SEARCH_KEY": "secret one",
+        "OPENAI_API_KEY": "secret two",
+        "PLANWARDEN_MODEL_MODE": "",
+    }
+    for name, text in given.items():
+        monkeypatch.setenv(name, text)
+    result = run_in_process(cli.capture, "config", "print", "cursor")
+    env = json.loads(result.out)["mcpServers"]["planwarden"]["env"]
+    assert env == {
+        "PLANWARDEN_HOME": str(tmp_path / "elsewhere"),
+        "PLANWARDEN_MODEL": "openai:small",
+        "PLANWARDEN_MODEL_URL": "http://localhost:1/v1",
+        "PLANWARDEN_SEARCH": "brave",
+    }
+    assert "secrets: PLANWARDEN_SEARCH_KEY, OPENAI_API_KEY" in result.err and "secret one" not in result.err
+    # An argument wins over the environment, as everywhere.
+    named = cli.main("--model", "caller", "config", "print", "cursor")
+    env = json.loads(named.out)["mcpServers"]["planwarden"]["env"]
+    assert (env["PLANWARDEN_HOME"], env["PLANWARDEN_MODEL"]) == (str(cli.home), "caller")
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -319,7 +354,7 @@ def test_config_without_flags_names_no_environment(capsys: pytest.CaptureFixture
         ("list", "--frobnicate"),
         ("list", "extra"),
         ("show",),
-        ("approve",),
+        ("reject",),
         ("reject", "--reason"),
         ("run",),
         ("demo", "extra"),

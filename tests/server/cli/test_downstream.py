@@ -97,10 +97,10 @@ def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, words: list[st
     assert cli.main("list", "--json").json.get("executions", []) == []
 
 
-def test_wrong_arguments_fail_the_call_with_the_reason(cli: Cli) -> None:
+def test_wrong_arguments_are_refused_with_the_reason(cli: Cli) -> None:
     """ours"""
     result = cli.main("call", "d_echo", "--arg", "wrong=1", "--json")
-    assert result.code == 1 and '"text" is a required property' in json.dumps(result.json).replace('\\"', '"')
+    assert result.code == 2 and '"text" is a required property' in json.dumps(result.json).replace('\\"', '"')
 
 
 @requirement("downstream:alone")

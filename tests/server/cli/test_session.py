@@ -197,7 +197,7 @@ def test_a_step_for_the_calling_model_waits_for_the_model(cli: Cli) -> None:
 
     terminal = TypedTerminal("y")
     session = CliSession(CliContext.load(cli.home, None), terminal)
-    execution = approve(session, asyncio.run(ask()))
+    execution = approve(session, asyncio.run(ask())).execution
     session.draw_outcome(execution)
     assert exit_code(execution) == 3
     assert "a model has to answer" in terminal.shown and "--model scripted:FILE" in terminal.shown
@@ -209,7 +209,7 @@ def test_a_long_wait_is_left_to_a_server(cli: Cli) -> None:
     suspension_id = cli.run_to_question(CONFIRM, ERASE, step("pause", "wait", {"seconds": 7_200}))
     terminal = TypedTerminal("y")
     session = CliSession(CliContext.load(cli.home, None), terminal, patience_s=60)
-    execution = approve(session, suspension_id)
+    execution = approve(session, suspension_id).execution
     session.draw_outcome(execution)
     assert (execution.status, exit_code(execution)) == ("suspended", 3)
     assert "waits until" in terminal.shown and "planwarden serve" in terminal.shown

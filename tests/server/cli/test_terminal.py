@@ -75,7 +75,8 @@ def test_approving_shows_the_facts_first_and_runs_to_the_end(cli: Cli, terminal:
         "ids = [1, 2]",
         "Risk: dangerous",
         "Needs: a person",
-        "The agent says (unverified): Erase them?",
+        "The agent says (unverified):",
+        "Erase them?",
         CHOICE,
     ):
         person.expect(expected)
@@ -131,7 +132,8 @@ def test_no_rejects_with_the_typed_reason(cli: Cli, terminal: Open) -> None:
     person.type("no")
     person.expect("Why not?")
     person.type("too many")
-    assert person.finish() == 1
+    # The decision is recorded, and that is what the command was for.
+    assert person.finish() == 0
     assert "rejected by" in person.text and '"too many"' in person.text
     assert cli.main("show", thread_id, "--json").json["status"] == "rejected"
     assert cli.ledger == []
@@ -209,7 +211,7 @@ def test_approving_a_question_that_was_revised_meanwhile_is_refused(cli: Cli, te
     again.expect(CHOICE)
     again.type("")
     again.finish()
-    assert "Edited by the calling model (claimed, mcp): ids" in again.text
+    assert "The calling model edited after it was asked: ids" in again.text
     assert cli.ledger == []
 
 
@@ -245,7 +247,7 @@ def test_a_form_is_asked_field_by_field(cli: Cli, terminal: Open) -> None:
     [
         ("y", '{"id": 5}', 0, ["lost"]),
         ("n", None, 0, ["lost", "found"]),
-        ("g", "cannot tell", 1, ["lost"]),
+        ("g", "cannot tell", 0, ["lost"]),
         ("", None, 3, ["lost"]),
     ],
     ids=["it happened", "it did not happen", "give up", "left open"],
@@ -320,7 +322,7 @@ def test_hostile_text_cannot_control_the_terminal(cli: Cli, terminal: Open) -> N
         step("ask", "displayConfirmation", {"action": hostile, "details": hostile * 20})
     )
     person = terminal("approve", suspension_id)
-    person.expect("Escaped here:")
+    person.expect("planwarden found: Control or invisible characters escaped:")
     person.expect("The agent says (unverified):")
     person.expect("Fine\\u001b]0;title\\u0007")
     person.expect("v view all")

@@ -61,7 +61,8 @@ def words(execution: ExecutionState, step_id: str) -> list[str]:
 
 def test_a_step_shows_its_calls_and_their_results() -> None:
     """ours"""
-    execution = ran(plan(tool_step("a", "find", {"topic": "t"}), tool_step("b", "broken"), tool_step("c", "find")))
+    found: dict[str, JsonValue] = {"topic": "t"}
+    execution = ran(plan(tool_step("a", "find", found), tool_step("b", "broken"), tool_step("c", "find", found)))
     assert words(execution, "a") == ["a  use find", 'find(topic="t", limit=3) → ids: [1, 2, 3], topic: "t"']
     assert words(execution, "b") == ["b  use broken", "broken() → failed: RuntimeError: the machine is on fire"]
     assert words(execution, "c") == ["c  use find"]

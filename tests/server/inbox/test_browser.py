@@ -3,7 +3,7 @@ complaint of its policy in the console.
 """
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
+import planwarden
 from tests.requirements import requirement
 from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM
 from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, launch_browser, open_scene
@@ -45,11 +46,11 @@ class BrowserTester:
 
 
 @asynccontextmanager
-async def open_browser(**options: Any) -> AsyncGenerator[BrowserTester]:
+async def open_browser(tools: Sequence[object] = (), **options: Any) -> AsyncGenerator[BrowserTester]:
     """A fresh browser; leaving checks that nothing was refused, missing or broken in it."""
     assert CHROMIUM is not None
     with anyio.fail_after(120):
-        async with open_scene() as found, launch_browser(CHROMIUM) as browser:
+        async with open_scene(tools) as found, launch_browser(CHROMIUM) as browser:
             context = await browser.new_context(**options)
             made = BrowserTester(found, await context.new_page())
 
@@ -202,7 +203,7 @@ async def test_the_focus_reaches_every_control_in_reading_order_and_reject_befor
         for _ in range(16):
             await d.page.keyboard.press("Tab")
             seen.append(await d.focused())
-        order = ["Skip", "planwarden", "Waiting", "Log out", "timeline", "Edit the arguments", "Reject", "Approve"]
+        order = ["Skip", "planwarden", "Waiting", "Log out", "the plan", "Edit the arguments", "Reject", "Approve"]
         places = [next(i for i, text in enumerate(seen) if word in text) for word in order]
         assert places == sorted(places), seen
         assert not any(text.startswith("BUTTON unseen") for text in seen)
@@ -377,3 +378,75 @@ async def test_right_to_left_words_move_no_character_beside_them() -> None:
         assert await d.page.evaluate(MOVED) == []
         await d.page.goto(d.found.url)
         assert "/123.pdf" in await d.page.inner_text("main") and await d.page.evaluate(MOVED) == []
+
+
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 560}, "is_mobile": True, "has_touch": True}
+
+
+@requirement("inbox:seen-first")
+async def test_on_a_phone_approve_waits_until_all_that_it_covers_was_on_the_screen() -> None:
+    """spec: console, truth on the page; the state of the button is announced"""
+    from playwright.async_api import expect
+
+    async with open_browser(**PHONE) as d:
+        asked = await d.found.run_to_question(LETTER)
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
+        approve, note = d.page.locator("button.approve"), d.page.locator("#until-seen")
+        await expect(approve).to_have_attribute("aria-disabled", "true")
+        await expect(approve).to_have_attribute("aria-describedby", "until-seen")
+        await expect(note).to_have_attribute("role", "status")
+        await expect(note).to_have_text("Scroll through all that this approves; then the button becomes active.")
+        # Jumping over the facts does not count, nor does a press: it goes back to where the person stopped reading.
+        await approve.scroll_into_view_if_needed()
+        await approve.dispatch_event("click")
+        await expect(approve).to_have_attribute("aria-disabled", "true")
+        assert d.found.ledger.lines == []
+        await d.page.evaluate("window.scrollTo(0, 0)")
+        for _ in range(12):
+            await d.page.mouse.wheel(0, 300)
+            await d.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        await expect(approve).not_to_have_attribute("aria-disabled", "true")
+        await expect(note).to_have_text("All of it was on the screen: the button is active.")
+        await approve.click()
+        await d.page.wait_for_selector("text=approved by ann")
+        assert d.found.ledger.lines == ["send_mail team@acme.example Your account will be closed normal 1"]
+
+
+@requirement("inbox:seen-first")
+@pytest.mark.parametrize("path", ["/suspensions/{0}", "/review?id={0}", "/suspensions/{0}/grant"])
+async def test_without_script_the_button_stands_below_all_that_it_covers(path: str) -> None:
+    """spec: console, without script the order of the document"""
+    async with open_browser(**PHONE, java_script_enabled=False) as d:
+        asked = await d.found.run_to_question(LETTER)
+        await d.log_in()
+        await d.page.goto(f"{d.found.url}{path.format(asked)}")
+        covered = await d.page.locator("[data-covered]").bounding_box()
+        button = await d.page.locator("button.approve").bounding_box()
+        assert covered is not None and button is not None
+        assert button["y"] >= covered["y"] + covered["height"] > PHONE["viewport"]["height"]
+
+
+@requirement("inbox:outcome")
+async def test_the_page_keeps_saying_what_became_of_an_approval() -> None:
+    """spec: console, a plan that fails after approval is never shown under a green tick"""
+    release = anyio.Event()
+
+    @planwarden.tool
+    async def transfer(to: str) -> str:
+        """Send money."""
+        await release.wait()
+        raise RuntimeError("the bank said no")
+
+    async with open_browser([transfer]) as d:
+        asked = await d.found.run_to_question(
+            tool_step("pay", "transfer", {"to": "Dune"}), tool_step("look", "crm_find", {"older_than_days": 1})
+        )
+        await d.log_in(target=f"/inbox/suspensions/{asked}")
+        await d.page.click("button.approve")
+        await d.page.wait_for_selector(".remark.busy >> text=Approved. Step 1 of 2 is running.")
+        release.set()
+        await d.page.wait_for_selector(".remark.bad >> text=Approved. Step 1 of 2 failed")
+        assert "the bank said no" in await d.page.inner_text(".standing")
+        assert await d.page.locator(".remark.good").count() == 0
+        await d.page.goto(f"{d.found.url}/history")
+        assert await d.page.locator(".dot.bad").count() == 1 and await d.page.locator(".dot.good").count() == 0

@@ -16,8 +16,8 @@ from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.policy import OperatorPolicy
-from planwarden.server.views.facts import hash_question
 from planwarden.server.views.suspension import Suspension
+from planwarden.server.views.voices import hash_question
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
 from planwarden.storage.sqlite.store import SqliteStore
@@ -61,7 +61,11 @@ async def test_a_person_approves_and_the_call_runs_once_as_it_was_shown() -> Non
         [event] = [entry.event for entry in log if isinstance(entry.event, ev.SuspensionDecided)]
         assert (event.digest, event.rendered) == (asked.digest, hash_question(asked))
         after = await browser.open(answers[0].headers["location"])
-        assert "approved by ann" in after.words and "assurance human" in after.words and "completed" in after.words
+        assert (
+            "approved by ann" in after.words
+            and "(a person, in the inbox)" in after.words
+            and "completed" in after.words
+        )
         assert not [form for form in after.forms if form.action.endswith("/decision")]
 
 
@@ -96,7 +100,10 @@ async def test_edited_arguments_run_only_after_their_difference_was_shown() -> N
         done = await browser.submit(difference.form("/decision"), press="approve")
         assert done.status == 303 and ledger.lines == ["erase [2]"]
         shown = await browser.open(done.headers["location"])
-        assert "with edited arguments" in shown.words and "edited by ann (human, inbox)" in shown.words
+        assert (
+            "with edited arguments" in shown.words
+            and "ann (a person, in the inbox) edited after it was asked: ids" in shown.words
+        )
 
 
 @requirement("inbox:edited-seen")
@@ -200,7 +207,11 @@ async def test_a_decision_about_an_old_revision_shows_the_current_one() -> None:
         assert (await bob.submit(edited.form("/decision"), press="approve")).status == 303
         stale = await ann.submit(old.form("/decision"), press="approve")
         assert stale.status == 409 and "revised since you looked" in stale.words
-        assert "new" in stale.words and "Revision 2" in stale.words and ledger.lines == []
+        assert (
+            "new" in stale.words
+            and "bob (a person, in the inbox) edited after it was asked: what" in stale.words
+            and ledger.lines == []
+        )
         done = await ann.submit(stale.form("/decision"), press="approve")
         assert done.status == 303 and ledger.lines == ["wipe new"]
 
@@ -472,7 +483,7 @@ async def test_a_decision_through_another_channel_appears_on_the_page() -> None:
         authority = Authority(assurance="client", channel="elicitation", principal="local")
         await _answer(found, asked, authority)
         news = await browser.open(where, hx_request="true")
-        assert news.status == 200 and "approved by local" in news.words and "assurance client" in news.words
+        assert news.status == 200 and "approved by local" in news.words and "not proven to be a person" in news.words
 
 
 async def _answer(found: Inbox, asked: Suspension, authority: Authority) -> None:

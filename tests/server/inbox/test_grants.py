@@ -1,14 +1,37 @@
 """Standing grants on pages: made from a question for exactly what was checked, shown, used up, and ended."""
 
 import re
+from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
+import planwarden
+from planwarden.agent.approval.answers import Authority
+from planwarden.agent.core.audit import AuditEntry
+from planwarden.agent.core.tool import Risk
+from planwarden.agent.ports.store import Grant
+from planwarden.server.api.grants import GrantRequest
+from planwarden.server.mcp.tools import TOOLS
+from planwarden.storage.memory.store import MemoryStore
 from tests.requirements import requirement
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, inbox
 from tests.support.wardens import Ledger, confirm, plan, tool_step
 
 pytestmark = pytest.mark.anyio
+
+
+class OvertakenStore(MemoryStore):
+    """Somebody does `then` right after a grant was stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: Callable[[], Awaitable[object]] | None = None
+
+    async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
+        await super().add_grant(grant, entry)
+        if self.then is not None:
+            await self.then()
 
 
 async def _log_in(found: Inbox) -> Browser:
@@ -32,17 +55,18 @@ async def test_calls_with_the_checked_values_run_without_asking_until_they_are_u
     ledger = Ledger()
     async with inbox(ledger) as found:
         browser = await _log_in(found)
-        _, page = await _form(browser, found)
+        asked, page = await _form(browser, found)
         assert len(_fixed(page)) == 1
         made = await browser.submit(page.form("/grant/make"), uses="2", minutes="60")
-        assert (made.status, made.headers["location"]) == (303, "/inbox/grants")
+        assert (made.status, made.headers["location"]) == (303, f"/inbox/suspensions/{asked}")
+        assert ledger.lines == ["erase [1, 2]"]
         for _ in range(2):
             assert (await found.warden.execute_plan(plan(ERASE))).status == "completed"
         assert (await found.warden.execute_plan(plan(ERASE))).status == "suspended"
         assert (await found.warden.execute_plan(plan(tool_step("e", "erase", {"ids": [9]})))).status == "suspended"
-        assert ledger.lines == ["erase [1, 2]"] * 2
+        assert ledger.lines == ["erase [1, 2]"] * 3
         words = (await browser.open("/inbox/grants")).words
-        assert "0 of 2 left" in words and "allowed by ann" in words and "Ended" in words
+        assert "0 of 2 left" in words and "Allowed by ann (a person, in the inbox)" in words and "Ended" in words
 
 
 @requirement("inbox:grants")
@@ -104,6 +128,88 @@ async def test_a_decided_or_revised_question_allows_nothing() -> None:
         await browser.decide(asked, "reject")
         late = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
         assert late.status == 409 and await found.warden.service.grants.list() == ()
+
+
+@requirement("inbox:grants")
+@pytest.mark.parametrize("risk", ["confirm", "dangerous"])
+async def test_allowing_approves_the_question_too_and_lets_the_next_calls_of_the_plan_through(risk: Risk) -> None:
+    """spec: console, "allow calls like this for a while" answers the question, for `confirm` and `dangerous`"""
+    ledger = Ledger()
+
+    @planwarden.tool(risk=risk)
+    async def post(text: str, channel: str = "news") -> str:
+        """Post."""
+        ledger.lines.append(f"post {text} {channel}")
+        return "posted"
+
+    async with inbox(ledger, tools=[post]) as found:
+        browser = await _log_in(found)
+        asked = await found.ask(*(tool_step(name, "post", {"text": name}) for name in ("one", "two", "three")))
+        where = f"/inbox/suspensions/{asked.suspension_id}"
+        assert "Approve, and allow calls like this for a while" in (await browser.open(where)).words
+        page = await browser.open(f"{where}/grant")
+        for said in ("Approve post, and run calls like it without asking", "calls of post", "in plans of local"):
+            assert said in " ".join(page.words.split())
+        form = page.form("/grant/make")
+        del form.fields[_fixed(page)[0]]
+        made = await browser.submit(form, uses="1", minutes="15")
+        assert (made.status, made.headers["location"]) == (303, where)
+        outcome = " ".join((await browser.open(where)).words.split())
+        assert "Approved. Step 1 of 3 is done. The plan waits for another answer." in outcome
+        assert ledger.lines == ["post one news", "post two news"]
+        [grant] = await found.warden.service.grants.list()
+        assert (grant.uses_left, grant.assurance, grant.created_by) == (0, "human", "ann")
+        allowed = " ".join((await browser.open("/inbox/grants")).words.split())
+        assert "At most 1 call with exactly these values, and any values of other arguments" in allowed
+        [waiting] = (await found.warden.list_suspensions()).suspensions
+        assert waiting.found == ()
+
+
+async def test_a_call_that_no_grant_lets_through_says_that_others_are_allowed() -> None:
+    """spec: console, planwarden says that a grant applies, or why it does not"""
+    async with inbox() as found:
+        browser = await _log_in(found)
+        _, page = await _form(browser, found)
+        await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
+        asked = await found.ask(tool_step("e", "erase", {"ids": [9]}))
+        assert asked.found == ("A person allowed calls of erase beforehand, but this call is not among them.",)
+
+
+async def test_what_was_decided_elsewhere_meanwhile_leaves_no_permission_behind() -> None:
+    """ours: both happen or neither"""
+    store = OvertakenStore()
+    async with inbox(store=store) as found:
+        browser = await _log_in(found)
+        asked, page = await _form(browser, found)
+        store.then = lambda: browser.decide(asked, "reject")
+        late = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
+        assert late.status == 409
+        [grant] = await found.warden.service.grants.list()
+        assert not grant.is_open and grant.revoked_at is not None
+
+
+@requirement("approval:grants")
+async def test_nothing_that_a_model_can_call_makes_or_widens_a_grant() -> None:
+    """spec: console, no tool leads to a grant, and an edit of the model allows nothing beyond what a person saw"""
+    ledger = Ledger()
+    async with inbox(ledger) as found:
+        names = [tool.name for tool in TOOLS]
+        assert not [name for name in names if "grant" in name or "allow" in name]
+        browser = await _log_in(found)
+        asked, page = await _form(browser, found)
+        row = await found.warden.service.engine.store.find_suspension(asked)
+        assert row is not None
+        claimed = Authority(assurance="claimed", channel="mcp", principal="local")
+        for authority in (claimed, replace(claimed, assurance="client"), replace(claimed, assurance="caller")):
+            with pytest.raises(planwarden.PlanwardenError, match="only a person can allow calls beforehand"):
+                await found.warden.service.grants.make(
+                    GrantRequest(tool_name="erase", uses=1, expires_in_s=60), authority
+                )
+        edit = planwarden.Decision(approved=True, modified_args={"ids": [1, 2, 3]})
+        await found.warden.service.answer(row.thread_id, asked, edit, claimed, wait_seconds=1, principal=None)
+        stale = await browser.submit(page.form("/grant/make"), uses="5", minutes="60")
+        assert stale.status == 409 and await found.warden.service.grants.list() == ()
+        assert ledger.lines == []
 
 
 async def test_a_confirmation_cannot_be_allowed_in_advance_on_a_page() -> None:

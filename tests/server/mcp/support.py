@@ -121,12 +121,16 @@ def sender(ledger: Ledger) -> object:
 
 
 async def ok(client: Client, name: str, /, **arguments: Any) -> Document:
-    """The structured content of a call that succeeds; its text must carry the ids and the next action too."""
+    """The structured content of a call that succeeds; its text must carry the ids and the next action too.
+
+    Lists that the answer leaves out because they are empty are filled in.
+    """
     result = await client.call_tool(name, arguments)
     assert not result.is_error, text_of(result)
     document: Document = result.structured_content
     text = text_of(result)
     if "threadId" in document:
+        document = {"steps": [], "suspensions": [], **document}
         suspensions = [found["suspensionId"] for found in document["suspensions"]]
         for needed in (document["threadId"], document["nextAction"], document["status"], *suspensions):
             assert needed in text

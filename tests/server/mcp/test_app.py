@@ -58,8 +58,8 @@ async def test_a_person_who_presses_approve_in_the_view_decides_at_client_and_no
         asked = await ok(client, "execute_plan", plan=CONFIRMED)
         still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": {"approved": True}})
         [question] = _questions(still)
-        assert question["facts"][:2] == ["Confirm?", "Tool: displayConfirmation"]
-        assert question["agent"] == "The agent says (unverified): write it down?"
+        assert (question["heading"], question["facts"][0]) == ("Confirm?", "Tool: displayConfirmation")
+        assert (question["label"], question["words"]) == ("The agent says (unverified)", "write it down?")
         assert question["schema"]["required"] == ["decision"]
         result = await client.call_tool("app_decide", _press(asked, question, **YES))
         assert (result.structured_content["status"], ledger.lines) == ("completed", ["note x"])

@@ -43,7 +43,7 @@ async def test_a_model_that_approves_a_dangerous_call_has_no_effect(tmp_path: Pa
             still = await ok(client, "resume_execution", **ids_of(asked), decision=APPROVE)
             assert (still["status"], still["awaiting"]) == ("suspended", "human")
             assert command in still["nextAction"] and "do not retry" in still["nextAction"]
-            assert question_of(still)["howToAnswer"] == {"inboxUrl": None, "command": command}
+            assert question_of(still)["howToAnswer"] == {"command": command}
         error = await refused(client, "resume_execution", **ids_of(asked), decision=APPROVE)
         assert error["code"] == "rate_limited" and command in error["message"]
         assert ledger.lines == []
@@ -205,7 +205,8 @@ async def test_what_the_model_proposes_to_change_is_what_the_person_is_shown(tmp
         decision = {"approved": True, "modifiedArgs": {"to": "Bob"}}
         done = await ok(client, "resume_execution", **ids_of(asked), decision=decision)
         assert (done["status"], ledger.lines) == ("completed", ["send Bob 1 False"])
-        assert 'to="Bob"' in person.shown[0].message and "revision 2" in person.shown[0].message
+        found, facts, _ = person.shown[0].message.splitlines()[1:]
+        assert found == "planwarden found: The calling model edited after it was asked: to" and 'to="Bob"' in facts
 
 
 async def test_a_confirmation_that_covers_a_dangerous_call_is_not_put_into_a_form(tmp_path: Path, era: Era) -> None:
@@ -363,11 +364,10 @@ async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_pa
         await ok(client, "resume_execution", **ids_of(asked), decision=APPROVE)
         message = person.shown[0].message
         lines = message.splitlines()
-        assert lines[0] == 'Run this call? send (risk: confirm); to="Ann", copies=1, urgent=false'
-        assert lines[1].startswith("characters escaped: ") and lines[2].startswith(
-            "The agent says (unverified), 500 char"
-        )
-        assert lines[3].startswith("| ") and len(lines) == 4
+        assert lines[0] == "Run this call? send (risk: confirm)"
+        assert lines[1] == "planwarden found: Control or invisible characters escaped: 4"
+        assert lines[2] == 'to="Ann", copies=1, urgent=false'
+        assert lines[3].startswith("The agent says (unverified), 500 char") and len(lines) == 4
         assert len(message) < 800 and message.replace("\n", "").isprintable()
 
 

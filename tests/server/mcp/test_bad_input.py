@@ -12,7 +12,7 @@ from mcp.types import CallToolResult
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import MAX_MESSAGE_CHARS, StoreError
+from planwarden.agent.common.errors import MAX_MESSAGE_CHARS, InvalidPlan, StoreError
 from planwarden.agent.ports.store import Append, Header, Lease
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.lazy_service import build_service_opener
@@ -178,7 +178,9 @@ async def test_submit_answer_never_answers_for_a_person(tmp_path: Path, era: Era
 
 async def test_a_tool_that_raises_fails_its_step_and_nothing_else(tmp_path: Path, era: Era) -> None:
     async with _client(tmp_path, era, *Ledger().tools()) as (client, _):
-        failed = await ok(client, "execute_plan", plan=plan(tool_step("a", "broken"), tool_step("b", "find", {})))
+        failed = await ok(
+            client, "execute_plan", plan=plan(tool_step("a", "broken"), tool_step("b", "find", {"topic": "t"}))
+        )
         assert (failed["status"], failed["error"]["code"]) == ("failed", "tool_error")
         assert [step["status"] for step in failed["steps"]] == ["failed", "skipped"]
         assert "the machine is on fire" in failed["error"]["message"]
@@ -284,8 +286,8 @@ async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_serv
             assert isinstance(result, CallToolResult) and result.structured_content is not None
             assert result.structured_content["error"]["code"] == "invalid_arguments"
         steps = plan(tool_step("a", "find", {"topic": HALF, "limit": HALF}))
-        view = await found.warden.execute_plan(steps, wait_seconds=60)
-        assert view.steps[0].error is not None and view.steps[0].error.code == "invalid_arguments"
+        with pytest.raises(InvalidPlan, match="half of a surrogate pair"):
+            await found.warden.execute_plan(steps, wait_seconds=60)
 
 
 @pytest.mark.parametrize("options", ["20", 5, [], True, 0.5], ids=str)

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 
 EDIT: dict[str, Any] = {"approved": True, "modifiedArgs": {"to": "mallory"}}
 SEND = plan(tool_step("a", "send", {"to": "ann"}))
-BY_MODEL = "edited by the calling model (claimed, mcp)"
+BY_MODEL = "The calling model edited after it was asked: to"
 
 
 def _wipe(ledger: Ledger) -> object:
@@ -76,9 +76,10 @@ async def test_an_edit_of_the_model_is_called_the_models_wherever_it_is_shown(tm
         ]
         assert 'Edited: ["to"] by "local" (assurance claimed, mcp)' in text_of(still)
         [form] = person.shown
-        assert f"to {BY_MODEL}" in form.message
+        assert f"planwarden found: {BY_MODEL}" in form.message
         page = await ann.open(f"/inbox/suspensions/{question['suspensionId']}")
-        assert f"to: {BY_MODEL}" in page.words and BY_MODEL in page.words.split("Where it comes from")[1]
+        above, facts = page.words.split("Where it comes from")
+        assert BY_MODEL in above and "edited by the calling model" in facts
         assert "a person" not in page.words.split("Needs")[0]
         history = await ok(client, "get_execution", threadId=asked["threadId"], observationsAfter=0)
         revised = [entry["data"] for entry in history["observations"] if entry["data"].get("revision") == 2]
@@ -100,7 +101,8 @@ async def test_the_view_says_first_that_the_model_edited_an_argument(tmp_path: P
         still = await client.call_tool("resume_execution", {**ids_of(asked), "decision": EDIT})
         assert still.meta is not None
         [question] = still.meta[META_KEY]
-        assert question["facts"][:3] == ["Run this call?", f"E{BY_MODEL[1:]}: to", "Tool: send"]
+        assert (question["heading"], question["found"]) == ("Run this call?", [f"{BY_MODEL}."])
+        assert question["facts"][0] == "Tool: send"
 
 
 @requirement("approval:edit-labelled")

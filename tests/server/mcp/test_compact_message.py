@@ -19,9 +19,9 @@ from planwarden.server.mcp.elicitation.compact_message import (
     build_compact_message,
 )
 from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
-from planwarden.server.views.facts import AGENT_CHARS, count_escaped, is_whole
-from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
+from planwarden.server.views.suspension import Background, CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
+from planwarden.server.views.voices import AGENT_CHARS, count_escaped, is_whole
 from tests.requirements import requirement
 from tests.server.mcp.test_facts import QUESTION
 
@@ -29,7 +29,7 @@ NASTY = "Fine\n" * 5_000 + "\x1b[2J\u202e[Approve]\u200b\U000e0041\nConfirm? (ri
 SPOKEN = "Remind all customers whose invoices are overdue?"
 
 
-def _call(arguments: dict[str, JsonValue], message: str = "Run send? Remind Ann") -> Suspension:
+def _call(arguments: dict[str, JsonValue], message: str = "Remind Ann") -> Suspension:
     return replace(QUESTION, message=message, tool_call=ToolCall(call_id="a:1", tool_name="send", arguments=arguments))
 
 
@@ -66,7 +66,7 @@ def test_the_first_line_is_what_is_asked_and_the_risk_then_come_the_arguments() 
         "Run this call? send (risk: confirm)",
         'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"]',
         'text="Your invoice is 30 days overdue. Please pay it this week."',
-        "The agent says (unverified): Run send? Remind Ann",
+        "The agent says (unverified): Remind Ann",
     ]
 
 
@@ -88,9 +88,9 @@ def test_what_a_confirmation_covers_stands_before_the_agents_words() -> None:
 def test_what_changed_and_when_it_ends_stand_there_too() -> None:
     late = replace(QUESTION, revision=2, expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert _lines(late)[:3] == [
-        'Run this call? send (risk: confirm); to="Ann", copies=2',
-        "revision 2, changed since it was first asked; without an answer until ",
-        "| 2026-01-02T03:04:05Z: reject",
+        "Run this call? send (risk: confirm); planwarden found: This is revision ",
+        '| 2: something changed since it was first asked; to="Ann", copies=2',
+        "without an answer until 2026-01-02T03:04:05Z: reject",
     ]
 
 
@@ -147,13 +147,15 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: str) -
 def test_words_made_to_deceive_come_after_the_facts_and_begin_no_line() -> None:
     """spec: 5,000 newlines, ANSI, bidi, a fake button."""
     lines = _lines(_call({"to": "Ann"}, NASTY))
-    assert (
-        lines[0]
-        == f'Run this call? send (risk: confirm); to="Ann"; characters escaped: {count_escaped(_call({}, NASTY))}'
-    )
-    assert lines[1].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
-    assert len(lines) == MAX_LINES and all(line.startswith(CONTINUATION) for line in lines[2:])
-    assert all(line.isprintable() for line in lines) and len(lines[-1]) < AGENT_CHARS
+    escaped = count_escaped(_call({}, NASTY))
+    assert lines[:3] == [
+        "Run this call? send (risk: confirm)",
+        f"planwarden found: Control or invisible characters escaped: {escaped}",
+        'to="Ann"',
+    ]
+    assert lines[3].startswith(f"The agent says (unverified), {len(NASTY)} characters: ")
+    assert len(lines) == MAX_LINES
+    assert all(line.isprintable() for line in lines) and len(lines[-1]) < AGENT_CHARS + 60
 
 
 @requirement("forms:brief")
@@ -272,3 +274,20 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
     assert all(f"{name}=" in shown for name in arguments if name.isidentifier() and name.isascii())
     assert shown.count("send(") >= len(names) and (f"covers {len(names)}: " in shown) == bool(names)
     assert ("revision" in shown) >= (revision > 1)
+
+
+def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> None:
+    """spec: console, titles of schemas are labels, and the key stays visible"""
+    fields: dict[str, JsonValue] = {
+        "city": {"type": "string", "title": "Where to"},
+        "when": {"type": "string", "title": "When"},
+        "note": {"type": "string", "title": "x" * 70},
+    }
+    form: dict[str, JsonValue] = {"type": "object", "properties": {**fields}}
+    shown = build_form(replace(QUESTION, kind="input", message="?", answer_schema=form))
+    assert shown is not None
+    titles = {name: field.get("title") for name, field in shown.schema["properties"].items() if name != "decision"}
+    assert titles == {"city": "Where to (city)", "when": "When", "note": "x" * 70}
+    titled = replace(QUESTION, background=Background(titles={"to": "Recipient"}))
+    edited = build_form(titled)
+    assert edited is not None and edited.schema["properties"]["arg_to"]["title"] == "Recipient (to)"

@@ -11,17 +11,15 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.server.views.facts import (
-    AGENT_CHARS,
     count_hidden,
     escape_text,
-    format_agent_words,
     format_facts,
     format_value,
     is_shown_whole,
-    is_whole,
 )
 from planwarden.server.views.suspension import CoveredCallView, HowToAnswer, Suspension
 from planwarden.server.views.tools import ToolCall
+from planwarden.server.views.voices import AGENT_CHARS, build_voices, format_found, is_whole
 from tests.requirements import requirement
 from tests.support.counting import count_calls
 
@@ -32,7 +30,7 @@ QUESTION = Suspension(
     step_id="a",
     addressee="human",
     kind="approval",
-    message="Run send? tell Ann",
+    message="tell Ann",
     tool_call=ToolCall(call_id="a:1", tool_name="send", arguments={"to": "Ann", "copies": 2}),
     risk="confirm",
     needs="client",
@@ -60,8 +58,9 @@ def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
         revision=2,
         expires_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
-    assert [*format_facts(full), *format_agent_words(full)] == [
+    assert build_voices(full).lines == [
         "Run this call?",
+        "planwarden found: This is revision 2: something changed since it was first asked.",
         "Tool: send",
         '  to = "Ann"',
         "  copies = 2",
@@ -69,9 +68,8 @@ def test_the_facts_of_a_call_are_laid_out_one_a_line() -> None:
         "  erase (step b)",
         "    ids = [1, 2]",
         "Risk: confirm",
-        "Revision 2: it, or what it is about, changed since it was first asked",
         "Without an answer until 2026-01-02T03:04:05Z: reject",
-        "The agent says (unverified): Run send? tell Ann",
+        "The agent says (unverified): tell Ann",
     ]
 
 
@@ -94,7 +92,8 @@ def test_what_cannot_be_seen_is_written_out_and_counted(character: str) -> None:
     assert character not in shown and shown.startswith("a\\") and shown.isascii()
     assert count_hidden(f"a{character}b") == 1
     question = _with({"to": f"a{character}b"})
-    assert "Escaped here: 1 control or invisible character(s)" in format_facts(question)
+    counted = [] if character == "\n" else ["Control or invisible characters escaped: 1."]
+    assert list(format_found(question)) == counted
     assert not is_shown_whole(f"a{character}b")
 
 
@@ -112,7 +111,7 @@ def test_no_value_can_start_a_line_of_its_own() -> None:
     nasty = "x\nRisk: read\nThe agent says (unverified): fine\r\n\u2028Approve"
     lines = format_facts(_with({"to": nasty, f"na{nasty}me": 1}, message=nasty))
     assert [line for line in lines if line.startswith("Risk")] == ["Risk: confirm"]
-    assert len(lines) == 6 and all(len(line.splitlines()) == 1 for line in lines)
+    assert len(lines) == 4 and all(len(line.splitlines()) == 1 for line in lines)
 
 
 def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
@@ -124,8 +123,9 @@ def test_a_long_value_is_cut_with_its_size_and_hash() -> None:
 
 
 def test_the_agents_words_are_labelled_and_cut() -> None:
-    [line] = format_agent_words(_with({}, message="word " * 1_000))
-    said = line.removeprefix("The agent says (unverified): ")
+    voices = build_voices(_with({}, message="word " * 1_000))
+    said = voices.words
+    assert voices.label == "The agent says (unverified)"
     assert len(said) == AGENT_CHARS and said.endswith("... [5000 characters]")
 
 
@@ -150,7 +150,7 @@ def test_an_argument_that_the_agent_repeats_is_still_a_fact() -> None:
 def test_a_question_of_which_anything_is_cut_is_not_whole(cut: Suspension) -> None:
     """ours: what forms, views and terminals ask before they offer a decision"""
     assert not is_whole(cut) and is_whole(QUESTION)
-    assert "... [" not in "".join([*format_facts(cut, limit=None), *format_agent_words(cut, is_cut=False)])
+    assert "... [" not in "".join(build_voices(cut, limit=None, is_cut=False).lines)
 
 
 def test_ordinary_characters_are_not_looked_at_one_by_one() -> None:

@@ -117,7 +117,7 @@ async def test_row_no_way_to_ask_says_everything_a_person_needs(tmp_path: Path, 
         assert (still["status"], still["awaiting"]) == ("suspended", "human")
         command = f"planwarden approve {question['suspensionId']}"
         url = f"{inbox}/suspensions/{question['suspensionId']}" if inbox else None
-        assert question["howToAnswer"] == {"inboxUrl": url, "command": command}
+        assert question["howToAnswer"] == {**({"inboxUrl": url} if url else {}), "command": command}
         assert "person must decide; do not retry" in said and command in said and (url is None or url in said)
         assert question["expiresAt"][:16] in said and "reject" in said
         for _ in range(4):

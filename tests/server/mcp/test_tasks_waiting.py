@@ -110,7 +110,7 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
         await decide(found)
         done = result_of(await get(client, task_id))
         assert (done["status"], ledger.lines) == ("completed", ["erase [1]", "note x"])
-        assert await ok(client, "get_execution", threadId=shown["threadId"]) == done
+        assert (await ok(client, "get_execution", threadId=shown["threadId"]))["status"] == done["status"]
         assert (await kinds(found, task_id)).count("task_ended") == 1
         assert (await found.warden.service.audit.verify()).problems == ()
 
@@ -159,7 +159,8 @@ async def test_what_continues_a_task_that_is_over_gives_an_ordinary_result(tmp_p
             request_state=returned.request_state,
         )
         assert (done.structured_content["status"], ledger.lines) == ("completed", ["send ann 1 False"])
-        assert result_of(await get(client, task_id)) == done.structured_content
+        over = result_of(await get(client, task_id))
+        assert over.items() >= done.structured_content.items() and over["executionId"] == task_id
 
 
 @requirement("tasks:waiting")
@@ -201,12 +202,12 @@ async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has
     steps = plan(confirm("a", dependencies=[]), model_step("b", "note", dependencies=[]))
     async with served(tmp_path, tools=ledger.tools()) as found, connect_with_forms(found) as client:
         shown = await ok(client, "execute_plan", plan=steps)
-        assert (shown["awaiting"], len(shown["suspensions"])) == ("caller", 2)
+        assert [question["addressee"] for question in shown["suspensions"]] == ["human", "caller"]
         key = await key_of(client, shown["executionId"])
         await update(client, shown["executionId"], **{key: APPROVED})
         over = result_of(await until(client, shown["executionId"], *TERMINAL))
         question = question_of(over)
-        assert (over["awaiting"], question["kind"]) == ("caller", "step") and "submit_answer" in over["nextAction"]
+        assert (question["addressee"], question["kind"]) == ("caller", "step") and "submit_answer" in over["nextAction"]
         done = await ok(
             client,
             "submit_answer",
@@ -215,7 +216,7 @@ async def test_a_question_to_the_calling_model_ends_the_task_once_its_person_has
             content={"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]},
         )
         assert (done["status"], ledger.lines) == ("completed", ["note x"])
-        assert result_of(await get(client, shown["executionId"])) == done
+        assert result_of(await get(client, shown["executionId"]))["status"] == done["status"]
 
 
 @requirement("tasks:waiting")

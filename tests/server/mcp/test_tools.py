@@ -69,7 +69,6 @@ async def test_the_catalogue_is_searched_page_by_page(tmp_path: Path, era: Era) 
         assert best["tools"][0] == {
             "name": "erase",
             "description": "Delete records.",
-            "capabilities": [],
             "executionMode": "immediate",
             "risk": "dangerous",
             "source": "python",
@@ -77,7 +76,7 @@ async def test_the_catalogue_is_searched_page_by_page(tmp_path: Path, era: Era) 
         first = await ok(client, "search_tools", limit=6)
         second = await ok(client, "search_tools", limit=6, cursor=first["nextCursor"])
         names = [tool["name"] for tool in first["tools"] + second["tools"]]
-        assert len(set(names)) == len(names) == first["total"] and second["nextCursor"] is None
+        assert len(set(names)) == len(names) == first["total"] and "nextCursor" not in second
         everything = await client.call_tool("search_tools", {})
         assert "erase: Delete records. [risk dangerous, immediate, from python]" in text_of(everything)
 
@@ -97,7 +96,11 @@ async def test_a_goal_runs_with_the_caller_as_its_model(tmp_path: Path, era: Era
     """spec: plan, step, enforcement after prose, synthesis; each prompt is a question to the caller."""
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         asked = await ok(client, "run_goal", goal="find three ids")
-        assert (asked["status"], asked["awaiting"], question_of(asked)["kind"]) == ("suspended", "caller", "plan")
+        assert (asked["status"], question_of(asked)["addressee"], question_of(asked)["kind"]) == (
+            "suspended",
+            "caller",
+            "plan",
+        )
         assert "find: Find ids" in question_of(asked)["prompt"]
 
         asked = await ok(client, "submit_answer", **ids_of(asked), content=PLANS)
@@ -106,15 +109,17 @@ async def test_a_goal_runs_with_the_caller_as_its_model(tmp_path: Path, era: Era
 
         asked = await ok(client, "submit_answer", **ids_of(asked), content={"content": "I found 1, 2 and 3."})
         assert "did not count" in question_of(asked)["prompt"]
-        assert asked["steps"][0]["retries"] == 1
+        whole = await ok(client, "get_execution", threadId=asked["threadId"])
+        assert whole["steps"][0]["retries"] == 1
 
         answer = {"toolCalls": [{"toolName": "find", "arguments": {"topic": "x"}}]}
         asked = await ok(client, "submit_answer", **ids_of(asked), content=answer)
         assert question_of(asked)["kind"] == "synthesis"
 
         done = await ok(client, "submit_answer", **ids_of(asked), content={"content": "They are 1, 2, 3."})
-        assert (done["status"], done["output"]) == ("completed", "They are 1, 2, 3.")
-        assert done["steps"][0]["validationStatus"] == "passed"
+        assert done["status"] == "completed"
+        whole = await ok(client, "get_execution", threadId=asked["threadId"])
+        assert (whole["output"], whole["steps"][0]["validationStatus"]) == ("They are 1, 2, 3.", "passed")
 
 
 async def test_text_alone_is_enough_to_answer_a_question(tmp_path: Path, era: Era) -> None:
@@ -122,7 +127,7 @@ async def test_text_alone_is_enough_to_answer_a_question(tmp_path: Path, era: Er
     async with served(tmp_path, tools=Ledger().tools()) as found, Client(found.server, mode=era) as client:
         result = await client.call_tool("execute_plan", {"plan": plan(model_step("a", "find"))})
         text, question = text_of(result), question_of(result.structured_content)
-        for needed in (question["prompt"], question["suspensionId"], json.dumps(question["answerSchema"])):
+        for needed in (question["instructions"], question["prompt"], question["suspensionId"]):
             assert needed in text
         assert json.dumps(question["tools"][0]["inputSchema"]) in text
         assert "submit_answer" in text
@@ -225,7 +230,7 @@ async def test_the_same_answer_again_changes_nothing(tmp_path: Path, era: Era) -
         first = await ok(client, "submit_answer", **ids_of(asked), content=PLANS)
         again = await ok(client, "submit_answer", **ids_of(asked), content=PLANS)
         assert ids_of(again) == ids_of(first)
-        assert again["usage"] == first["usage"]
+        assert (await ok(client, "get_execution", threadId=asked["threadId"]))["usage"]["modelCalls"] == 1
 
 
 async def test_a_result_that_no_window_could_hold_is_cut_in_both_twins(tmp_path: Path, era: Era) -> None:

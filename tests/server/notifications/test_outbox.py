@@ -143,6 +143,8 @@ async def test_a_webhook_verifies_with_an_independent_implementation_and_says_id
             "stepId": "a",
             "kind": "approval",
             "toolName": "erase",
+            "speaker": "planwarden",
+            "findings": 0,
             "risk": "dangerous",
             "needs": "human",
             "quorum": 1,
@@ -198,7 +200,8 @@ async def test_a_push_message_is_json_with_a_title_a_priority_and_a_link_and_not
     assert {said["click"] for said in got} == {f"https://warden.example/inbox/suspensions/{suspension_id}"}
     assert {said["topic"] for said in got} == {"a-topic"}
     assert got[0]["message"] == (
-        f"risk dangerous; needs human; decide in the inbox or at the terminal. Question {suspension_id}"
+        "planwarden asks; risk dangerous; needs human; decide in the inbox or at the terminal. "
+        f"Question {suspension_id}"
     )
     assert "42" not in json.dumps([said["title"] for said in got]) and "not these" not in json.dumps(got)
 

@@ -42,7 +42,9 @@ async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) 
         verdict = await found.warden.service.audit.verify()
         assert verdict.is_whole and (verdict.signatures, verdict.unverified) == (1, 0), verdict.problems
         shown = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
-        assert "approved by ann" in " ".join(shown.words.split()) and "assurance signed" in shown.words
+        assert (
+            "approved by ann" in " ".join(shown.words.split()) and "(a person with a key, in the inbox)" in shown.words
+        )
     await store.close()
 
 

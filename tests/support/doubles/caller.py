@@ -36,8 +36,9 @@ async def answer_all(
 
 def _build_request(question: planwarden.Suspension, number: int, plan: Body, refusal: str | None) -> ModelRequest:
     tools: dict[str, Body] = {tool.name: tool.input_schema for tool in question.tools}
-    text = question.prompt or ""
-    forced = find_requested_tools(text, tools)
+    parts = (question.instructions, question.goal, question.results, question.prompt)
+    text = "\n\n".join(part for part in parts if part)
+    forced = find_requested_tools(question.prompt or "", tools)
     if refusal is not None:
         text += f"\n\nYour last answer could not be used: {refusal}"
     return ModelRequest(number=number, system="", text=text, tools=tools, forced=forced, plan=plan)

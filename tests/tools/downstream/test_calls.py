@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.approval.answers import Authority
+from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.scheduler import RENEW_S
@@ -119,8 +120,8 @@ async def test_a_call_waits_for_approval_and_then_runs_once(place: Place) -> Non
 async def test_arguments_are_checked_before_anything_is_sent(place: Place) -> None:
     """spec: design, law 7"""
     async with place.warden() as warden:
-        execution = await run_call(warden, "d_echo", {"text": 3})
-        assert execution.status == "failed" and "/text" in read_error(execution)
+        with pytest.raises(InvalidPlan, match="/text: 3 is not of type"):
+            await run_call(warden, "d_echo", {"text": 3})
 
 
 @requirement("downstream:calls")
@@ -129,7 +130,7 @@ async def test_a_call_with_an_effect_whose_server_dies_asks_a_person_and_is_not_
     async with place.warden() as warden:
         execution = await approve(warden, await run_call(warden, "d_die", {"text": "x"}))
         [question] = execution.suspensions
-        assert question.kind == "reconcile" and "exit code 3" in question.message
+        assert question.kind == "reconcile" and "exit code 3" in question.found[0]
         assert (await run_call(warden, "d_echo", {"text": "again"})).status == "completed"
         happened = planwarden.Decision(content={"happened": True, "result": "gone"})
         execution = await warden.resume_execution(execution.thread_id, question.suspension_id, happened)

@@ -59,7 +59,7 @@ async def test_a_question_in_the_middle_of_a_call_waits_for_a_person_and_the_cal
         [question] = execution.suspensions
         assert (execution.status, question.kind, question.addressee) == ("suspended", "input", "human")
         assert question.asker == "server 'd'" and question.needs == "client"
-        assert question.message == "server 'd' asks: How \\u001b[31mmany of them?"
+        assert (question.asker, question.message) == ("server 'd'", "How \\u001b[31mmany of them?")
         with pytest.raises(planwarden.PlanwardenError, match="does not fit the form"):
             await answer(warden, execution, {"count": "all"})
         with pytest.raises(planwarden.PlanwardenError, match="addressed to a person"):
@@ -99,7 +99,7 @@ async def test_an_address_to_open_is_shown_whole_if_it_is_plain_https(place: Pla
     async with place.warden() as warden:
         execution = await run_call(warden, "d_ask_url", {"url": address})
         [question] = execution.suspensions
-        assert f"asks you to open {address} and says: Sign in" in question.message
+        assert question.found[0] == f"It asks you to open {address}" and question.message == "Sign in"
         assert (await answer(warden, execution)).status == "completed"
         assert read_answers(place) == ['{"action": "accept"}']
         for url in ("http://bank.test", "https://me:pw@bank.test/", "https://b\u0430nk.test", "javascript:1"):
@@ -175,7 +175,7 @@ async def test_an_answer_after_the_process_ended_makes_the_outcome_unknown(place
     async with place.warden(store) as warden:
         after = await answer(warden, execution, {"count": 3})
         [question] = after.suspensions
-        assert question.kind == "reconcile" and "the process that held the call ended" in question.message
+        assert question.kind == "reconcile" and "the process that held the call ended" in question.found[0]
     assert read_answers(place) == []
 
 
@@ -194,14 +194,14 @@ async def test_returned_questions_survive_the_process_and_the_effect_happens_onc
     store = MemoryStore()
     async with modern.warden(store) as warden:
         first = await run_call(warden, "d_transfer")
-        assert first.suspensions[0].message == "server 'd' asks: How much?"
+        assert first.suspensions[0].message == "How much?"
         with pytest.raises(planwarden.PlanwardenError, match="can no longer be modified"):
             [question] = first.suspensions
             edited = planwarden.Decision(approved=True, content={"amount": 7}, modified_args={})
             await warden.resume_execution(first.thread_id, question.suspension_id, edited)
     async with modern.warden(store) as warden:
         second = await answer(warden, first, {"amount": 7})
-        assert second.suspensions[0].message == "server 'd' asks: Really?"
+        assert second.suspensions[0].message == "Really?"
     async with modern.warden(store) as warden:
         done = await answer(warden, second)
         assert done.status == "completed" and done.usage.tool_calls == 1

@@ -71,7 +71,7 @@ async def test_an_answer_of_200_mb_over_http_is_cut_off(tmp_path: Path) -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         execution = await run_call(warden, "d_huge")
         assert execution.suspensions[0].kind == "reconcile"
-        assert "larger than 8388608 bytes" in execution.suspensions[0].message
+        assert "larger than 8388608 bytes" in execution.suspensions[0].found[0]
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
@@ -84,7 +84,7 @@ async def test_an_answer_is_limited_while_it_is_decompressed(tmp_path: Path, nam
     """ours: 50 MB in 50 kB"""
     async with serve_double(tmp_path, name) as (warden, _):
         execution = await run_call(warden, f"d_{name}")
-        assert execution.suspensions[0].kind == "reconcile" and why in execution.suspensions[0].message
+        assert execution.suspensions[0].kind == "reconcile" and why in execution.suspensions[0].found[0]
 
 
 @requirement("downstream:bounded")
@@ -97,7 +97,7 @@ async def test_an_answer_of_too_many_values_over_http_is_never_parsed(tmp_path: 
     async with serve_double(tmp_path, name) as (warden, _):
         execution = await run_call(warden, f"d_{name}")
         assert execution.suspensions[0].kind == "reconcile"
-        assert why in execution.suspensions[0].message
+        assert why in execution.suspensions[0].found[0]
 
 
 @requirement("downstream:bounded")
@@ -148,14 +148,13 @@ async def test_planwarden_can_be_a_downstream_server_itself(tmp_path: Path) -> N
         async with place.warden() as warden:
             execution = await run_call(warden, "pw_search_tools", {"query": "calculator"})
             result = execution.steps[0].result
-            # Its text says it in other words, so both are kept.
-            assert isinstance(result, dict) and isinstance(result["structuredContent"], dict)
-            assert result["structuredContent"]["total"] == 1
+            # Its text says it in other words, so that is kept beside it.
+            assert isinstance(result, dict) and result["total"] == 1
+            assert "calculator" in str(execution.steps[0].actual_tool_calls[0].beside)
             plan: dict[str, JsonValue] = {"todoList": [{"id": "s", "description": "x", "toolCalls": [CALL]}]}
             execution = await run_call(warden, "pw_execute_plan", {"plan": plan})
             assert execution.status == "suspended"
             execution = await approve(warden, execution)
             result = execution.steps[0].result
-            assert isinstance(result, dict) and isinstance(result["structuredContent"], dict)
-            assert result["structuredContent"]["status"] == "completed"
+            assert isinstance(result, dict) and result["status"] == "completed"
         tasks.cancel_scope.cancel()

@@ -6,6 +6,7 @@ import json
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
 from tests.requirements import requirement
 
@@ -15,14 +16,15 @@ def text_block(said: str) -> dict[str, JsonValue]:
 
 
 @requirement("downstream:results")
-def test_structured_content_is_the_result_when_the_text_only_repeats_it() -> None:
+def test_structured_content_is_the_result_and_text_that_says_more_stands_beside_it() -> None:
     """spec: MCP, structured content; steps point into it"""
     value: JsonValue = {"ids": [1, 2]}
     assert build_result([text_block(json.dumps(value))], value) == value
     assert build_result([], value) == value
     assert build_result([text_block("hello")], {"result": "hello"}) == {"result": "hello"}
     both = build_result([text_block("something else")], value)
-    assert both == {"content": [text_block("something else")], "structuredContent": value}
+    assert isinstance(both, ResultWithArtifacts)
+    assert both.value == value and both.beside == [text_block("something else")]
 
 
 @requirement("downstream:results")

@@ -1,0 +1,213 @@
+"""The form of what callers and models send, told in plain words: what is wrong, and an example of what is right.
+
+`tidy` undoes what some clients do to JSON: lists and objects sent as text, and null for what is absent.
+`find_form_faults` knows the few keywords of JSON Schema that our own schemas use; an object takes only listed keys.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from planwarden.agent.common.canonical import exceeds, read_json
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+
+MAX_TEXT_CHARS = 1024 * 1024
+"""Of JSON that is sent as text."""
+MAX_TEXT_VALUES = 50_000
+MAX_QUOTED_CHARS = 60
+MAX_PATH_CHARS = 200
+MAX_FAULTS = 50
+
+FormSchema = Mapping[str, Any]
+KnownKeys = Mapping[str, tuple[str, ...]]
+
+_A_CALL = '{"toolName": "find_order", "arguments": {"order": "A-1"}}'
+_A_STEP = f'{{"id": "find", "description": "Find the order", "toolCalls": [{_A_CALL}]}}'
+EXAMPLES: Mapping[str, str] = {
+    "plan": f'{{"todoList": [{_A_STEP}]}}',
+    "todoList": f"[{_A_STEP}]",
+    "toolCalls": f"[{_A_CALL}]",
+    "arguments": '{"order": "A-1"}',
+    "requiredTools": '["find_order"]',
+    "dependencies": '["find"]',
+    "confirms": '["send"]',
+    "options": '{"waitSeconds": 10}',
+    "budgets": '{"toolCalls": 20}',
+    "prompts": '{"planning": "..."}',
+    "decision": '{"approved": false, "reason": "..."}',
+    "approved": "true or false without quotes",
+    "modifiedArgs": '{"order": "A-2"}',
+    "content": f'{{"toolCalls": [{_A_CALL}]}} or {{"content": "..."}}',
+    "revise": '[{"op": "remove", "id": "send"}]',
+    "names": '["find_order"]',
+}
+"""By key: what to write there."""
+_ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL}
+"""By key of a list: one of its entries."""
+
+_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "object": ("an object", (dict,)),
+    "array": ("a list", (list,)),
+    "string": ("text", (str,)),
+    "integer": ("a whole number", (int,)),
+    "number": ("a number", (int, float)),
+    "boolean": ("true or false", (bool,)),
+}
+
+
+def tidy(value: JsonValue, schema: FormSchema) -> JsonValue:
+    """Returns the value with JSON that was sent as text read where the schema has an object or a list, without nulls.
+
+    Text that is no such JSON stays; so do values that the schema says nothing about.
+
+    Raises:
+        LimitExceeded: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
+    """
+    wanted = schema.get("type")
+    if isinstance(value, str) and wanted in ("object", "array"):
+        value = _read_text(value, "{" if wanted == "object" else "[")
+    if isinstance(value, dict) and isinstance(schema.get("properties"), Mapping):
+        parts: FormSchema = schema["properties"]
+        return {
+            key: tidy(part, parts[key]) if key in parts else part
+            for key, part in value.items()
+            if part is not None or key not in parts
+        }
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        return [tidy(part, schema["items"]) for part in value]
+    return value
+
+
+def _read_text(text: str, opening: str) -> JsonValue:
+    if len(text) > MAX_TEXT_CHARS:
+        raise LimitExceeded(
+            f"JSON sent as text has {len(text)} characters, the limit is {MAX_TEXT_CHARS}; send it as JSON"
+        )
+    if not text.lstrip().startswith(opening):
+        return text
+    try:
+        found = read_json(text)
+    except InvalidArguments:
+        return text
+    if exceeds(found, MAX_TEXT_VALUES, MAX_TEXT_CHARS):
+        raise LimitExceeded(f"JSON sent as text has more than {MAX_TEXT_VALUES} values")
+    return found
+
+
+def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterator[str]:
+    """Yields a sentence for each fault; `where` is the path of the value."""
+    key = where.rpartition(".")[2].partition("[")[0]
+    wanted = schema.get("type")
+    if isinstance(wanted, str) and not _has_kind(value, wanted):
+        yield f"{where} must be {_KINDS[wanted][0]}, not {describe(value)}{_suggest(key, where)}"
+    elif "enum" in schema and value not in schema["enum"]:
+        yield f"{where} must be {' or '.join(repr(choice) for choice in schema['enum'])}, not {describe(value)}"
+    elif isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        words = {"minimum": "at least", "maximum": "at most"}
+        limits = [f"{word} {schema[bound]}" for bound, word in words.items() if bound in schema]
+        yield f"{where} must be {' and '.join(limits)}, not {describe(value)}"
+    elif isinstance(value, list) and "items" in schema:
+        for index, part in enumerate(value):
+            yield from find_form_faults(part, schema["items"], f"{where}[{index}]")
+    elif isinstance(value, dict) and "properties" in schema:
+        yield from _find_object_faults(value, schema, where)
+
+
+def _find_object_faults(value: dict[str, JsonValue], schema: FormSchema, where: str) -> Iterator[str]:
+    # Only what is wrong needs it.
+    from planwarden.agent.common.misnomers import describe_unknown_keys
+
+    parts: FormSchema = schema["properties"]
+    unknown = value.keys() - parts.keys()
+    if unknown:
+        yield describe_unknown_keys(where, unknown, list(parts))
+    for missing in schema.get("required", ()):
+        if missing not in value:
+            yield f"{where} has no {missing!r}{_suggest(missing, missing)}"
+    for name, part in value.items():
+        if name in parts:
+            yield from find_form_faults(part, parts[name], f"{where}.{name}")
+
+
+_KINDS_OF_PYDANTIC: Mapping[str, str] = {
+    "string_type": "string",
+    "int_type": "integer",
+    "float_type": "number",
+    "bool_type": "boolean",
+    "list_type": "array",
+    "dict_type": "object",
+    "model_type": "object",
+}
+
+
+def list_pydantic_faults(error: ValidationError, where: str, known: KnownKeys | None = None) -> list[str]:
+    """Returns a sentence for each fault. `where` begins each path; `known` has the keys of each object by its path."""
+    return [_describe_pydantic_fault(fault, where, known) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
+
+
+def _describe_pydantic_fault(fault: ErrorDetails, root: str, known: KnownKeys | None) -> str:
+    # Only what is wrong needs it.
+    from planwarden.agent.common.misnomers import describe_unknown_keys
+
+    *parents, last = fault["loc"] or ("",)
+    parent = _write_path(root, parents)
+    where = _write_path(parent, [last]) if last != "" else parent
+    key = next((part for part in reversed(fault["loc"]) if isinstance(part, str)), root)
+    limits, value = fault.get("ctx", {}), fault["input"]
+    match fault["type"]:
+        case "missing":
+            return f"{parent} has no {str(last)!r}{_suggest(str(last), where)}"
+        case "extra_forbidden":
+            return describe_unknown_keys(parent, [str(last)], (known or {}).get(parent, ()))
+        case "literal_error":
+            return f"{where} must be {limits['expected']}, not {describe(value)}"
+        case kind if kind in _KINDS_OF_PYDANTIC:
+            return f"{where} must be {_KINDS[_KINDS_OF_PYDANTIC[kind]][0]}, not {describe(value)}{_suggest(key, where)}"
+        case "string_too_short" | "too_short":
+            return f"{where} is empty"
+        case "string_too_long":
+            return f"{where} has more than {limits['max_length']} characters"
+        case "too_long":
+            return f"{where} has more than {limits['max_length']} entries"
+        case "string_pattern_mismatch" if key == "id":
+            return f"{where} has a space, a colon or a slash; write a name such as 'find_order'"
+        case "greater_than_equal" | "less_than_equal" | "greater_than":
+            words = {"ge": "at least", "le": "at most", "gt": "more than"}
+            [(bound, limit)] = [(word, limits[name]) for name, word in words.items() if name in limits]
+            return f"{where} must be {bound} {limit:g}, not {describe(value)}"
+        case _:
+            return f"{where}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _write_path(root: str, parts: Sequence[str | int]) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return f"{root}{path}"[:MAX_PATH_CHARS].removeprefix(".")
+
+
+def describe(value: JsonValue) -> str:
+    """Returns what the value is, in words: short, and for values of any size."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return f"the text {json.dumps(value[:MAX_QUOTED_CHARS], ensure_ascii=False)}"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number with many digits"
+    return json.dumps(value)
+
+
+def _has_kind(value: JsonValue, wanted: str) -> bool:
+    if isinstance(value, bool):
+        return wanted == "boolean"
+    if wanted == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _KINDS[wanted][1])
+
+
+def _suggest(key: str, where: str) -> str:
+    found = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
+    return f"; send {found}" if found is not None else ""

@@ -1,0 +1,94 @@
+"""What models call things that are called otherwise here: the one table of wrong keys, and names that are nearly right.
+
+A wrong key is never taken for the right one, because a guess may change what runs. It is refused with the right key.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+
+MAX_NAME_CHARS = 64
+MAX_NAMES = 10
+
+MISNOMERS: Mapping[str, tuple[str, ...]] = {
+    "todoList": ("tasks", "todos", "todo", "items", "plan", "stepList"),
+    "id": ("stepId", "step", "number", "key", "name"),
+    "description": ("title", "task", "instruction", "instructions", "text", "what", "action", "summary", "goal"),
+    "stepType": ("type", "kind"),
+    "requiredTools": ("tools", "toolNames", "toolsRequired", "requires", "tool"),
+    "dependencies": ("dependsOn", "depends", "dependency", "deps", "after", "needs", "prerequisites"),
+    "toolCalls": ("calls", "toolCall", "functionCalls", "actions", "toolUse"),
+    "toolName": ("name", "tool", "function", "functionName"),
+    "arguments": ("args", "input", "inputs", "parameters", "params", "kwargs", "toolInput"),
+    "expectedOutcome": ("expected", "outcome", "expectedResult", "expectedOutput", "successCriteria"),
+    "confirms": ("covers", "confirm", "confirmsSteps"),
+    "onReject": ("onRejection", "ifRejected"),
+    "toolValidationMode": ("validation", "validationMode"),
+    "threadId": ("thread", "executionId", "conversationId", "sessionId", "runId", "id"),
+    "suspensionId": ("suspension", "questionId", "question", "requestId", "id"),
+    "goal": ("task", "prompt", "objective", "query", "input", "message"),
+    "plan": ("todoList", "steps", "tasks", "todos"),
+    "key": ("idempotencyKey",),
+    "decision": ("approved", "approve", "approval", "verdict", "answer", "response"),
+    "approved": ("approve", "accept", "accepted", "confirmed", "ok", "decision", "allow"),
+    "modifiedArgs": ("modifiedArguments", "arguments", "args", "edits", "newArgs"),
+    "content": ("answer", "response", "reply", "result", "output", "text", "data", "message", "toolCalls", "todoList"),
+    "reason": ("comment", "explanation", "why", "note"),
+    "waitSeconds": ("wait", "timeout", "timeoutSeconds", "waitTime"),
+    "names": ("name", "tools", "toolNames", "tool"),
+    "query": ("q", "search", "text", "keywords"),
+    "observationsAfter": ("after", "since", "history", "observations"),
+    "limit": ("pageSize", "count", "max", "maxResults"),
+    "maxIterations": ("iterations", "maxSteps", "maxTurns"),
+    "taefMaxRetries": ("maxRetries", "retries"),
+    "toolMode": ("mode",),
+    "synthesize": ("synthesis", "summarize"),
+    "modelTokens": ("tokens", "maxTokens"),
+    "seconds": ("time", "maxSeconds", "timeout"),
+    "planning": ("plan",),
+    "execution": ("step", "execute"),
+}
+"""By right key: what is written instead. How words are joined and capitalised does not matter."""
+_MAX_COMPARED = 2_000
+
+
+def _join(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name[:MAX_NAME_CHARS].lower())
+
+
+_PLAIN = {right: frozenset(map(_join, wrong)) for right, wrong in MISNOMERS.items()}
+
+
+def find_right_key(wrong: str, known: Iterable[str]) -> str | None:
+    """Returns the known key that was meant, or None."""
+    keys, plain = list(known), _join(wrong)
+    for key in keys:
+        if _join(key) == plain:
+            return key
+    for key in keys:
+        if plain in _PLAIN.get(key, ()):
+            return key
+    return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
+
+
+def describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[str]) -> str:
+    """Returns a sentence that names the keys, what was meant by them, and all keys that `where` takes."""
+    parts: list[str] = []
+    for wrong in sorted(unknown)[:MAX_NAMES]:
+        right = find_right_key(wrong, known)
+        parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
+    return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(known)}" if known else "")
+
+
+def find_right_name(wrong: str, names: Iterable[str]) -> str | None:
+    """Returns the name that was probably meant: joined otherwise, with a prefix too many or too few, or mistyped."""
+    plain = _join(wrong[:MAX_NAME_CHARS])
+    joined = {_join(name): name for name, _ in zip(names, range(_MAX_COMPARED), strict=False)}
+    if plain in joined:
+        return joined[plain]
+    if len(plain) < 3:
+        return None
+    parts = [key for key in joined if len(key) > 3 and (plain.endswith(key) or key.endswith(plain))]
+    if parts:
+        return joined[max(parts, key=len)]
+    return next((joined[key] for key in get_close_matches(plain, joined, 1, 0.75)), None)

@@ -1,0 +1,97 @@
+"""What is wrong with arguments as a plan has them, before anything runs.
+
+Literal values are checked by their tools' schemas, within a limit of work, because planwarden does nothing else
+meanwhile. What a binding will bring is not known yet: everything around it is checked.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from planwarden.agent.common.canonical import measure_at_least
+from planwarden.agent.core.bindings import (
+    Earlier,
+    EarlierNeeded,
+    EarlierResult,
+    Path,
+    Reference,
+    leave_out_bindings,
+)
+from planwarden.agent.core.placeholders import find_placeholders
+
+MAX_FAULTS = 50
+MAX_BOUND = 1_000
+"""Bindings of one plan to earlier executions."""
+MAX_EARLIER_BYTES = 1024 * 1024
+"""Of the values of these bindings together."""
+CHECK_LIMIT = 800_000
+"""Units of `schema_work` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
+
+ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
+"""From arguments, the paths in them that are not known yet (null stands there) and a limit of work: what is wrong
+whatever these will be, and the work spent."""
+
+
+class WrittenCall(NamedTuple):
+    """A call of a plan."""
+
+    step_id: str
+    tool_name: str
+    arguments: dict[str, JsonValue]
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r}, {self.tool_name}"
+
+
+def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck]) -> list[str]:
+    """Returns what the tools' schemas find in the arguments, at most `MAX_FAULTS` sentences."""
+    faults: list[str] = []
+    left = CHECK_LIMIT
+    for call in calls:
+        check = checks.get(call.tool_name)
+        if check is None:
+            continue
+        if left <= 0 or len(faults) >= MAX_FAULTS:
+            break
+        bound: list[Path] = []
+        filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in call.arguments.items()}
+        found, work = check(filled, bound, left)
+        left -= work
+        faults.extend(f"{call}: {fault}" for fault in found)
+    return faults[:MAX_FAULTS]
+
+
+def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
+    """Returns a sentence for each value that stands for something the writer did not know, at most `MAX_FAULTS`."""
+    found = (f"{call}: {placeholder}" for call in calls for placeholder in find_placeholders(call.arguments))
+    return list(islice(found, MAX_FAULTS))
+
+
+def find_foreign_faults(foreign: Mapping[Reference, str], earlier: Earlier | None) -> Iterator[str]:
+    """Yields why bindings to earlier executions of the thread cannot be had.
+
+    Raises:
+        EarlierNeeded: some were not looked up yet.
+    """
+    if earlier is None:
+        for reference, step_id in foreign.items():
+            yield (
+                f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}; to take the result of an "
+                "earlier execution, run the plan on its thread"
+            )
+        return
+    if len(foreign) > MAX_BOUND:
+        yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
+        return
+    if missing := foreign.keys() - earlier.keys():
+        raise EarlierNeeded(frozenset(missing))
+    found = {reference: earlier[reference] for reference in foreign}
+    yield from (f"step {foreign[reference]!r}: {why}" for reference, why in found.items() if isinstance(why, str))
+    values = [result.value for result in found.values() if isinstance(result, EarlierResult)]
+    if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:
+        yield (
+            f"the values that the plan takes from earlier executions have more than {MAX_EARLIER_BYTES} bytes "
+            "together; point to the parts that are needed"
+        )

@@ -1,0 +1,106 @@
+"""Looking up what a plan takes from earlier executions of its thread.
+
+The newest completed step with the id counts. What is found stands in the event that accepts the plan, so nothing that
+happens to the earlier execution afterwards changes it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio.lowlevel
+
+from planwarden.agent.common.errors import InvalidArguments, StoreError
+from planwarden.agent.core.bindings import Earlier, EarlierResult, Reference
+from planwarden.agent.core.pointers import ParsedTexts
+from planwarden.agent.core.references import find_address, find_result
+from planwarden.agent.core.state import ExecutionState
+from planwarden.agent.ports.store import Header, Store
+from planwarden.agent.runtime.artifact_reader import read_wanted
+
+MAX_EXECUTIONS = 50
+"""Executions of a thread that are searched, newest first."""
+
+Load = Callable[[str], Awaitable[ExecutionState]]
+"""From an execution's id to its state. Raises `StoreError` when its log is damaged."""
+
+
+async def find_earlier(store: Store, load: Load, asking: ExecutionState, wanted: frozenset[Reference]) -> Earlier:
+    """Returns for each reference what the thread and owner of the execution have for it, or why it cannot be had.
+
+    The execution itself need not exist yet.
+    """
+    try:
+        headers = await store.thread(asking.thread_id)
+        others = [h for h in headers if h.principal == asking.principal and h.execution_id != asking.execution_id]
+        sources = await _find_sources(load, others, {taken.step_id for taken in wanted})
+    except StoreError as error:
+        return dict.fromkeys(wanted, f"earlier executions of the thread cannot be read: {error.message}")
+    found: dict[Reference, EarlierResult | str] = {}
+    for step_id in sorted({taken.step_id for taken in wanted}):
+        mine = [taken for taken in wanted if taken.step_id == step_id]
+        source = sources.get(step_id)
+        if source is None:
+            found |= dict.fromkeys(mine, _explain_absence(step_id, bool(others)))
+        elif source.steps[step_id].status != "completed":
+            found |= dict.fromkeys(mine, _explain_no_result(step_id, source))
+        else:
+            found |= await _read_results(store, source, mine)
+        # Each step may cost as much as one turn of the loop should.
+        await anyio.lowlevel.checkpoint()
+    return found
+
+
+async def _find_sources(load: Load, headers: list[Header], step_ids: set[str]) -> Mapping[str, ExecutionState]:
+    """Returns the newest execution in which each step is completed, else the newest one that has it at all."""
+    sources: dict[str, ExecutionState] = {}
+    left = set(step_ids)
+    for header in reversed(headers[-MAX_EXECUTIONS:]):
+        if not left:
+            break
+        execution = await load(header.execution_id)
+        for step_id in left & execution.steps.keys():
+            if execution.steps[step_id].status == "completed":
+                sources[step_id] = execution
+                left.discard(step_id)
+            else:
+                sources.setdefault(step_id, execution)
+    return sources
+
+
+def _explain_absence(step_id: str, has_earlier: bool) -> str:
+    if not has_earlier:
+        return f"'$from' names step {step_id[:64]!r}, which is not in the plan, and the thread has no earlier execution"
+    return (
+        f"'$from' names step {step_id[:64]!r}, which neither the plan nor an earlier execution of its thread has; "
+        "results of other threads and of pruned executions cannot be taken"
+    )
+
+
+def _explain_no_result(step_id: str, source: ExecutionState) -> str:
+    return (
+        f"'$from' names step {step_id!r} of execution {source.execution_id!r}, which has no result to take: it is "
+        f"{source.steps[step_id].status}"
+    )
+
+
+async def _read_results(
+    store: Store, source: ExecutionState, wanted: list[Reference]
+) -> dict[Reference, EarlierResult | str]:
+    """Returns what the references take from one completed step."""
+    state, texts = source.steps[wanted[0].step_id], ParsedTexts()
+    addresses = {address for taken in wanted if (address := find_address(state, taken)) is not None}
+    parts = await read_wanted(store, source.thread_id, frozenset(addresses), {})
+    found: dict[Reference, EarlierResult | str] = {}
+    for taken in wanted:
+        try:
+            value = find_result(state, taken, parts, texts)
+        except InvalidArguments as error:
+            found[taken] = f"{error.message} (execution {source.execution_id!r})"
+        else:
+            found[taken] = EarlierResult(
+                step_id=taken.step_id,
+                execution_id=source.execution_id,
+                value=value,
+                pointer=taken.pointer,
+                parse=taken.parse,
+            )
+    return found

@@ -1,0 +1,153 @@
+"""The command `trust`: tools of a downstream server that, as it says, only read may run without asking.
+
+A person confirms which ones. It writes `risk` and `effect` of each into `planwarden.toml`, where whoever operates
+planwarden sees them. A tool that may change something is never among them, also when it is named: its risk is the
+operator's to write.
+"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.cli.confirmation import confirm
+from planwarden.server.cli.context import CliContext
+from planwarden.server.cli.exit_codes import DONE, FAILED
+from planwarden.server.cli.output import build_terminal, print_json
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.settings.additions import Additions, add_to_text, format_additions, read_text, replace_text
+from planwarden.server.settings.configuration import FILE, Settings
+from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.servers import REASON_S
+from planwarden.tools.downstream.tools import find_possible_names, says_it_only_reads
+
+MAX_LISTED = 100
+
+
+class TrustProposal(msgspec.Struct, frozen=True):
+    """What would be written about a server's tools."""
+
+    allowed: tuple[ToolDefinition, ...]
+    """They ask now, and their server says that they only read."""
+    asking: tuple[ToolDefinition, ...]
+    """They go on asking."""
+
+    def build_additions(self, settings: Settings) -> Additions:
+        found: dict[str, dict[str, str]] = {}
+        for definition in self.allowed:
+            known = settings.tools.get(definition.name)
+            has_effect = known is not None and known.effect is not None
+            found[definition.name] = {"risk": "read"} if has_effect else {"risk": "read", "effect": "read"}
+        return found
+
+
+def handle_trust(arguments: Namespace) -> int:
+    context, terminal = CliContext.from_arguments(arguments), build_terminal(arguments)
+    config = context.downstream.find_config(arguments.server)
+    definitions = anyio.run(list_tools, context, config)
+    proposal = choose_tools(context.settings, config, definitions, arguments.tools)
+    names = [definition.name for definition in proposal.allowed]
+    draw_proposal(terminal, config, proposal)
+    path = context.settings.home / FILE
+    if names:
+        additions = proposal.build_additions(context.settings)
+        comment = f"planwarden trust: server {one_line(config.name, 64)} says that these only read."
+        before = read_text(path)
+        after = add_to_text(before, additions, comment)
+        terminal.say(
+            f"{path} gets:", *(TerminalLine((line,), indent=1) for line in format_additions(additions).split("\n"))
+        )
+        if not confirm(terminal, "Let plans call them without asking anybody?", says_yes=arguments.yes):
+            terminal.say("Nothing was written.")
+            return FAILED
+        try:
+            replace_text(path, before, after)
+        except OSError as error:
+            raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+        terminal.say(f"{path}: written. Processes that run already read it when they start again.")
+    if arguments.json:
+        print_json({"server": config.name, "allowed": list[JsonValue](names), "file": str(path)})
+    return DONE
+
+
+async def list_tools(context: CliContext, config: ServerConfig) -> tuple[ToolDefinition, ...]:
+    """Starts the server and returns its tools as it lists them now.
+
+    Raises:
+        UsageError: it is not usable as it is configured.
+        ToolError: it does not start.
+    """
+    if not config.can_start:
+        raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
+    async with context.downstream as downstream:
+        await downstream.connection(config.name).session(config.settings.start_timeout_s + REASON_S)
+        return tuple(found for found in context.tools.definitions() if found.source == config.name)
+
+
+def choose_tools(
+    settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
+) -> TrustProposal:
+    """Returns what may be allowed among the named tools, or among all.
+
+    Raises:
+        UsageError: a named tool is not there, may change something, or has a risk in the operator's settings.
+    """
+    chosen = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
+    allowed: dict[str, ToolDefinition] = {}
+    for definition in chosen:
+        problem = _find_problem(settings, definition)
+        if definition.risk != "read" and problem is None:
+            allowed[definition.name] = definition
+        elif names and problem is not None:
+            raise UsageError(f"{definition.name!r} {problem}; nothing was written")
+    asking = tuple(d for d in definitions if d.risk != "read" and d.name not in allowed)
+    return TrustProposal(tuple(allowed.values()), asking)
+
+
+def _find_problem(settings: Settings, definition: ToolDefinition) -> str | None:
+    known = settings.tools.get(definition.name)
+    if known is not None and known.risk is not None:
+        return None if known.risk == "read" else f'has risk = "{known.risk}" in {FILE}, which only you change'
+    if not says_it_only_reads(definition):
+        return (
+            "does not say that it only reads, so trust does not lower it; if you know better, write "
+            f'[tools."{definition.name}"] into {FILE}'
+        )
+    return None
+
+
+def _find_tool(config: ServerConfig, definitions: Sequence[ToolDefinition], name: str) -> ToolDefinition:
+    known = {definition.name: definition for definition in definitions}
+    for possible in find_possible_names(config.slug, name):
+        if possible in known:
+            return known[possible]
+    plain = [text.removeprefix(f"{config.slug}_") for text in known]
+    hint = did_you_mean(name, [*known, *plain])
+    raise UsageError(
+        f"server {config.name!r} has no tool {name[:128]!r}{hint}; it has {', '.join(plain[:40]) or 'none'}"
+    )
+
+
+def draw_proposal(terminal: Terminal, config: ServerConfig, proposal: TrustProposal) -> None:
+    server = one_line(config.name, 64)
+    if proposal.allowed:
+        terminal.say(TerminalLine(((f"Server {server} says that these tools only read:", "bold"),)))
+    else:
+        text = (
+            f"There is no tool of server {server} that asks and, as the server says, only reads; nothing was written."
+        )
+        terminal.say(text)
+    for definition in proposal.allowed[:MAX_LISTED]:
+        terminal.say(TerminalLine((definition.name, (f"  {one_line(definition.description, 100)}", "dim")), "done"))
+    if len(proposal.allowed) > MAX_LISTED:
+        terminal.say(f"and {len(proposal.allowed) - MAX_LISTED} more, see below")
+    if proposal.asking:
+        names = ", ".join(definition.name for definition in proposal.asking[:MAX_LISTED])
+        more = " …" if len(proposal.asking) > MAX_LISTED else ""
+        terminal.say(TerminalLine(((f"Calls of these go on asking: {names}{more}", "dim"),)))

@@ -1,0 +1,85 @@
+"""The checks of `doctor` about downstream servers: their file, whether they start, and what their calls ask."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+import anyio
+from pydantic import JsonValue
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.core.tool import ToolDefinition
+from planwarden.server.cli.health import HealthCheck
+from planwarden.server.cli.terminal.lines import one_line
+from planwarden.server.settings.catalogue import build_command_prefix, build_downstream, build_registry
+from planwarden.server.settings.configuration import SERVERS_FILE, Settings
+from planwarden.tools.downstream.health import ServerHealth
+from planwarden.tools.downstream.tools import says_it_only_reads
+from planwarden.tools.registry import Registry
+
+
+def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -> Iterator[HealthCheck]:
+    """Yields one check for the file and one for each server in it; `needs` says what is broken that it needs."""
+    path, servers = settings.servers_file, settings.servers
+    if needs is not None or not has_home:
+        # Servers keep listings and logs in the home, which doctor does not make.
+        text = f"not checked, because {needs or 'there is no home'}"
+        yield HealthCheck(name="downstream", status="off", message=text)
+        return
+    if path is None or not (path.exists() or servers.notes):
+        yield HealthCheck(name="downstream", status="off", message=f"no {SERVERS_FILE}; no downstream MCP servers")
+        return
+    facts: dict[str, JsonValue] = {"file": str(path), "notes": list(servers.notes)}
+    count = f"{len(servers.configs)} downstream server{'' if len(servers.configs) == 1 else 's'}"
+    text = "; ".join([f"{path}: {count}", *servers.notes])
+    yield HealthCheck(name="downstream", status="warning" if servers.notes else "ok", message=text, facts=facts)
+    if servers.configs:
+        prefix = build_command_prefix(settings.home, path)
+        try:
+            registry = build_registry(settings)
+            found = anyio.run(_start_servers, settings, registry)
+        except PlanwardenError as error:
+            yield HealthCheck(name="servers", status="broken", message=error.message)
+            return
+        definitions = registry.definitions()
+        for server in found:
+            own = [definition for definition in definitions if definition.source == server.name]
+            yield _check_server(server, own, shlex.join([*prefix, "trust", server.name]))
+
+
+async def _start_servers(settings: Settings, registry: Registry) -> tuple[ServerHealth, ...]:
+    downstream = build_downstream(settings, registry)
+    async with downstream:
+        await downstream.start_all()
+        return downstream.health()
+
+
+def _check_server(found: ServerHealth, tools: Sequence[ToolDefinition], trust_command: str) -> HealthCheck:
+    asking = [tool for tool in tools if tool.risk != "read"]
+    reading = [tool for tool in asking if says_it_only_reads(tool)]
+    facts: dict[str, JsonValue] = {
+        "health": found.health,
+        "tools": found.tools,
+        "asking": len(asking),
+        "asksAlthoughItOnlyReads": len(reading),
+        "trusted": found.trusted,
+        "log": found.log,
+    }
+    name = f"server {one_line(found.name, 48)}"
+    if found.health == "disabled":
+        return HealthCheck(
+            name=name, status="off", message=f"disabled: {found.reason}" if found.reason else "disabled", facts=facts
+        )
+    if found.health != "ready":
+        text = f"down: {found.reason or 'it did not start in time'}" + (
+            f"; its log is {found.log}" if found.log else ""
+        )
+        return HealthCheck(name=name, status="broken", message=text, facts=facts)
+    parts = [f"{found.tools} tools", *(["trusted: its hints may lower risks"] if found.trusted else [])]
+    if tools and len(asking) == len(tools):
+        parts.append("asks a person before every call")
+    elif asking:
+        parts.append(f"calls of {len(asking)} ask a person")
+    if reading:
+        parts.append(f"{len(reading)} only read, as it says: `{trust_command}` lets them run without asking")
+    text = "; ".join([*parts, *([found.reason] if found.reason else [])])
+    return HealthCheck(name=name, status="warning" if found.reason else "ok", message=text, facts=facts)

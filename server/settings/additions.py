@@ -1,0 +1,112 @@
+"""Adds settings of tools to the text of `planwarden.toml`, and changes nothing else in it.
+
+The new text is read again before it counts: it has to say what the old one said, plus the additions. Where lines cannot
+do that, as in an inline table, nothing is changed and a person gets the lines.
+"""
+
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from planwarden.agent.common.errors import UsageError
+
+Additions = Mapping[str, Mapping[str, str]]
+"""Keys and values by the name of a tool."""
+
+
+def format_additions(additions: Additions) -> str:
+    """Returns the tables that say it."""
+    tables = (
+        "\n".join([f"[tools.{_quote(name)}]", *(f"{key} = {_quote(value)}" for key, value in keys.items())])
+        for name, keys in additions.items()
+    )
+    return "\n\n".join(tables) + "\n"
+
+
+def add_to_text(text: str, additions: Additions, comment: str) -> str:
+    """Returns the text with the additions: below the table of a tool where there is one, otherwise at the end.
+
+    Raises:
+        UsageError: it cannot be done by adding lines; the message has the lines for the person.
+    """
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines, left = text.splitlines(keepends=True), dict(additions)
+    for place, name in reversed([*_find_tables(lines, additions)]):
+        keys = left.pop(name, {})
+        lines[place] = lines[place].rstrip("\r\n") + end
+        lines[place + 1 : place + 1] = [f"{key} = {_quote(value)}{end}" for key, value in keys.items()]
+    changed = "".join(lines)
+    if left:
+        gap = "" if not changed else end if changed.endswith("\n") else end * 2
+        changed += gap + f"# {comment}{end}" + format_additions(left).replace("\n", end)
+    expected = tomllib.loads(text)
+    try:
+        for name, keys in additions.items():
+            expected.setdefault("tools", {}).setdefault(name, {}).update(keys)
+        is_right = tomllib.loads(changed) == expected
+    except (tomllib.TOMLDecodeError, AttributeError):
+        is_right = False
+    if not is_right:
+        raise UsageError(
+            "planwarden.toml is written in a way that lines cannot be added to; nothing was changed. Write there:\n"
+            + format_additions(additions).rstrip()
+        )
+    return changed
+
+
+def replace_text(path: Path, before: str, after: str) -> None:
+    """Replaces the file's text in one step, with the mode that it has; a new file is private.
+
+    Raises:
+        UsageError: the file is not as it was read before.
+        OSError: it cannot be written.
+    """
+    path = path.resolve()
+    if read_text(path) != before:
+        raise UsageError(f"{str(path)!r} was changed meanwhile; nothing was written, so run the command again")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(after.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            os.chmod(name, path.stat().st_mode & 0o777)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def read_text(path: Path) -> str:
+    """Returns the text with its line ends as they are; empty where there is no file."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _find_tables(lines: list[str], additions: Additions) -> Iterator[tuple[int, str]]:
+    """Yields the lines that begin the table of one of the tools."""
+    for place, line in enumerate(lines):
+        if line.lstrip().startswith("["):
+            # A line inside of a longer text may look like one; `add_to_text` reads the result again.
+            with suppress(tomllib.TOMLDecodeError):
+                name = _read_header(tomllib.loads(line))
+                if name is not None and name in additions:
+                    yield place, name
+
+
+def _read_header(table: dict[str, Any]) -> str | None:
+    tools = table.get("tools")
+    return next(iter(tools)) if isinstance(tools, dict) and list(tools.values()) == [{}] else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,99 @@
+"""What a call changed, for a caller that has seen the execution before: shorter than the whole view.
+
+Left out is what the caller wrote or was told (goal, plan, results, instructions, schemas of tools), what it has no use
+for (usage, arguments of calls that succeeded, facts about tools) and what is empty. `get_execution` has all of it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from planwarden.agent.common.artifact import is_stand_in
+from planwarden.server.views.encoding import to_short_json
+from planwarden.server.views.execution import Execution
+from planwarden.server.views.suspension import Suspension
+
+Document = dict[str, Any]
+
+_OF_EXECUTION = ("threadId", "executionId", "status", "awaiting", "nextAction", "output", "error", "warnings")
+_OF_STEP = ("id", "status", "result", "error")
+_OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
+_KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
+_OF_TOOL = ("name", "description", "inputSchema")
+_SAID_ABOVE = ("threadId", "executionId", "createdAt")
+
+
+def describe_changes(after: Execution, before: Execution | None = None, answered: str | None = None) -> Document:
+    """The execution as JSON, with what is not in `before` and what comes next.
+
+    `before` is what the caller has seen: None when it sees the execution for the first time. `answered` is the question
+    that the call names; it is shown in full while it is open.
+    """
+    seen = {found.suspension_id: found for found in before.suspensions} if before is not None else {}
+    whole = cast("Document", to_short_json(after, lists=True))
+    document = {key: whole[key] for key in _OF_EXECUTION if key in whole}
+    if after.awaiting == "caller":
+        # Its questions say so.
+        del document["awaiting"]
+    if answered in seen and seen[answered].kind == "synthesis":
+        # The caller has just written it.
+        document.pop("output", None)
+    if before is not None:
+        del document["executionId"]
+        if after.warnings == before.warnings:
+            document.pop("warnings", None)
+    steps = whole["steps"] if after.status == "planned" else list(_show_steps(after, before, whole["steps"]))
+    questions = list(_show_questions(after, whole["suspensions"], seen, answered))
+    return {**document, **({"steps": steps} if steps else {}), **({"suspensions": questions} if questions else {})}
+
+
+def _show_steps(after: Execution, before: Execution | None, shown: list[Document]) -> Iterator[Document]:
+    """The steps that changed, except those that a question is about, and pending ones, which are as the plan says."""
+    earlier = {found.id: found for found in before.steps} if before is not None else {}
+    asked = {found.step_id for found in after.suspensions}
+    for step, whole in zip(after.steps, shown, strict=True):
+        if (
+            step.status == "pending"
+            or step == earlier.get(step.id)
+            or (step.status == "suspended" and step.id in asked)
+        ):
+            continue
+        entry = {key: whole[key] for key in _OF_STEP if key in whole}
+        if step.validation_status == "failed":
+            entry["validationStatus"] = "failed"
+        calls = [call for call in whole.get("actualToolCalls", ()) if call["status"] != "succeeded"]
+        yield {**entry, "actualToolCalls": calls} if calls else entry
+
+
+def _show_questions(
+    after: Execution, shown: list[Document], seen: Mapping[str, Suspension], answered: str | None
+) -> Iterator[Document]:
+    """The open questions: new ones, changed ones and the one that was answered in full, the others by name."""
+    told = {found.instructions for found in seen.values()}
+    equipped = {tool.name for found in seen.values() for tool in found.tools}
+    for found, whole in zip(after.suspensions, shown, strict=True):
+        known = seen.get(found.suspension_id)
+        if known is not None and found.suspension_id != answered and known.digest == found.digest:
+            yield {key: whole[key] for key in _KNOWN_ABOUT_QUESTION if key in whole}
+        elif found.addressee == "caller":
+            entry = {key: whole[key] for key in _OF_CALLER_QUESTION if key in whole}
+            if found.instructions in told:
+                entry.pop("instructions", None)
+            told.add(found.instructions)
+            if _uses_stored_results(after, found):
+                entry["results"] = whole["results"]
+            tools = [tool for tool in whole.get("tools", ()) if tool["name"] not in equipped]
+            if tools:
+                entry["tools"] = [{key: tool[key] for key in _OF_TOOL} for tool in tools]
+                equipped.update(tool["name"] for tool in tools)
+            yield entry
+        else:
+            yield {key: value for key, value in whole.items() if key not in _SAID_ABOVE}
+
+
+def _uses_stored_results(execution: Execution, question: Suspension) -> bool:
+    """Whether `steps` shows only the beginning of a result: then the question says how to take values from it."""
+    steps = {step.id: step for step in execution.steps}
+    sources = steps if question.step_id is None else steps[question.step_id].dependencies
+    results = [steps[step_id].result for step_id in sources]
+    parts = [part for result in results if isinstance(result, list) for part in result]
+    return question.results is not None and any(map(is_stand_in, [*results, *parts]))

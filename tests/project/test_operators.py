@@ -1,0 +1,92 @@
+"""The pages for operators are true: their commands parse, and the files in `deploy/` name what is there."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dev.reference.settings import variables
+
+from planwarden.server.cli.parser import build_parser
+from planwarden.server.settings.configuration import load_settings
+from tests.support.paths import ROOT
+
+PAGES = sorted((ROOT / "docs" / "operators").glob("*.md"))
+DEPLOY = ROOT / "deploy"
+MAX_WORDS = 250
+OURS = re.compile(r"(?:.*/)?planwarden")
+
+
+def console_lines(page: Path) -> list[str]:
+    return re.findall(r"^ *\$ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def own_arguments(line: str) -> list[str] | None:
+    """Returns what follows the last `planwarden` of a command line; None where there is none, or it is a service."""
+    words = shlex.split(line)
+    places = [place for place, word in enumerate(words) if OURS.fullmatch(word)]
+    return None if not places or "systemctl" in words or "useradd" in words else words[places[-1] + 1 :]
+
+
+def deployed_commands() -> Iterator[tuple[str, list[str]]]:
+    """Yields each file and the arguments with which it starts planwarden."""
+    [start] = re.findall(r"^ExecStart=(\S+) (.+)$", (DEPLOY / "planwarden.service").read_text(), re.MULTILINE)
+    assert start[0] == "/opt/planwarden/bin/planwarden"
+    yield "planwarden.service", start[1].split()
+    [image] = re.findall(r"^CMD (\[.+\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    yield "Dockerfile", json.loads(image)
+    [service] = re.findall(r"^    command: (\[.+\])$", (DEPLOY / "compose.yaml").read_text(), re.MULTILINE)
+    yield "compose.yaml", json.loads(service)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_is_one_that_planwarden_takes(page: Path) -> None:
+    """spec: console.md, an operator's page, each tried"""
+    found = [words for line in console_lines(page) if (words := own_arguments(line)) is not None]
+    assert len(found) >= 2
+    for words in found:
+        if words != ["--version"]:
+            build_parser().parse_args(words)
+
+
+@pytest.mark.parametrize(("name", "words"), [*deployed_commands()], ids=lambda value: str(value))
+def test_what_is_deployed_starts_a_server_over_http(name: str, words: list[str]) -> None:
+    """ours: on a port that the other files and the pages know"""
+    arguments = build_parser().parse_args(words)
+    assert arguments.http and arguments.port == 8765
+    assert (arguments.host == "127.0.0.1") is (name == "planwarden.service")
+
+
+def test_the_files_in_deploy_agree_about_the_port_and_name_our_variables() -> None:
+    """ours"""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in DEPLOY.iterdir()}
+    assert all("8765" in texts[name] for name in ("Dockerfile", "compose.yaml", "nginx.conf"))
+    named = {name for text in texts.values() for name in re.findall(r"PLANWARDEN_\w+", text)}
+    assert named - variables().keys() == {"PLANWARDEN_DATA"}
+    assert {"PLANWARDEN_HOME", "PLANWARDEN_MODEL", "PLANWARDEN_LOG_FORMAT"} <= named
+
+
+def test_the_image_has_every_folder_of_the_package() -> None:
+    """ours: the build sees only what the list names"""
+    listed = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
+    packed = re.findall(r'"([^"]+)" = "planwarden', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert {name for name in packed if not name.startswith("src/")} <= listed
+    assert all((ROOT / name).exists() for name in listed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_short_and_its_settings_are_ones_that_planwarden_takes(page: Path, tmp_path: Path) -> None:
+    """spec: issue, at most 250 words"""
+    text = page.read_text(encoding="utf-8")
+    assert len(text.split()) <= MAX_WORDS
+    for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL):
+        (tmp_path / "planwarden.toml").write_text(block, encoding="utf-8")
+        assert load_settings(home=tmp_path, environment={}).http.model_fields_set
+    assert all((ROOT / name).exists() for name in re.findall(r"(?<![\w/])deploy/[\w.]+", text))
+
+
+def test_there_is_a_page_for_each_thing_that_an_operator_does() -> None:
+    """spec: console.md"""
+    assert [page.stem for page in PAGES] == ["docker", "proxy", "restore", "systemd", "uninstall", "upgrade"]

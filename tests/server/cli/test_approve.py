@@ -1,0 +1,107 @@
+"""`approve` decides exactly what it was given, and ends with 0 when the decision is recorded."""
+
+import sys
+from collections.abc import Callable, Generator
+
+import pytest
+
+from tests.server.cli.support import ERASE, Cli, PtyTerminal, start_on_terminal, step
+from tests.server.cli.test_code import make_code
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library"),
+]
+CHOICE = "Enter leaves it open]"
+
+Open = Callable[..., PtyTerminal]
+
+
+@pytest.fixture
+def terminal(cli: Cli) -> Generator[Open]:
+    opened: list[PtyTerminal] = []
+
+    def start(*words: str) -> PtyTerminal:
+        opened.append(start_on_terminal(cli, *words))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def test_the_decision_is_recorded_even_if_the_call_fails_then(cli: Cli, terminal: Open) -> None:
+    """spec: console.md, approve ID exits 0 when the decision was recorded, also if the released call then fails"""
+    tools = cli.home / "tools.py"
+    tools.write_text(
+        tools.read_text().replace('return {"erased": len(ids)}', 'raise planwarden.ToolError("it is locked")')
+    )
+    suspension_id = cli.run_to_question(ERASE)
+    person = terminal("approve", suspension_id)
+    person.expect(CHOICE)
+    person.type("y")
+    assert person.finish() == 0
+    assert "it is locked" in person.text and cli.main("show", "--json").json["status"] == "failed"
+
+
+def test_one_question_is_decided_and_the_command_says_what_waits_next(cli: Cli, terminal: Open) -> None:
+    """spec: console.md, it decides that question alone and says what waits next"""
+    other = cli.run_to_question(ERASE)
+    suspension_id = cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
+    person = terminal("approve", suspension_id[:12])
+    person.expect(CHOICE)
+    person.type("y")
+    assert person.finish() == 0
+    [left, following] = [found["suspensionId"] for found in cli.main("list", "--json").json["suspensions"]]
+    assert left == other and cli.ledger == ["erase [1, 2] none"]
+    assert following in person.text
+    assert "1 other question waits for a person" in person.text
+
+
+def test_leaving_a_question_open_is_no_decision(cli: Cli, terminal: Open) -> None:
+    """ours"""
+    person = terminal("approve", cli.run_to_question(ERASE))
+    person.expect(CHOICE)
+    person.type("")
+    assert person.finish() == 3 and "1 waiting" in cli.main("list").out
+
+
+def test_alone_it_goes_through_the_open_ones_and_those_that_come_up(cli: Cli, terminal: Open) -> None:
+    """spec: console.md, approve alone goes through the open ones, one by one"""
+    cli.run_to_question(ERASE, step("again", "erase", {"ids": [7]}))
+    cli.run_to_question(step("third", "erase", {"ids": [3]}))
+    person = terminal("approve")
+    person.expect("2 waiting, oldest first")
+    for ids, typed in (("[1, 2]", "y"), ("[3]", ""), ("[7]", "y")):
+        person.expect(f"ids = {ids}")
+        person.expect(CHOICE)
+        person.type(typed)
+    assert person.finish() == 3
+    assert "2 decided, 1 left open." in person.text
+    assert cli.ledger == ["erase [1, 2] none", "erase [7] none"]
+    last = terminal("approve")
+    last.expect("1 waiting")
+    last.expect(CHOICE)
+    last.type("no")
+    last.expect("Why not?")
+    last.type("")
+    assert last.finish() == 0 and "1 decided, 0 left open." in last.text
+
+
+def test_alone_it_needs_a_terminal_unless_nothing_waits(cli: Cli) -> None:
+    """ours"""
+    nothing = cli.main("approve")
+    assert nothing.code == 0 and "Nothing waits for a person." in nothing.out
+    assert cli.main("approve", "--json").json == {"decided": [], "open": 0}
+    cli.run_to_question(ERASE)
+    assert cli.main("approve").code == 2 and cli.ledger == []
+
+
+def test_a_code_approves_by_the_beginning_of_an_id_and_needs_one(cli: Cli) -> None:
+    """spec: console.md, a unique beginning of an id; a code names a person, not a question"""
+    suspension_id = cli.run_to_question(ERASE)
+    [asked] = cli.main("list", "--json").json["suspensions"]
+    approve = ("--code", make_code(cli, "ann"), "--digest", asked["digest"])
+    alone = cli.main("approve", *approve)
+    assert alone.code == 2 and "go together" in alone.err
+    assert cli.main("approve", suspension_id[:8], *approve).code == 0 and cli.ledger == ["erase [1, 2] none"]

@@ -1,0 +1,79 @@
+"""`cancel` stops an execution, says what is completed, and never guesses which one is meant."""
+
+import sys
+
+import pytest
+
+from tests.server.cli.support import ERASE, Cli, start_on_terminal, step
+
+CONFIRM = step("confirm", "displayConfirmation", {"action": "Go on?"})
+FIND = step("find", "find", {"topic": "x"})
+
+
+def newest_thread(cli: Cli) -> str:
+    return str(cli.main("show", "--json").json["threadId"])
+
+
+def test_a_waiting_execution_is_cancelled_by_the_beginning_of_its_id(cli: Cli) -> None:
+    """spec: console.md, cancel takes a unique beginning"""
+    cli.run_to_question(FIND, ERASE)
+    thread_id = newest_thread(cli)
+    result = cli.main("cancel", thread_id[:8], "--reason", "not today")
+    assert result.code == 0
+    assert "Completed, and not undone: find." in result.out and "Not completed: erase." in result.out
+    assert cli.main("show", "--json").json["status"] == "cancelled"
+    assert cli.ledger == ["find x"] and "Nothing waits" in cli.main("list").out
+
+
+def test_without_an_id_nothing_is_cancelled_and_everything_unfinished_is_listed(cli: Cli) -> None:
+    """spec: console.md, the newest without one only where that is harmless"""
+    nothing = cli.main("cancel")
+    assert nothing.code == 2 and "nothing to cancel" in nothing.err
+    cli.run_to_question(CONFIRM, ERASE)
+    first = newest_thread(cli)
+    cli.run_to_question(ERASE)
+    second = newest_thread(cli)
+    finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
+    result, listed = cli.main("cancel"), cli.main("cancel", "--json")
+    assert (result.code, listed.code) == (2, 2)
+    assert first in result.out and second in result.out and finished not in result.out
+    assert f"planwarden --home {cli.home} cancel THREAD" in result.err
+    assert listed.json["error"]["details"]["threads"] == [first, second]
+    assert "2 waiting for an answer" in cli.main("list").out
+
+
+def test_what_is_finished_cannot_be_cancelled_and_cancelling_twice_is_the_same(cli: Cli) -> None:
+    """ours"""
+    finished = cli.main("run", cli.write("plan.json", {"todoList": [FIND]}), "--json").json["threadId"]
+    assert cli.main("cancel", finished).code == 1
+    cli.run_to_question(ERASE)
+    thread_id = newest_thread(cli)
+    assert (cli.main("cancel", thread_id).code, cli.main("cancel", thread_id).code) == (0, 0)
+    assert cli.main("cancel", thread_id, "--json").json["status"] == "cancelled"
+
+
+def test_an_unknown_or_foreign_id_is_refused_with_what_to_do(cli: Cli) -> None:
+    """spec: console.md, an id of the wrong kind is told which kind it is"""
+    suspension_id = cli.run_to_question(ERASE)
+    foreign, unknown = cli.main("cancel", suspension_id), cli.main("cancel", "nothing")
+    assert foreign.code == unknown.code == 2
+    assert "is the id of a question, and this command wants a thread" in foreign.err
+    assert f"planwarden --home {cli.home} cancel` lists" in unknown.err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals in the standard library")
+def test_a_terminal_asks_before_the_rest_is_cancelled_when_something_has_had_its_effect(cli: Cli) -> None:
+    """ours: what is done stays done, so somebody may rather go on"""
+    cli.set_risk("erase", "read")
+    cli.run_to_question(ERASE, CONFIRM)
+    for typed, code, status in (("", 1, "suspended"), ("y", 0, "cancelled")):
+        person = start_on_terminal(cli, "cancel", newest_thread(cli)[:8])
+        try:
+            person.expect("cancelling does not undo it: erase.")
+            person.expect("Cancel the rest?")
+            person.type(typed)
+            assert person.finish() == code
+        finally:
+            person.close()
+        assert cli.main("show", "--json").json["status"] == status

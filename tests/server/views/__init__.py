@@ -1,0 +1,1 @@
+"""What people are shown of an execution, on every surface."""
