@@ -23,6 +23,7 @@ from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.codec import encode_events
 from planwarden.storage.projection import (
     GrantUsed,
+    PendingWithdrawn,
     RowChange,
     SuspensionClosed,
     SuspensionOpened,
@@ -103,12 +104,12 @@ def _describe(change: RowChange) -> dict[str, Any]:
             }
         case SuspensionRowReminded(suspension_id=suspension_id, alarm_at=alarm_at):
             return {"change": "reminded", "suspension_id": suspension_id, "alarm_at": alarm_at}
-        case SuspensionClosed(suspension_id=suspension_id, status=status):
-            return {"change": "closed", "suspension_id": suspension_id, "status": status}
+        case SuspensionClosed(suspension_id=suspension_id, status=status, at=at):
+            return {"change": "closed", "suspension_id": suspension_id, "status": status, "at": at}
         case GrantUsed(grant_id=grant_id):
             return {"change": "used", "grant_id": grant_id}
-        case _:
-            return {"change": "withdrawn"}
+        case PendingWithdrawn(at=at):
+            return {"change": "withdrawn", "at": at}
 
 
 def read_outcome(append: Append, outcome: str, fence: int | None, detail: Any) -> Lease | None:

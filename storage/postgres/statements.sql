@@ -194,12 +194,21 @@ UPDATE tokens SET revoked_at = $1 WHERE (token_id = $2 OR principal = $2) AND re
 RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
 
 -- name: decided_suspensions
--- A page of closed suspensions that people answered, newest first.
+-- A page of closed suspensions to people, the last decision first; $1 and $2 are where the page before it ended.
 SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
        s.expires_at, s.alarm_at
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
-WHERE s.status <> 'pending' AND s.addressee = 'human' AND ($1::bigint IS NULL OR s.number < $1)
-ORDER BY s.number DESC LIMIT $2;
+WHERE s.status <> 'pending' AND s.addressee = 'human' AND ($1::float8 IS NULL OR (s.closed_at, s.number) < ($1, $2::bigint))
+ORDER BY s.closed_at DESC, s.number DESC LIMIT $3;
+
+-- name: closing_of_suspension
+-- Where a page of closed suspensions ended.
+SELECT closed_at, number FROM suspensions WHERE suspension_id = $1 AND closed_at IS NOT NULL;
+
+-- name: count_prunable
+-- How many executions `prunable` finds in all, and when the oldest of them last changed.
+SELECT count(*), min(updated_at) FROM executions WHERE updated_at < $1
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
 
 -- name: add_code
 -- A new one-time code.

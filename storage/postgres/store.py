@@ -216,8 +216,13 @@ class PostgresStore:
         return SuspensionRowPage(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        before = None if cursor is None else await self._find_cursor(cursor, None)
-        rows = await self._reader.fetch("decided_suspensions", (before, limit + 1))
+        before: tuple[float | None, int | None] = (None, None)
+        if cursor is not None:
+            found = await self._reader.fetch("closing_of_suspension", (cursor,))
+            if not found:
+                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+            before = (float(found[0][0]), int(found[0][1]))
+        rows = await self._reader.fetch("decided_suspensions", (*before, limit + 1))
         shown = tuple(map(read_suspension, rows[:limit]))
         return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
 
@@ -280,6 +285,11 @@ class PostgresStore:
 
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
         await self._hints.wait(since, timeout_s)
+
+    async def count_prunable(self, before: float) -> tuple[int, float | None]:
+        """How many executions `prune` would delete, and when the oldest of them last changed."""
+        [(count, oldest)] = await self._reader.fetch("count_prunable", (before,))
+        return int(count), oldest
 
     async def prune(self, before: float) -> int:
         total = 0

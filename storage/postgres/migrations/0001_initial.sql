@@ -71,9 +71,11 @@ CREATE TABLE suspensions (
     digest         text NOT NULL,
     created_at     double precision NOT NULL,
     expires_at     double precision,
-    alarm_at       double precision
+    alarm_at       double precision,
+    closed_at      double precision
 );
 
+CREATE INDEX closed_suspensions ON suspensions (closed_at, number) WHERE status <> 'pending' AND addressee = 'human';
 CREATE INDEX pending_suspensions ON suspensions (number) WHERE status = 'pending';
 CREATE INDEX suspensions_of_execution ON suspensions (execution);
 CREATE INDEX suspension_wakes ON suspensions (least(alarm_at, expires_at))

@@ -167,12 +167,13 @@ BEGIN
             UPDATE suspensions AS s SET alarm_at = (wanted->>'alarm_at')::double precision
             WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
         WHEN 'closed' THEN
-            UPDATE suspensions AS s SET status = wanted->>'status'
+            UPDATE suspensions AS s SET status = wanted->>'status', closed_at = (wanted->>'at')::double precision
             WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
         WHEN 'used' THEN
             UPDATE grants AS g SET used = used + 1 WHERE g.grant_id = wanted->>'grant_id';
         WHEN 'withdrawn' THEN
-            UPDATE suspensions AS s SET status = 'withdrawn' WHERE s.execution = held.number AND s.status = 'pending';
+            UPDATE suspensions AS s SET status = 'withdrawn', closed_at = (wanted->>'at')::double precision
+            WHERE s.execution = held.number AND s.status = 'pending';
         END CASE;
     END LOOP;
 
