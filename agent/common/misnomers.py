@@ -49,6 +49,10 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "execution": ("step", "execute"),
 }
 """By right key: what is written instead. How words are joined and capitalised does not matter."""
+INNER_KEYS: Mapping[str, tuple[str, ...]] = {
+    "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts")
+}
+"""By key: what is written beside it, and belongs inside."""
 _MAX_COMPARED = 2_000
 
 
@@ -75,9 +79,16 @@ def describe_unknown_keys(where: str, unknown: Iterable[str], known: Collection[
     """Returns a sentence that names the keys, what was meant by them, and all keys that `where` takes."""
     parts: list[str] = []
     for wrong in sorted(unknown)[:MAX_NAMES]:
-        right = find_right_key(wrong, known)
+        right = _find_place(wrong, known) or find_right_key(wrong, known)
         parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
     return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(known)}" if known else "")
+
+
+def _find_place(wrong: str, known: Collection[str]) -> str | None:
+    """Returns `outer.inner` of a key that belongs inside another one."""
+    plain = _join(wrong)
+    inner = ((outer, key) for outer, keys in INNER_KEYS.items() if outer in known for key in keys)
+    return next((f"{outer}.{key}" for outer, key in inner if _join(key) == plain), None)
 
 
 def find_right_name(wrong: str, names: Iterable[str]) -> str | None:

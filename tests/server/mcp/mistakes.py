@@ -186,6 +186,26 @@ def _list_steps(table: _Table) -> None:
         "a tool with a prefix", {**THOUGHT, "requiredTools": ["planwarden_calculator"]}, "did you mean 'calculator'"
     )
     table.step(
+        "a literal of another type",
+        {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": 5}}]},
+        "nothing of the plan has run",
+        "step 'a', note",
+        "/text",
+        "string",
+    )
+    table.step(
+        "a literal that is missing",
+        {**STEP, "toolCalls": [{"toolName": "note", "arguments": {}}]},
+        '"text" is a required property',
+        "get_tool_schemas",
+    )
+    table.step(
+        "a literal of another name",
+        {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": "x", "words": "x"}}]},
+        "words",
+        "text",
+    )
+    table.step(
         "a tool of nobody", {**THOUGHT, "requiredTools": ["teleport"]}, "'teleport'", "available: ", "calculator"
     )
 
@@ -211,6 +231,12 @@ def _list_arguments(table: _Table) -> None:
     table.options("unknown options", {"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
     table.options("iterations as text", {"maxIterations": "3"}, "options.maxIterations must be a whole number")
     table.options("too many iterations", {"maxIterations": 10**30}, "maxIterations must be")
+    table.call(
+        "an option beside the options",
+        "execute_plan",
+        {"plan": PLAN, "wait_seconds": 5},
+        "'wait_seconds' (write 'options.waitSeconds')",
+    )
     table.options("wait as text", {"waitSeconds": "10"}, "options.waitSeconds must be a number")
     table.options("a negative wait", {"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
     table.options("another mode", {"toolMode": "loose"}, "'strict' or 'flexible'", "loose")
