@@ -61,7 +61,9 @@ class Control:
         """What the steady seconds of this machine lack to the database's time."""
         self._owners: list[str] = []
         self._announced = 0
-        """How many of them this connection has locked."""
+        """How many of them this connection has tried to lock."""
+        self._unlocked: set[str] = set()
+        """Those that it has not locked yet."""
         self._condition = threading.Condition()
         self._is_stopping = False
         self._wake_read, self._wake_write = os.pipe()
@@ -77,7 +79,7 @@ class Control:
         return time.monotonic() + self._offset_s
 
     def announce(self, owner: str) -> None:
-        """Return once the lock of `owner` is held, or after a while without a connection."""
+        """Return once the lock of `owner` was asked for, or after a while without a connection."""
         if owner in self._owners:
             return
         with self._condition:
@@ -128,6 +130,7 @@ class Control:
     def _attend(self, connection: Connection) -> None:
         self._connection = connection
         self._announced = 0
+        self._unlocked.clear()
         connection.add_notify_handler(self._take_hint)
         connection.execute(f"LISTEN {CHANNEL}".encode())
         self._read_clock(connection)
@@ -151,11 +154,18 @@ class Control:
         while self._announced < len(self._owners):
             owner = self._owners[self._announced]
             run(connection, "announce", (owner, lock_key(owner)))
-            # Somebody who looks whether the owner lives holds the lock for a moment.
-            connection.execute("SELECT pg_advisory_lock($1)", (lock_key(owner),))
+            self._unlocked.add(owner)
+            self._try_locks(connection)
             with self._condition:
                 self._announced += 1
                 self._condition.notify_all()
+        self._try_locks(connection)
+
+    def _try_locks(self, connection: Connection) -> None:
+        """Never waits: who looks whether the owner lives has its lock for a moment, and another store may have it."""
+        for owner in tuple(self._unlocked):
+            if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
+                self._unlocked.discard(owner)
 
     def _read_clock(self, connection: Connection) -> None:
         began = time.monotonic()

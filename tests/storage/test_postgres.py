@@ -140,6 +140,17 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
         await store.close()
 
 
+async def test_two_stores_of_one_owner_do_not_wait_for_its_lock(url: str) -> None:
+    """ours: one process may open the database twice"""
+    first, second, looking = (PostgresStore.open(url, gone_s=0.0) for _ in range(3))
+    await Scribe.on(first, "e1", owner="same").start()
+    await Scribe.on(second, "e2", owner="same").start()
+    await first.close()
+    await second.close()
+    assert set(await looking.orphans(10)) == {"e1", "e2"}
+    await looking.close()
+
+
 async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_were_lost(url: str) -> None:
     """spec: scale.md, which executions changed"""
     one, two = PostgresStore.open(url), PostgresStore.open(url)
