@@ -10,7 +10,7 @@ from time import monotonic
 import anyio.to_thread
 
 from planwarden.storage.postgres.control import Control
-from planwarden.storage.postgres.reader import Reader
+from planwarden.storage.postgres.reader import PostgresReader
 
 GONE_S = 2.0
 """Seconds for which the lock of a dead process has been free."""
@@ -21,7 +21,7 @@ RESTARTED_S = 5.0
 class LockLiveness:
     """Implements `Liveness`."""
 
-    def __init__(self, control: Control, reader: Reader, gone_s: float) -> None:
+    def __init__(self, control: Control, reader: PostgresReader, gone_s: float) -> None:
         self._control = control
         self._reader = reader
         self._gone_s = gone_s

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 CONNECTIONS = 2
 
 
-class Reader:
+class PostgresReader:
     """Reads by the name of a statement and its parameters. A read is repeated while the database cannot be reached."""
 
     def __init__(self, url: str) -> None:

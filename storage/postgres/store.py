@@ -36,9 +36,9 @@ from planwarden.storage.postgres.connection import Connection, connect, migrate,
 from planwarden.storage.postgres.control import Control, send_hint
 from planwarden.storage.postgres.hints import Hints
 from planwarden.storage.postgres.liveness import GONE_S, LockLiveness
-from planwarden.storage.postgres.reader import Reader
+from planwarden.storage.postgres.reader import PostgresReader
 from planwarden.storage.postgres.transaction import PostgresTransaction
-from planwarden.storage.postgres.writer import AppendRequest, Operation, Result, Writer
+from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
 from planwarden.storage.sql import grants as sql_grants
 from planwarden.storage.sql.audit import read_row
 from planwarden.storage.sql.database import Rows
@@ -66,7 +66,7 @@ class DatabaseClock:
 class PostgresDatabase:
     """Implements `Database`."""
 
-    def __init__(self, writer: Writer, reader: Reader) -> None:
+    def __init__(self, writer: PostgresWriter, reader: PostgresReader) -> None:
         self._writer = writer
         self._reader = reader
 
@@ -87,8 +87,8 @@ class PostgresStore:
         self._control = Control(url, self._hints.add)
         self._given = clock
         self._clock = clock or DatabaseClock(self._control)
-        self._reader = Reader(url)
-        self._writer = Writer(
+        self._reader = PostgresReader(url)
+        self._writer = PostgresWriter(
             url,
             clock=self._find_times,
             lease_s=lease_s,

@@ -11,7 +11,7 @@ from planwarden.storage.postgres.connection import Connection, run
 
 
 class PostgresTransaction:
-    """Implements `Transaction`."""
+    """Implements `SqlTransaction`."""
 
     __slots__ = ("_connection",)
 

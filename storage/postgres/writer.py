@@ -60,7 +60,7 @@ class _Request(Generic[Result]):
 AnyRequest = AppendRequest | _Request[Any]
 
 
-class Writer:
+class PostgresWriter:
     """`clock` gives the parameters `now_s` and `steady_s` of `append_all`."""
 
     def __init__(

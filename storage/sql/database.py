@@ -22,7 +22,7 @@ class Cursor(Protocol):
     def fetchall(self) -> Rows: ...
 
 
-class Transaction(Protocol):
+class SqlTransaction(Protocol):
     """An open transaction. It may be shared with other operations, so a refused operation must have written nothing."""
 
     def execute(self, name: str, parameters: Sequence[object] = ()) -> Cursor:
@@ -53,7 +53,7 @@ class Liveness(Protocol):
 class Database(Protocol):
     """Raises `StoreError` when the medium fails."""
 
-    async def write(self, operation: Callable[[Transaction], Result]) -> Result:
+    async def write(self, operation: Callable[[SqlTransaction], Result]) -> Result:
         """The operation's result, once it is committed."""
         ...
 

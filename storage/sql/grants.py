@@ -8,7 +8,7 @@ import msgspec
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import GrantUsedUp, StoreError
 from planwarden.agent.ports.store import Grant
-from planwarden.storage.sql.database import Transaction
+from planwarden.storage.sql.database import SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
 _COLUMNS = (
@@ -28,13 +28,13 @@ _COLUMNS = (
 )
 
 
-def add_grant(transaction: Transaction, grant: Grant) -> None:
+def add_grant(transaction: SqlTransaction, grant: Grant) -> None:
     values = [getattr(grant, name) for name in _COLUMNS]
     values[_COLUMNS.index("arguments")] = canonical_json(grant.arguments)
     transaction.execute("add_grant", values)
 
 
-def check_uses(transaction: Transaction, uses: Mapping[str, int], now: float) -> None:
+def check_uses(transaction: SqlTransaction, uses: Mapping[str, int], now: float) -> None:
     """Raises `GrantUsedUp` when a grant does not have so many uses left. To be called before the first write."""
     for grant_id, wanted in uses.items():
         found = transaction.execute("uses_left", (grant_id, now)).fetchone()
@@ -42,12 +42,12 @@ def check_uses(transaction: Transaction, uses: Mapping[str, int], now: float) ->
             raise GrantUsedUp(grant_id)
 
 
-def use_grant(transaction: Transaction, grant_id: str) -> None:
+def use_grant(transaction: SqlTransaction, grant_id: str) -> None:
     """Count one use that was checked in the same transaction."""
     transaction.execute("use_grant", (grant_id,))
 
 
-def revoke_grant(transaction: Transaction, grant_id: str, now: float) -> bool:
+def revoke_grant(transaction: SqlTransaction, grant_id: str, now: float) -> bool:
     return transaction.execute("revoke_grant", (now, grant_id)).rowcount == 1
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.keys import OPEN_NONCES, KeyUse, SigningKey, SigningNonce
-from planwarden.storage.sql.database import Database, Transaction
+from planwarden.storage.sql.database import Database, SqlTransaction
 
 
 class SqlKeys:
@@ -14,7 +14,7 @@ class SqlKeys:
         self._database = database
 
     async def add_nonce(self, nonce: SigningNonce, now: float) -> None:
-        def add(transaction: Transaction) -> None:
+        def add(transaction: SqlTransaction) -> None:
             transaction.execute("forget_nonces", (now,))
             row = (nonce.nonce, nonce.purpose, nonce.session, nonce.suspension_id, nonce.digest, nonce.content)
             transaction.execute("add_nonce", (*row, nonce.expires_at))
@@ -38,7 +38,7 @@ class SqlKeys:
         )
 
     async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
-        def add(transaction: Transaction) -> bool:
+        def add(transaction: SqlTransaction) -> bool:
             transaction.lock(f"keys of {key.principal}")
             # Reads only, so that what is refused leaves nothing behind.
             if transaction.execute("key", (key.key_id,)).fetchone() is not None:
@@ -66,7 +66,7 @@ class SqlKeys:
         return await self._database.write(add)
 
     async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
-        def count(transaction: Transaction) -> bool:
+        def count(transaction: SqlTransaction) -> bool:
             if not _count(transaction, use):
                 return False
             transaction.add_audit((entry,), use.at)
@@ -75,7 +75,7 @@ class SqlKeys:
         return await self._database.write(count)
 
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
-        def revoke(transaction: Transaction) -> bool:
+        def revoke(transaction: SqlTransaction) -> bool:
             found = transaction.execute("key", (key_id,)).fetchone()
             if found is not None:
                 transaction.lock(f"keys of {_key(found).principal}")
@@ -92,11 +92,11 @@ class SqlKeys:
         return tuple(map(_key, await self._database.fetch("keys", (principal, principal))))
 
 
-def _open_keys(transaction: Transaction, principal: str) -> int:
+def _open_keys(transaction: SqlTransaction, principal: str) -> int:
     return int(transaction.execute("count_keys", (principal,)).fetchall()[0][0])
 
 
-def _count(transaction: Transaction, use: KeyUse) -> bool:
+def _count(transaction: SqlTransaction, use: KeyUse) -> bool:
     given = use.sign_count
     values = (given, use.at, use.key_id, use.principal, given, given)
     return transaction.execute("use_key", values).rowcount == 1

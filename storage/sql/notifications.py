@@ -10,13 +10,13 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.environment import Clock
 from planwarden.storage.ports.notifications import MAX_WAITING, NO_CHANNEL, TOO_MANY, failure
-from planwarden.storage.sql.database import Database, Transaction
+from planwarden.storage.sql.database import Database, SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
 _COLUMNS = ("notification_id", "channel", "kind", "execution_id", "suspension_id", "facts", "created_at", "attempts")
 
 
-def add_notifications(transaction: Transaction, notifications: Iterable[Notification], now: float) -> None:
+def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notification], now: float) -> None:
     """Store new ones inside the caller's transaction; the oldest give way."""
     for notification in notifications:
         values = (
@@ -30,7 +30,7 @@ def add_notifications(transaction: Transaction, notifications: Iterable[Notifica
     limit_notifications(transaction, now)
 
 
-def limit_notifications(transaction: Transaction, now: float) -> None:
+def limit_notifications(transaction: SqlTransaction, now: float) -> None:
     """Give up the oldest ones beyond the limit."""
     if int(transaction.execute("notifications_span").fetchall()[0][0]) > MAX_WAITING:
         dropped = transaction.execute("drop_oldest_notifications", (MAX_WAITING,)).fetchall()
@@ -49,7 +49,7 @@ class SqlNotifications:
         return bool(await self._database.fetch("is_notification_due", wanted))
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
-        def take(transaction: Transaction) -> tuple[Notification, ...]:
+        def take(transaction: SqlTransaction) -> tuple[Notification, ...]:
             now = self._clock.now()
             found = transaction.execute("claim_notifications", (now + lease_s, channel, now, limit)).fetchall()
             notifications: list[Notification] = []
@@ -76,7 +76,7 @@ class SqlNotifications:
         )
 
     async def give_up(self, notification: Notification, reason: str) -> bool:
-        def end(transaction: Transaction) -> bool:
+        def end(transaction: SqlTransaction) -> bool:
             is_ours = (
                 transaction.execute(
                     "give_up_notification", (notification.notification_id, notification.attempts)
@@ -89,7 +89,7 @@ class SqlNotifications:
         return await self._database.write(end)
 
     async def sweep(self, channels: Collection[str], before: float) -> int:
-        def end(transaction: Transaction) -> int:
+        def end(transaction: SqlTransaction) -> int:
             now = self._clock.now()
             found = transaction.execute("old_notifications", (before, json.dumps(sorted(channels)), now)).fetchall()
             _fail(transaction, [_bare(row) for row in found], NO_CHANNEL, now)
@@ -101,7 +101,7 @@ class SqlNotifications:
         return dict(await self._database.fetch("waiting_notifications"))
 
 
-def _fail(transaction: Transaction, notifications: Sequence[Notification], reason: str, now: float) -> None:
+def _fail(transaction: SqlTransaction, notifications: Sequence[Notification], reason: str, now: float) -> None:
     if notifications:
         transaction.add_audit([failure(notification, reason) for notification in notifications], now)
 

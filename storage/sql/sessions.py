@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.sessions import KEPT_S, InboxSession, PairingCode
-from planwarden.storage.sql.database import Database, Liveness, Transaction
+from planwarden.storage.sql.database import Database, Liveness, SqlTransaction
 
 
 class SqlSessions:
@@ -15,7 +15,7 @@ class SqlSessions:
         self._liveness = liveness
 
     async def add_codes(self, codes: Sequence[PairingCode], entry: AuditEntry) -> None:
-        def add(transaction: Transaction) -> None:
+        def add(transaction: SqlTransaction) -> None:
             for code in codes:
                 row = (code.hash, code.pairing, code.principal, code.is_typed, code.created_at, code.expires_at)
                 transaction.execute("add_code", row)
@@ -41,7 +41,7 @@ class SqlSessions:
         )
 
     async def redeem(self, code_hash: str, session: InboxSession, entry: AuditEntry) -> bool:
-        def use(transaction: Transaction) -> bool:
+        def use(transaction: SqlTransaction) -> bool:
             used = transaction.execute("use_code", (session.created_at, code_hash, session.created_at)).fetchone()
             if used is None:
                 return False
@@ -54,7 +54,7 @@ class SqlSessions:
         return await self._database.write(use)
 
     async def record_failed_attempt(self, code_hash: str, limit: int, now: float, entry: AuditEntry) -> None:
-        def count(transaction: Transaction) -> None:
+        def count(transaction: SqlTransaction) -> None:
             counted = transaction.execute("count_attempt", (code_hash, now)).fetchone()
             if counted is None:
                 return
@@ -65,7 +65,7 @@ class SqlSessions:
         await self._database.write(count)
 
     async def refuse(self, at: float, since: float, entry: AuditEntry) -> None:
-        def note(transaction: Transaction) -> None:
+        def note(transaction: SqlTransaction) -> None:
             transaction.execute("forget_refusals", (since,))
             transaction.execute("add_refusal", (at,))
             transaction.add_audit((entry,), at)
@@ -83,7 +83,7 @@ class SqlSessions:
         return InboxSession(hash=found_hash, principal=principal, created_at=created_at, expires_at=expires_at)
 
     async def end(self, session_hash: str, now: float, entry: AuditEntry) -> bool:
-        def end(transaction: Transaction) -> bool:
+        def end(transaction: SqlTransaction) -> bool:
             if transaction.execute("end_session", (now, session_hash, now)).rowcount == 0:
                 return False
             transaction.add_audit((entry,), now)
@@ -92,7 +92,7 @@ class SqlSessions:
         return await self._database.write(end)
 
     async def end_all(self, now: float, entry: AuditEntry) -> int:
-        def end(transaction: Transaction) -> int:
+        def end(transaction: SqlTransaction) -> int:
             ended = transaction.execute("end_sessions", (now, now)).rowcount
             transaction.execute("void_codes", (now,))
             transaction.add_audit((entry,), now)

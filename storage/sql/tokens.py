@@ -3,7 +3,7 @@
 from typing import Any
 
 from planwarden.storage.ports.tokens import TokenRow, build_token_entry, token_taken
-from planwarden.storage.sql.database import Database, Transaction
+from planwarden.storage.sql.database import Database, SqlTransaction
 
 
 class SqlTokens:
@@ -15,7 +15,7 @@ class SqlTokens:
     async def add(self, row: TokenRow, secret_hash: str) -> None:
         values = (row.token_id, secret_hash, row.principal, row.role, row.created_at, row.expires_at)
 
-        def insert(transaction: Transaction) -> None:
+        def insert(transaction: SqlTransaction) -> None:
             if transaction.execute("add_token", values).rowcount == 0:
                 raise token_taken(row)
             transaction.add_audit((build_token_entry("token_added", row),), row.created_at)
@@ -30,7 +30,7 @@ class SqlTokens:
         return tuple(map(_row, await self._database.fetch("tokens")))
 
     async def revoke(self, name: str, at: float) -> tuple[TokenRow, ...]:
-        def end(transaction: Transaction) -> tuple[TokenRow, ...]:
+        def end(transaction: SqlTransaction) -> tuple[TokenRow, ...]:
             rows = tuple(map(_row, transaction.execute("revoke_tokens", (at, name)).fetchall()))
             transaction.add_audit([build_token_entry("token_revoked", row) for row in rows], at)
             return rows

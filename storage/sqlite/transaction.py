@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class SqliteTransaction:
-    """Implements `Transaction` over a connection with an open one."""
+    """Implements `SqlTransaction` over a connection with an open one."""
 
     __slots__ = ("_connection",)
 
