@@ -157,6 +157,15 @@ class SuspensionRowPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
+class Changes(msgspec.Struct, frozen=True):
+    """What one look at the commits of other processes found."""
+
+    number: int
+    """For the next look; the same number again means that nothing was committed."""
+    executions: frozenset[str] | None = None
+    """Those that may have changed; None when any may have."""
+
+
 class Store(Protocol):
     """Logs of executions, and the small table rows needed to find them.
 
@@ -265,8 +274,12 @@ class Store(Protocol):
 
     async def release(self, lease: Lease) -> None: ...
 
-    async def changes(self) -> int:
-        """A number that differs from the previous one if another process may have committed since."""
+    async def changes(self, since: int) -> Changes:
+        """What other processes may have committed to since the look that gave the number `since`; 0 is before all."""
+        ...
+
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        """Return when `changes` would say something new, where the store is told of it, else after `timeout_s`."""
         ...
 
     async def prune(self, before: float) -> int:

@@ -20,6 +20,8 @@ TICK_S = 0.5
 RENEW_S = 5.0
 MAX_ROWS = 100
 """Rows of one kind that one turn takes care of."""
+HINTS_S = 0.002
+"""For which hints are collected before the next ones are looked at."""
 AT_ONCE = 16
 """Due questions that are taken care of at the same time, so that their commits share one wait for the disk."""
 
@@ -71,7 +73,20 @@ class Scheduler:
             # The scheduler must outlive one bad row; the next turn tries it again.
             except Exception:
                 logger.exception("the scheduler's turn failed; the next turn tries again")
-            await anyio.sleep(0 if has_more else TICK_S)
+            await self._rest(0 if has_more else TICK_S)
+
+    async def _rest(self, rest_s: float) -> None:
+        """Until the next turn; what other processes commit meanwhile is looked at once the store is told of it."""
+        until = anyio.current_time() + rest_s
+        while (left_s := until - anyio.current_time()) > 0:
+            try:
+                await self._store.wait_for_changes(self._changes, left_s)
+                if anyio.current_time() < until:
+                    await self._check_other_processes()
+                    await anyio.sleep(HINTS_S)
+            except StoreError as error:
+                logger.error("%s", error.message)
+                await anyio.sleep(left_s)
 
     async def tick(self) -> bool:
         """One turn. True when more is due than it took care of, and the next turn must not wait."""
@@ -105,16 +120,18 @@ class Scheduler:
 
     async def _check_other_processes(self) -> None:
         """Wake those who watch executions that run elsewhere; read answers to executions that run here."""
-        changes = await self._store.changes()
-        if changes == self._changes:
+        changes = await self._store.changes(self._changes)
+        if changes.number == self._changes:
             return
-        self._changes = changes
+        self._changes, changed = changes.number, changes.executions
         await self._refresh_grants()
         for execution_id in self._watches.watched:
-            if execution_id not in self._known.runs:
+            if execution_id not in self._known.runs and (changed is None or execution_id in changed):
                 self._known.idle.pop(execution_id, None)
                 self._watches.wake(execution_id)
         for run in [found for found in self._known.runs.values() if found.lease is not None]:
+            if changed is not None and run.execution.execution_id not in changed:
+                continue
             header = await self._store.header(run.execution.execution_id)
             if header is None or run.lease is None:
                 continue

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import anyio
 import msgspec
 from msgspec.structs import replace
 
@@ -33,6 +34,7 @@ from planwarden.agent.core.state import FINISHED, ExecutionState
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    Changes,
     FoundId,
     Grant,
     Guard,
@@ -391,8 +393,11 @@ class MemoryStore:
         if row is not None and row.header.owner == lease.owner and row.header.fence == lease.fence:
             row.header = replace(row.header, owner=None, leased_until=0.0)
 
-    async def changes(self) -> int:
-        return self._changes
+    async def changes(self, since: int) -> Changes:
+        return Changes(self._changes)
+
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await anyio.sleep(timeout_s)
 
     async def prune(self, before: float) -> int:
         old = [

@@ -14,12 +14,13 @@ from planwarden.storage.projection import (
     SuspensionRowRevised,
     count_grant_uses,
 )
+from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql.notifications import add_notifications
+from planwarden.storage.sql.rows import checksum_of, read_header
 from planwarden.storage.sqlite import audit as sqlite_audit
-from planwarden.storage.sqlite import grants as sqlite_grants
 from planwarden.storage.sqlite import starts as sqlite_starts
-from planwarden.storage.sqlite.notifications import add_notifications
-from planwarden.storage.sqlite.rows import checksum_of, read_header
 from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.transaction import SqliteTransaction
 
 
 def write_append(
@@ -44,7 +45,7 @@ def write_append(
         _check_guard(connection, guard, now)
     sqlite_starts.check_start(connection, append)
     if changes:
-        sqlite_grants.check_uses(connection, count_grant_uses(changes), now)
+        sql_grants.check_uses(SqliteTransaction(connection), count_grant_uses(changes), now)
     try:
         number, lease = _advance(connection, append, now, leased_until)
     except sqlite3.IntegrityError as error:
@@ -60,7 +61,7 @@ def write_append(
     for found in append.artifacts:
         connection.execute(SQL["add_artifact"], (number, found.artifact_id, found.media_type, found.data))
     if append.notifications:
-        add_notifications(connection, append.notifications, now)
+        add_notifications(SqliteTransaction(connection), append.notifications, now)
     return lease
 
 
@@ -176,7 +177,7 @@ def _write_row(connection: sqlite3.Connection, number: int, append: Append, chan
     elif isinstance(change, SuspensionClosed):
         connection.execute(SQL["answer_suspension"], (change.status, change.at, change.suspension_id))
     elif isinstance(change, GrantUsed):
-        sqlite_grants.use_grant(connection, change.grant_id)
+        sql_grants.use_grant(SqliteTransaction(connection), change.grant_id)
     else:
         connection.execute(SQL["withdraw_suspensions"], (change.at, number))
 

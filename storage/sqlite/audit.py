@@ -5,9 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.audit import GENESIS, AuditEntry, AuditRow, hash_row
-from planwarden.storage.sqlite.rows import read_object
+from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
 from planwarden.storage.sqlite.statements import SQL
 
 
@@ -28,13 +26,3 @@ def _policy_entries(known: object, policy: str) -> Iterable[AuditEntry]:
     """The row that names the policy, unless the facts of the newest such row are `known` to be the same."""
     if policy and known != canonical_json({"digest": policy}):
         yield AuditEntry(kind="policy", facts={"digest": policy})
-
-
-def read_row(row: tuple[Any, ...]) -> AuditRow:
-    """A row as stored; what is wrong with its content is found by its hash, not here."""
-    sequence, at, kind, execution_id, suspension_id, text, hash_ = row
-    try:
-        entry = AuditEntry(kind=kind, facts=read_object(text), execution_id=execution_id, suspension_id=suspension_id)
-        return AuditRow(sequence=sequence, at=float(at), entry=entry, hash=bytes(hash_))
-    except (ValueError, TypeError) as error:
-        raise StoreError(f"row {sequence} of the audit is damaged: {error}; restore a backup") from error

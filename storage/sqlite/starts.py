@@ -1,10 +1,9 @@
 """Requests to start executions in the SQLite file: the keys that were used, and the plans that are unfinished."""
 
 import sqlite3
-from typing import Any
 
 from planwarden.agent.common.errors import KeyUsed, PlanUnfinished
-from planwarden.agent.ports.store import Append, StartedExecution
+from planwarden.agent.ports.store import Append
 from planwarden.storage.sqlite.statements import SQL
 
 
@@ -29,8 +28,3 @@ def keep_start(connection: sqlite3.Connection, append: Append, number: int) -> N
         connection.execute(SQL["add_start"], (execution.principal, start.key, number, start.request))
     if execution.is_finished:
         connection.execute(SQL["finish_plan"], (number,))
-
-
-def read_start(row: tuple[Any, ...]) -> StartedExecution:
-    """The execution that a row of `find_start` names."""
-    return StartedExecution(execution_id=row[0], thread_id=row[1], request=row[2])

@@ -1,15 +1,5 @@
-"""The SQL, by name. Every statement stands in `statements.sql` with its purpose."""
+"""The SQL of the SQLite file, by name."""
 
-import re
-from importlib.resources import files
+from planwarden.storage.sql.statements import load_statements
 
-_NAMED = re.compile(r"^-- name: (\w+)\n(?:--.*\n)*", re.MULTILINE)
-
-
-def _load() -> dict[str, str]:
-    text = files("planwarden.storage.sqlite").joinpath("statements.sql").read_text(encoding="utf-8")
-    parts = _NAMED.split(text)
-    return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-SQL: dict[str, str] = _load()
+SQL: dict[str, str] = load_statements("planwarden.storage.sqlite")

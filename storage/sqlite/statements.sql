@@ -244,8 +244,9 @@ SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE
        (SELECT count(*) FROM suspensions WHERE status = 'pending');
 
 -- name: add_token
--- A new bearer token, known by the hash of its secret only.
-INSERT INTO tokens (token_id, secret_hash, principal, role, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?);
+-- A new bearer token, known by the hash of its secret only. Nothing is stored when its id or its hash is taken.
+INSERT INTO tokens (token_id, secret_hash, principal, role, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
 
 -- name: find_token
 -- The token with that hash, whatever its state.

@@ -19,6 +19,7 @@ from planwarden.agent.core.audit import AuditEntry, AuditRow, build_audit_entrie
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    Changes,
     FoundId,
     Grant,
     Header,
@@ -35,18 +36,20 @@ from planwarden.storage.ports.sessions import SessionStore
 from planwarden.storage.projection import (
     project_rows,
 )
+from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql.audit import read_row
+from planwarden.storage.sql.keys import SqlKeys
+from planwarden.storage.sql.notifications import SqlNotifications
+from planwarden.storage.sql.rows import read_header, read_log, read_suspension
+from planwarden.storage.sql.sessions import SqlSessions
+from planwarden.storage.sql.starts import read_start
+from planwarden.storage.sql.tokens import SqlTokens
 from planwarden.storage.sqlite import audit as sqlite_audit
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite import grants as sqlite_grants
-from planwarden.storage.sqlite import starts as sqlite_starts
 from planwarden.storage.sqlite.append import write_append
-from planwarden.storage.sqlite.keys import SqliteKeys
-from planwarden.storage.sqlite.notifications import SqliteNotifications
 from planwarden.storage.sqlite.reader import Reader
-from planwarden.storage.sqlite.rows import read_header, read_log, read_suspension
-from planwarden.storage.sqlite.sessions import SqliteSessions
 from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.tokens import SqliteTokens
+from planwarden.storage.sqlite.transaction import FileLiveness, SqliteDatabase, SqliteTransaction
 from planwarden.storage.sqlite.writer import Writer
 
 LARGE_CHARS = 256 * 1024
@@ -73,10 +76,11 @@ class SqliteStore:
         self._lock = lock
         self._clock = clock
         self._lease_s = lease_s
-        self._tokens = SqliteTokens(writer, reader)
-        self._sessions = SqliteSessions(writer, reader, life)
-        self._notifications = SqliteNotifications(writer, reader, clock)
-        self._keys = SqliteKeys(writer, reader)
+        self._database = SqliteDatabase(writer, reader)
+        self._tokens = SqlTokens(self._database)
+        self._sessions = SqlSessions(self._database, FileLiveness(life))
+        self._notifications = SqlNotifications(self._database, clock)
+        self._keys = SqlKeys(self._database)
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None, lease_s: float = LEASE_S) -> "SqliteStore":
@@ -110,7 +114,7 @@ class SqliteStore:
         return self._clock
 
     @property
-    def tokens(self) -> SqliteTokens:
+    def tokens(self) -> SqlTokens:
         return self._tokens
 
     @property
@@ -119,7 +123,7 @@ class SqliteStore:
         return self._sessions
 
     @property
-    def notifications(self) -> SqliteNotifications:
+    def notifications(self) -> SqlNotifications:
         return self._notifications
 
     @property
@@ -166,7 +170,7 @@ class SqliteStore:
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
         rows = await self._reader.fetch("find_start", (principal, key))
-        return sqlite_starts.read_start(rows[0]) if rows else None
+        return read_start(rows[0]) if rows else None
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
         rows = await self._reader.fetch("find_suspension", (suspension_id,))
@@ -266,8 +270,11 @@ class SqliteStore:
         parameters = (lease.execution_id, lease.owner, lease.fence)
         await self._writer.run(lambda connection: connection.execute(SQL["release"], parameters).rowcount)
 
-    async def changes(self) -> int:
-        return self._reader.read_changes()
+    async def changes(self, since: int) -> Changes:
+        return Changes(self._reader.read_changes())
+
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await anyio.sleep(timeout_s)
 
     async def count_prunable(self, before: float) -> tuple[int, float | None]:
         """How many executions `prune` would delete, and when the oldest of them last changed."""
@@ -285,25 +292,25 @@ class SqliteStore:
                 return total
 
     async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
-        def add(connection: sqlite3.Connection) -> None:
-            sqlite_grants.add_grant(connection, grant)
-            sqlite_audit.add_entries(connection, (entry,), self._clock.now())
+        def add(transaction: SqliteTransaction) -> None:
+            sql_grants.add_grant(transaction, grant)
+            transaction.add_audit((entry,), self._clock.now())
 
-        await self._writer.run(add)
+        await self._database.write(add)
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
-        def revoke(connection: sqlite3.Connection) -> bool:
+        def revoke(transaction: SqliteTransaction) -> bool:
             now = self._clock.now()
-            is_revoked = sqlite_grants.revoke_grant(connection, grant_id, now)
+            is_revoked = sql_grants.revoke_grant(transaction, grant_id, now)
             if is_revoked:
-                sqlite_audit.add_entries(connection, (entry,), now)
+                transaction.add_audit((entry,), now)
             return is_revoked
 
-        return await self._writer.run(revoke)
+        return await self._database.write(revoke)
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self._clock.now() if only_open else None
-        return tuple(map(sqlite_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
+        return tuple(map(sql_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
         now = self._clock.now()
@@ -316,10 +323,10 @@ class SqliteStore:
             rows = await self._reader.fetch_long("audit_rows", (after, limit))
         else:
             rows = await self._reader.fetch_long("audit_rows_of", (execution_id, after, limit))
-        return tuple(map(sqlite_audit.read_row, rows))
+        return tuple(map(read_row, rows))
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        return tuple(map(sqlite_audit.read_row, await self._reader.fetch("task_rows", (execution_id, after, limit))))
+        return tuple(map(read_row, await self._reader.fetch("task_rows", (execution_id, after, limit))))
 
     async def audit_end(self) -> int:
         return int((await self._reader.fetch("audit_end"))[0][0])

@@ -10,7 +10,7 @@ from typing import Any
 from planwarden.agent.core.fold import fold
 from planwarden.agent.core.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.ports.store import Header
-from planwarden.storage.sqlite.rows import read_header, read_log
+from planwarden.storage.sql.rows import read_header, read_log
 from planwarden.storage.sqlite.statements import SQL
 
 

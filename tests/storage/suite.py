@@ -16,8 +16,10 @@ from planwarden.agent.core.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite import pace
 from planwarden.storage.sqlite.store import SqliteStore
+from tests.support.postgres import shared_server
 
 LEASE_S = 15.0
 PLAN = Plan(
@@ -87,7 +89,31 @@ class SlowSqlite(Sqlite):
         pace.QUICK_S = self._quick_s
 
 
-BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {"memory": Memory, "sqlite": Sqlite, "sqlite, slow": SlowSqlite}
+class Postgres:
+    """A database of its own on a real server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self._url = shared_server().make_database()
+        self._opened: list[PostgresStore] = []
+
+    def connect(self) -> PostgresStore:
+        store = PostgresStore.open(self._url, clock=self.clock, lease_s=LEASE_S)
+        self._opened.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+        shared_server().empty_database(self._url)
+
+
+BACK_ENDS: dict[str, Callable[[Path], BackEnd]] = {
+    "memory": Memory,
+    "sqlite": Sqlite,
+    "sqlite, slow": SlowSqlite,
+    "postgres": Postgres,
+}
 
 
 @dataclass

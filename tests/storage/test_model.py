@@ -42,9 +42,11 @@ from planwarden.agent.core.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.ports.store import Append, Guard, Header, Lease, StartRequest, Store, SuspensionRow
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.memory.store import MemoryStore
+from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.storage.suite import LEASE_S
+from tests.support.postgres import shared_server
 
 Result = TypeVar("Result")
 
@@ -207,14 +209,15 @@ class StoresAgainstModel(RuleBasedStateMachine):
         self.model = Model(self.clock)
         path = Path(self.folder.name) / "planwarden.db"
         self.memory = MemoryStore(self.clock, lease_s=LEASE_S)
-        self.files = [SqliteStore.open(path, clock=self.clock, lease_s=LEASE_S) for _ in range(2)]
+        self.files: list[Store] = [SqliteStore.open(path, clock=self.clock, lease_s=LEASE_S) for _ in range(2)]
+        self.more: list[Store] = []
         self.turn = 0
         self.made = 0
 
     def teardown(self) -> None:
         if hasattr(self, "loop"):
-            for file in self.files:
-                self.run(file.close())
+            for store in (*self.files, *self.more):
+                self.run(store.close())
             self.loop.close()
             self.folder.cleanup()
 
@@ -222,9 +225,9 @@ class StoresAgainstModel(RuleBasedStateMachine):
         return self.loop.run_until_complete(awaited)
 
     @property
-    def stores(self) -> tuple[Store, Store]:
+    def stores(self) -> tuple[Store, ...]:
         self.turn += 1
-        return self.memory, self.files[self.turn % 2]
+        return self.memory, self.files[self.turn % 2], *self.more[self.turn % 2 : self.turn % 2 + 1]
 
     # --- writing ---
 
@@ -447,6 +450,29 @@ def _decided(name: str) -> ev.SuspensionDecided:
         assurance="embedder",
         channel="test",
         principal="ann",
+    )
+
+
+class PostgresAgainstModel(StoresAgainstModel):
+    """With a third store, of which each call takes a hundred times as long."""
+
+    @initialize()
+    def open(self) -> None:
+        StoresAgainstModel.open(self)
+        self.url = shared_server().make_database()
+        self.more = [PostgresStore.open(self.url, clock=self.clock, lease_s=LEASE_S) for _ in range(2)]
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "url"):
+            shared_server().empty_database(self.url)
+
+
+@requirement("store:model")
+def test_postgres_agrees_with_the_same_model() -> None:
+    """spec: style, 34; issue 15, the whole store suite"""
+    run_state_machine_as_test(
+        PostgresAgainstModel, settings=settings(max_examples=8, stateful_step_count=30, deadline=None)
     )
 
 

@@ -22,6 +22,7 @@ from planwarden.agent.core.tool import CallContext, Effect, Risk, ToolDefinition
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import (
     Append,
+    Changes,
     FoundId,
     Grant,
     Header,
@@ -217,8 +218,11 @@ class WatchedStore:
     async def release(self, lease: Lease) -> None:
         await self._call("release", lambda: self.inner.release(lease))
 
-    async def changes(self) -> int:
-        return await self._call("changes", self.inner.changes)
+    async def changes(self, since: int) -> Changes:
+        return await self._call("changes", lambda: self.inner.changes(since))
+
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await self.inner.wait_for_changes(since, timeout_s)
 
     async def prune(self, before: float) -> int:
         return await self._call("prune", lambda: self.inner.prune(before))
@@ -313,8 +317,8 @@ class SilentStore(WatchedStore):
         if self.is_awake:
             await super().renew(owner)
 
-    async def changes(self) -> int:
-        return await super().changes() if self.is_awake else 0
+    async def changes(self, since: int) -> Changes:
+        return await super().changes(since) if self.is_awake else Changes(since)
 
 
 class RefusingStore(WatchedStore):

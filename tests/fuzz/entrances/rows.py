@@ -14,7 +14,7 @@ from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.settings import LOCAL
 from planwarden.server.settings.configuration import DATABASE, Settings
-from planwarden.storage.sqlite.rows import checksum_of
+from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.corpus import PLANS
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.mutation import ODD_NUMBERS, Mutator

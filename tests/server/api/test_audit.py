@@ -11,7 +11,7 @@ import planwarden
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import StoreError
 from planwarden.server.api.audit import AuditReader
-from planwarden.storage.sqlite.rows import checksum_of
+from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import Cli

@@ -70,7 +70,7 @@ class Scene:
         return [(row.entry.kind, row.entry.facts.get("reason")) for row in rows if row.entry.kind != "key_added"]
 
 
-@pytest.fixture(params=sorted(BACK_ENDS))
+@pytest.fixture(params=["memory", "sqlite"])
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     made: BackEnd = BACK_ENDS[request.param](tmp_path / "home")
     try:

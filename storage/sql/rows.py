@@ -1,4 +1,4 @@
-"""Rows of the SQLite file, read as hostile input: what does not fit is a `StoreError`, never a half-built value."""
+"""Rows of a SQL database, read as hostile input: what does not fit is a `StoreError`, never a half-built value."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,6 @@
-"""Notifications in the SQLite file. A claim is a conditional update, so two processes never deliver the same one."""
+"""Notifications in a SQL database. A claim is a conditional update, so two processes never deliver the same one."""
 
 import json
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,16 +10,13 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.notifications import Notification
 from planwarden.agent.ports.environment import Clock
 from planwarden.storage.ports.notifications import MAX_WAITING, NO_CHANNEL, TOO_MANY, failure
-from planwarden.storage.sqlite import audit as sqlite_audit
-from planwarden.storage.sqlite.reader import Reader
-from planwarden.storage.sqlite.rows import read_object
-from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.writer import Writer
+from planwarden.storage.sql.database import Database, SqlTransaction
+from planwarden.storage.sql.rows import read_object
 
 _COLUMNS = ("notification_id", "channel", "kind", "execution_id", "suspension_id", "facts", "created_at", "attempts")
 
 
-def add_notifications(connection: sqlite3.Connection, notifications: Iterable[Notification], now: float) -> None:
+def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notification], now: float) -> None:
     """Store new ones inside the caller's transaction; the oldest give way."""
     for notification in notifications:
         values = (
@@ -30,78 +26,84 @@ def add_notifications(connection: sqlite3.Connection, notifications: Iterable[No
             notification.execution_id,
             notification.suspension_id,
         )
-        connection.execute(
-            SQL["add_notification"], (*values, canonical_json(notification.facts), notification.created_at)
-        )
-    if int(connection.execute(SQL["notifications_span"]).fetchone()[0]) > MAX_WAITING:
-        dropped = connection.execute(SQL["drop_oldest_notifications"], (MAX_WAITING,)).fetchall()
-        _fail(connection, [_bare(row) for row in dropped], TOO_MANY, now)
+        transaction.execute("add_notification", (*values, canonical_json(notification.facts), notification.created_at))
+    limit_notifications(transaction, now)
 
 
-class SqliteNotifications:
-    """Through the store's writer and reader."""
+def limit_notifications(transaction: SqlTransaction, now: float) -> None:
+    """Give up the oldest ones beyond the limit."""
+    if int(transaction.execute("notifications_span").fetchall()[0][0]) > MAX_WAITING:
+        dropped = transaction.execute("drop_oldest_notifications", (MAX_WAITING,)).fetchall()
+        _fail(transaction, [_bare(row) for row in dropped], TOO_MANY, now)
 
-    def __init__(self, writer: Writer, reader: Reader, clock: Clock) -> None:
-        self._writer = writer
-        self._reader = reader
+
+class SqlNotifications:
+    """Implements `NotificationQueue`."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
         self._clock = clock
 
     async def is_due(self, channel: str) -> bool:
         wanted = (channel, self._clock.now())
-        return bool(await self._reader.fetch("is_notification_due", wanted))
+        return bool(await self._database.fetch("is_notification_due", wanted))
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
-        def take(connection: sqlite3.Connection) -> tuple[Notification, ...]:
+        def take(transaction: SqlTransaction) -> tuple[Notification, ...]:
             now = self._clock.now()
-            found = connection.execute(SQL["claim_notifications"], (now + lease_s, channel, now, limit)).fetchall()
+            found = transaction.execute("claim_notifications", (now + lease_s, channel, now, limit)).fetchall()
             notifications: list[Notification] = []
             for row in found:
                 try:
                     notifications.append(_notification(row))
                 except (ValueError, TypeError):
                     # Nobody could ever send it, and it must not stand in the way of the others.
-                    connection.execute(SQL["delete_notification"], (row[0],))
-                    _fail(connection, [_bare(row)], "its row is damaged", now)
+                    transaction.execute("delete_notification", (row[0],))
+                    _fail(transaction, [_bare(row)], "its row is damaged", now)
             return tuple(sorted(notifications, key=lambda notification: notification.created_at))
 
-        return await self._writer.run(take)
+        return await self._database.write(take)
 
     async def delivered(self, notification_id: str) -> None:
-        await self._writer.run(lambda c: c.execute(SQL["delete_notification"], (notification_id,)).rowcount)
+        await self._database.write(
+            lambda transaction: transaction.execute("delete_notification", (notification_id,)).rowcount
+        )
 
     async def postpone(self, notification: Notification, until: float) -> bool:
         values = (until, notification.notification_id, notification.attempts)
-        return await self._writer.run(lambda c: c.execute(SQL["postpone_notification"], values).rowcount == 1)
+        return await self._database.write(
+            lambda transaction: transaction.execute("postpone_notification", values).rowcount == 1
+        )
 
     async def give_up(self, notification: Notification, reason: str) -> bool:
-        def end(connection: sqlite3.Connection) -> bool:
+        def end(transaction: SqlTransaction) -> bool:
             is_ours = (
-                connection.execute(
-                    SQL["give_up_notification"], (notification.notification_id, notification.attempts)
+                transaction.execute(
+                    "give_up_notification", (notification.notification_id, notification.attempts)
                 ).rowcount
                 == 1
             )
-            _fail(connection, [notification] if is_ours else [], reason, self._clock.now())
+            _fail(transaction, [notification] if is_ours else [], reason, self._clock.now())
             return is_ours
 
-        return await self._writer.run(end)
+        return await self._database.write(end)
 
     async def sweep(self, channels: Collection[str], before: float) -> int:
-        def end(connection: sqlite3.Connection) -> int:
+        def end(transaction: SqlTransaction) -> int:
             now = self._clock.now()
-            found = connection.execute(SQL["old_notifications"], (before, json.dumps(sorted(channels)), now)).fetchall()
-            _fail(connection, [_bare(row) for row in found], NO_CHANNEL, now)
+            found = transaction.execute("old_notifications", (before, json.dumps(sorted(channels)), now)).fetchall()
+            _fail(transaction, [_bare(row) for row in found], NO_CHANNEL, now)
             return len(found)
 
-        return await self._writer.run(end)
+        return await self._database.write(end)
 
     async def waiting(self) -> Mapping[str, int]:
-        return dict(await self._reader.fetch("waiting_notifications"))
+        return dict(await self._database.fetch("waiting_notifications"))
 
 
-def _fail(connection: sqlite3.Connection, notifications: Sequence[Notification], reason: str, now: float) -> None:
+def _fail(transaction: SqlTransaction, notifications: Sequence[Notification], reason: str, now: float) -> None:
     if notifications:
-        sqlite_audit.add_entries(connection, [failure(notification, reason) for notification in notifications], now)
+        transaction.add_audit([failure(notification, reason) for notification in notifications], now)
 
 
 def _notification(row: tuple[Any, ...]) -> Notification:

@@ -1,34 +1,29 @@
-"""Keys and nonces in the SQLite file, beside the executions."""
+"""Keys and nonces in a SQL database, beside the executions."""
 
-import sqlite3
 from typing import Any
 
 from planwarden.agent.core.audit import AuditEntry
 from planwarden.storage.ports.keys import OPEN_NONCES, KeyUse, SigningKey, SigningNonce
-from planwarden.storage.sqlite.audit import add_entries
-from planwarden.storage.sqlite.reader import Reader
-from planwarden.storage.sqlite.statements import SQL
-from planwarden.storage.sqlite.writer import Writer
+from planwarden.storage.sql.database import Database, SqlTransaction
 
 
-class SqliteKeys:
+class SqlKeys:
     """Implements `KeyStore`; every condition is checked in the transaction that relies on it."""
 
-    def __init__(self, writer: Writer, reader: Reader) -> None:
-        self._writer = writer
-        self._reader = reader
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add_nonce(self, nonce: SigningNonce, now: float) -> None:
-        def add(connection: sqlite3.Connection) -> None:
-            connection.execute(SQL["forget_nonces"], (now,))
+        def add(transaction: SqlTransaction) -> None:
+            transaction.execute("forget_nonces", (now,))
             row = (nonce.nonce, nonce.purpose, nonce.session, nonce.suspension_id, nonce.digest, nonce.content)
-            connection.execute(SQL["add_nonce"], (*row, nonce.expires_at))
-            connection.execute(SQL["limit_nonces"], (nonce.session, OPEN_NONCES))
+            transaction.execute("add_nonce", (*row, nonce.expires_at))
+            transaction.execute("limit_nonces", (nonce.session, OPEN_NONCES))
 
-        await self._writer.run(add)
+        await self._database.write(add)
 
     async def take_nonce(self, nonce: str, now: float) -> SigningNonce | None:
-        row = await self._writer.run(lambda connection: connection.execute(SQL["take_nonce"], (nonce,)).fetchone())
+        row = await self._database.write(lambda transaction: transaction.execute("take_nonce", (nonce,)).fetchone())
         if row is None or row[6] <= now:
             return None
         text, purpose, session, suspension_id, digest, content, expires_at = row
@@ -43,16 +38,17 @@ class SqliteKeys:
         )
 
     async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
-        def add(connection: sqlite3.Connection) -> bool:
+        def add(transaction: SqlTransaction) -> bool:
+            transaction.lock(f"keys of {key.principal}")
             # Reads only, so that what is refused leaves nothing behind.
-            if connection.execute(SQL["key"], (key.key_id,)).fetchone() is not None:
+            if transaction.execute("key", (key.key_id,)).fetchone() is not None:
                 return False
-            if by is None and _open_keys(connection, key.principal) > 0:
+            if by is None and _open_keys(transaction, key.principal) > 0:
                 return False
-            if by is not None and (by.principal != key.principal or not _count(connection, by)):
+            if by is not None and (by.principal != key.principal or not _count(transaction, by)):
                 return False
-            connection.execute(
-                SQL["add_key"],
+            transaction.execute(
+                "add_key",
                 (
                     key.key_id,
                     key.credential_id,
@@ -64,44 +60,46 @@ class SqliteKeys:
                     key.created_at,
                 ),
             )
-            add_entries(connection, (entry,), key.created_at)
+            transaction.add_audit((entry,), key.created_at)
             return True
 
-        return await self._writer.run(add)
+        return await self._database.write(add)
 
     async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
-        def count(connection: sqlite3.Connection) -> bool:
-            if not _count(connection, use):
+        def count(transaction: SqlTransaction) -> bool:
+            if not _count(transaction, use):
                 return False
-            add_entries(connection, (entry,), use.at)
+            transaction.add_audit((entry,), use.at)
             return True
 
-        return await self._writer.run(count)
+        return await self._database.write(count)
 
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
-        def revoke(connection: sqlite3.Connection) -> bool:
-            found = connection.execute(SQL["key"], (key_id,)).fetchone()
-            if found is None or (spares_last and _open_keys(connection, _key(found).principal) < 2):
+        def revoke(transaction: SqlTransaction) -> bool:
+            found = transaction.execute("key", (key_id,)).fetchone()
+            if found is not None:
+                transaction.lock(f"keys of {_key(found).principal}")
+            if found is None or (spares_last and _open_keys(transaction, _key(found).principal) < 2):
                 return False
-            if connection.execute(SQL["revoke_key"], (at, key_id)).rowcount == 0:
+            if transaction.execute("revoke_key", (at, key_id)).rowcount == 0:
                 return False
-            add_entries(connection, (entry,), at)
+            transaction.add_audit((entry,), at)
             return True
 
-        return await self._writer.run(revoke)
+        return await self._database.write(revoke)
 
     async def keys(self, principal: str | None = None) -> tuple[SigningKey, ...]:
-        return tuple(map(_key, await self._reader.fetch("keys", (principal, principal))))
+        return tuple(map(_key, await self._database.fetch("keys", (principal, principal))))
 
 
-def _open_keys(connection: sqlite3.Connection, principal: str) -> int:
-    return int(connection.execute(SQL["count_keys"], (principal,)).fetchone()[0])
+def _open_keys(transaction: SqlTransaction, principal: str) -> int:
+    return int(transaction.execute("count_keys", (principal,)).fetchall()[0][0])
 
 
-def _count(connection: sqlite3.Connection, use: KeyUse) -> bool:
+def _count(transaction: SqlTransaction, use: KeyUse) -> bool:
     given = use.sign_count
     values = (given, use.at, use.key_id, use.principal, given, given)
-    return connection.execute(SQL["use_key"], values).rowcount == 1
+    return transaction.execute("use_key", values).rowcount == 1
 
 
 def _key(row: tuple[Any, ...]) -> SigningKey:

@@ -1,6 +1,5 @@
-"""Standing grants in SQLite; a use is counted by a conditional update in the transaction of the call's intent."""
+"""Standing grants in a SQL database; a use is counted in the transaction of the call's intent."""
 
-import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +8,8 @@ import msgspec
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import GrantUsedUp, StoreError
 from planwarden.agent.ports.store import Grant
-from planwarden.storage.sqlite.rows import read_object
-from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sql.database import SqlTransaction
+from planwarden.storage.sql.rows import read_object
 
 _COLUMNS = (
     "grant_id",
@@ -29,27 +28,27 @@ _COLUMNS = (
 )
 
 
-def add_grant(connection: sqlite3.Connection, grant: Grant) -> None:
+def add_grant(transaction: SqlTransaction, grant: Grant) -> None:
     values = [getattr(grant, name) for name in _COLUMNS]
     values[_COLUMNS.index("arguments")] = canonical_json(grant.arguments)
-    connection.execute(SQL["add_grant"], values)
+    transaction.execute("add_grant", values)
 
 
-def check_uses(connection: sqlite3.Connection, uses: Mapping[str, int], now: float) -> None:
+def check_uses(transaction: SqlTransaction, uses: Mapping[str, int], now: float) -> None:
     """Raises `GrantUsedUp` when a grant does not have so many uses left. To be called before the first write."""
     for grant_id, wanted in uses.items():
-        found = connection.execute(SQL["uses_left"], (grant_id, now)).fetchone()
+        found = transaction.execute("uses_left", (grant_id, now)).fetchone()
         if found is None or int(found[0]) < wanted:
             raise GrantUsedUp(grant_id)
 
 
-def use_grant(connection: sqlite3.Connection, grant_id: str) -> None:
+def use_grant(transaction: SqlTransaction, grant_id: str) -> None:
     """Count one use that was checked in the same transaction."""
-    connection.execute(SQL["use_grant"], (grant_id,))
+    transaction.execute("use_grant", (grant_id,))
 
 
-def revoke_grant(connection: sqlite3.Connection, grant_id: str, now: float) -> bool:
-    return connection.execute(SQL["revoke_grant"], (now, grant_id)).rowcount == 1
+def revoke_grant(transaction: SqlTransaction, grant_id: str, now: float) -> bool:
+    return transaction.execute("revoke_grant", (now, grant_id)).rowcount == 1
 
 
 def read_grant(row: tuple[Any, ...]) -> Grant:

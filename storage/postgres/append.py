@@ -1,0 +1,159 @@
+"""One append as the parameter of the function `append_all`, and what the function returns as the port's errors."""
+
+import base64
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import (
+    GrantUsedUp,
+    GuardFailed,
+    KeyUsed,
+    LeaseLost,
+    PlanUnfinished,
+    PlanwardenError,
+    StoreError,
+    ThreadBusy,
+    VersionConflict,
+)
+from planwarden.agent.core.audit import build_audit_entries
+from planwarden.agent.ports.store import Append, Lease
+from planwarden.storage.codec import encode_events
+from planwarden.storage.projection import (
+    GrantUsed,
+    PendingWithdrawn,
+    RowChange,
+    SuspensionClosed,
+    SuspensionOpened,
+    SuspensionRowReminded,
+    SuspensionRowRevised,
+    count_grant_uses,
+    project_rows,
+)
+from planwarden.storage.sql.rows import checksum_of
+
+
+def encode_append(append: Append) -> str:
+    """The append as JSON. Its token names it, also when it is sent a second time.
+
+    Raises:
+        StoreError: an id has a NUL, which PostgreSQL has no text for.
+    """
+    execution, lease, start = append.execution, append.lease, append.start
+    body = encode_events(recorded.event for recorded in append.recorded)
+    first, at = append.expected_version + 1, append.recorded[0].at
+    changes = tuple(project_rows(append))
+    return msgspec.json.encode(
+        {
+            "token": token_hex(8),
+            "execution_id": execution.execution_id,
+            "thread_id": execution.thread_id,
+            "principal": execution.principal,
+            "status": execution.status,
+            "version": execution.version,
+            "expected": append.expected_version,
+            "owner": append.owner,
+            "lease_owner": lease and lease.owner,
+            "lease_fence": lease and lease.fence,
+            "acquire": append.acquire,
+            "release": append.release,
+            "guards": append.guards,
+            "start": start,
+            "at": at,
+            "body": body,
+            "checksum": checksum_of(execution.execution_id, first, float(at), body),
+            "rows": [_describe(change) for change in changes],
+            "uses": list(count_grant_uses(changes).items()),
+            "policy": append.policy,
+            "audit": [
+                (entry.kind, entry.execution_id, entry.suspension_id, canonical_json(entry.facts))
+                for entry in build_audit_entries(append.recorded, execution, append.policy)
+            ],
+            "artifacts": [
+                (found.artifact_id, found.media_type, base64.b64encode(found.data).decode())
+                for found in append.artifacts
+            ],
+            "notifications": [
+                (n.notification_id, n.channel, n.kind, n.execution_id, n.suspension_id, facts, n.created_at)
+                for n, facts in ((found, canonical_json(found.facts)) for found in append.notifications)
+            ],
+        }
+    ).decode()
+
+
+def _describe(change: RowChange) -> dict[str, Any]:
+    match change:
+        case SuspensionOpened(question=question):
+            return {
+                "change": "opened",
+                "suspension_id": question.suspension_id,
+                "addressee": question.addressee,
+                "digest": question.digest,
+                "expires_at": question.expires_at,
+                "alarm_at": change.alarm_at,
+            }
+        case SuspensionRowRevised(question=question, alarm_at=alarm_at):
+            return {
+                "change": "revised",
+                "suspension_id": question.suspension_id,
+                "digest": question.digest,
+                "expires_at": question.expires_at,
+                "alarm_at": alarm_at,
+            }
+        case SuspensionRowReminded(suspension_id=suspension_id, alarm_at=alarm_at):
+            return {"change": "reminded", "suspension_id": suspension_id, "alarm_at": alarm_at}
+        case SuspensionClosed(suspension_id=suspension_id, status=status, at=at):
+            return {"change": "closed", "suspension_id": suspension_id, "status": status, "at": at}
+        case GrantUsed(grant_id=grant_id):
+            return {"change": "used", "grant_id": grant_id}
+        case PendingWithdrawn(at=at):
+            return {"change": "withdrawn", "at": at}
+
+
+def read_outcome(append: Append, outcome: str, fence: int | None, detail: Any) -> Lease | None:
+    """The lease that the writer holds after the append; raises what the port says of a refusal."""
+    if outcome != "stored":
+        raise _explain(append, outcome, detail)
+    if append.release or (append.lease is None and not append.acquire):
+        return None
+    if append.lease is not None:
+        return append.lease
+    if fence is None:
+        raise StoreError("PostgreSQL gave no fence for an execution that it stored")
+    return Lease(append.execution.execution_id, append.owner, fence)
+
+
+def _explain(append: Append, outcome: str, detail: Any) -> PlanwardenError:
+    match outcome:
+        case "not pending":
+            return GuardFailed(f"suspension {detail['suspension_id']!r} is no longer pending in that revision")
+        case "expired" | "not expired":
+            return GuardFailed(f"suspension {detail['suspension_id']!r} has {outcome}")
+        case "key used":
+            return KeyUsed()
+        case "plan unfinished":
+            found_id, found_thread, key = detail
+            return PlanUnfinished(found_id, found_thread, key, (append.start and append.start.plan) or "")
+        case "grant used up":
+            return GrantUsedUp(detail[0])
+        case _:
+            return _explain_conflict(append, outcome, detail)
+
+
+def _explain_conflict(append: Append, outcome: str, detail: Any) -> PlanwardenError:
+    execution_id, thread_id = append.execution.execution_id, append.execution.thread_id
+    match outcome:
+        case "exists":
+            return VersionConflict(f"execution {execution_id!r} exists already")
+        case "thread busy":
+            return ThreadBusy(f"thread {thread_id!r} has an unfinished execution")
+        case "unknown":
+            return VersionConflict(f"execution {execution_id!r} does not exist")
+        case "version":
+            return VersionConflict(f"execution {execution_id!r} has grown to version {detail[0]}")
+        case "lease lost":
+            return LeaseLost(f"execution {execution_id!r} is owned by another process")
+        case _:
+            return StoreError(f"PostgreSQL answered {outcome!r} to an append; update planwarden")

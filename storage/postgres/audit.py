@@ -1,0 +1,58 @@
+"""The seal of the audit: rows that transactions wrote get their numbers and their hashes.
+
+A chain in each transaction would make all commits of all processes wait in a row. The price: the rows of the last half
+second are not tamper-evident yet.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.core.audit import GENESIS, AuditEntry, hash_row
+from planwarden.storage.postgres.connection import Connection, run
+from planwarden.storage.sql.rows import read_object
+
+MOST = 5_000
+"""Rows that one transaction seals."""
+
+
+def seal(connection: Connection) -> None:
+    """Seals everything that was committed before the call. Of processes that do so at once, one seals each row."""
+    while run(connection, "is_unsealed").fetchone() is not None:
+        with connection.transaction():
+            if _seal_some(connection) < MOST:
+                return
+
+
+def _seal_some(connection: Connection) -> int:
+    # Read after the lock, so that the end of the chain is what the last one who sealed made it.
+    run(connection, "lock_audit")
+    waiting = run(connection, "unsealed", (MOST,)).fetchall()
+    if not waiting:
+        return 0
+    found = run(connection, "last_audit").fetchone()
+    sequence, before, known = (int(found[0]), bytes(found[1]), found[2]) if found is not None else (0, GENESIS, None)
+    rows: list[tuple[Any, ...]] = []
+    for at, entry in _entries(waiting, known):
+        sequence += 1
+        before = hash_row(before, sequence, at, entry)
+        facts = canonical_json(entry.facts)
+        rows.append((sequence, at, entry.kind, entry.execution_id, entry.suspension_id, facts, before))
+    run(connection, "add_audit", [list(column) for column in zip(*rows, strict=True)])
+    run(connection, "end_audit", (sequence,))
+    run(connection, "forget_unsealed", ([row[0] for row in waiting],))
+    return len(waiting)
+
+
+def _entries(waiting: list[tuple[Any, ...]], known: str | None) -> Iterator[tuple[float, AuditEntry]]:
+    """The rows, each policy that is not the one `known` before it in a row of its own."""
+    for _, at, kind, execution_id, suspension_id, facts, policy in waiting:
+        if policy:
+            named = canonical_json({"digest": policy})
+            if named != known:
+                known = named
+                yield at, AuditEntry(kind="policy", facts={"digest": policy})
+        yield (
+            at,
+            AuditEntry(kind=kind, facts=read_object(facts), execution_id=execution_id, suspension_id=suspension_id),
+        )

@@ -1,0 +1,184 @@
+"""The control connection, on a thread: signs of life, hints of commits, the database's time, the seal of the audit.
+
+It goes directly to the server, never through a pooler, because advisory locks and LISTEN belong to a connection.
+Without it everything stays correct: leases run out by themselves, and who gets no hint looks every few seconds.
+"""
+
+import hashlib
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from secrets import token_hex
+
+import psycopg
+
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.storage.postgres.audit import seal
+from planwarden.storage.postgres.connection import Connection, connect, run
+
+logger = logging.getLogger(__name__)
+
+CHANNEL = "planwarden"
+SEAL_S = 0.5
+CLOCK_S = 5.0
+PAUSE_S = 0.5
+EVERYTHING = "*"
+"""The hint that says no ids."""
+MAX_PAYLOAD = 7_000
+"""Bytes of a hint; PostgreSQL takes less than 8,000."""
+
+
+def lock_key(owner: str) -> int:
+    """The advisory lock that `owner` holds while it lives."""
+    return int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big", signed=True)
+
+
+def send_hint(connection: Connection, sender: str, execution_ids: list[str]) -> None:
+    """Tell every process which executions were committed to; outside of any transaction, which would make it slow."""
+    if execution_ids:
+        payload = "\n".join((sender, *dict.fromkeys(execution_ids)))
+        if len(payload.encode()) > MAX_PAYLOAD:
+            payload = f"{sender}\n{EVERYTHING}"
+        connection.execute("SELECT pg_notify($1, $2)", (CHANNEL, payload))
+
+
+class Control:
+    """Starts with `start`, ends with `stop`; every other method may be called from any thread."""
+
+    def __init__(self, url: str, changed: Callable[[frozenset[str] | None], None]) -> None:
+        """`changed` is called on the thread, with the executions of another process's hint, or None when anything may
+        have changed."""
+        self._url = url
+        self.name = token_hex(8)
+        """Under which this process sends its own hints."""
+        self._changed = changed
+        self._connection: Connection | None = None
+        self._offset_s = time.time() - time.monotonic()
+        """What the steady seconds of this machine lack to the database's time."""
+        self._owners: list[str] = []
+        self._announced = 0
+        """How many of them this connection has tried to lock."""
+        self._unlocked: set[str] = set()
+        """Those that it has not locked yet."""
+        self._condition = threading.Condition()
+        self._is_stopping = False
+        self._wake_read, self._wake_write = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="planwarden control", daemon=True)
+
+    def start(self, connection: Connection) -> None:
+        """Go on with a fresh connection."""
+        self._attend(connection)
+        self._thread.start()
+
+    def now(self) -> float:
+        """The database's time, as far as this process knows, in Unix seconds."""
+        return time.monotonic() + self._offset_s
+
+    def announce(self, owner: str) -> None:
+        """Return once the lock of `owner` was asked for, or after a while without a connection."""
+        if owner in self._owners:
+            return
+        with self._condition:
+            self._owners.append(owner)
+            wanted = len(self._owners)
+            os.write(self._wake_write, b".")
+            self._condition.wait_for(lambda: self._announced >= wanted or self._is_stopping, timeout=5.0)
+
+    def stop(self) -> None:
+        """Give up the locks and end."""
+        self._is_stopping = True
+        os.write(self._wake_write, b".")
+        if self._thread.ident is not None:
+            self._thread.join()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                for owner in self._owners:
+                    run(connection, "retire", (owner,))
+                connection.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _run(self) -> None:
+        checked_at = sealed_at = time.monotonic()
+        while not self._is_stopping:
+            try:
+                if self._connection is None:
+                    self._attend(connect(self._url))
+                    self._changed(None)
+                connection = self._connection
+                assert connection is not None
+                self._wait(connection, max(0.0, sealed_at + SEAL_S - time.monotonic()))
+                self._lock_owners(connection)
+                if time.monotonic() - sealed_at >= SEAL_S:
+                    sealed_at = time.monotonic()
+                    seal(connection)
+                if time.monotonic() - checked_at >= CLOCK_S:
+                    checked_at = time.monotonic()
+                    self._read_clock(connection)
+            except (psycopg.Error, OSError) as error:
+                self._lose(error)
+            except PlanwardenError as error:
+                # A damaged row stays where it is; whoever reads the audit is told of it.
+                logger.error("%s", error.message)
+                time.sleep(PAUSE_S)
+
+    def _attend(self, connection: Connection) -> None:
+        self._connection = connection
+        self._announced = 0
+        self._unlocked.clear()
+        connection.add_notify_handler(self._take_hint)
+        connection.execute(f"LISTEN {CHANNEL}".encode())
+        self._read_clock(connection)
+        self._lock_owners(connection)
+
+    def _wait(self, connection: Connection, timeout_s: float) -> None:
+        """Until a hint comes, somebody announces an owner, or the time is over."""
+        readable, _, _ = select.select([connection.fileno(), self._wake_read], [], [], timeout_s)
+        if self._wake_read in readable:
+            os.read(self._wake_read, 4096)
+        if len(readable) == 2 or (readable and self._wake_read not in readable):
+            # Any statement hands out the hints that have arrived.
+            connection.execute("SELECT 1")
+
+    def _take_hint(self, hint: psycopg.Notify) -> None:
+        sender, *executions = hint.payload.split("\n")
+        if sender != self.name:
+            self._changed(None if executions == [EVERYTHING] else frozenset(executions))
+
+    def _lock_owners(self, connection: Connection) -> None:
+        while self._announced < len(self._owners):
+            owner = self._owners[self._announced]
+            run(connection, "announce", (owner, lock_key(owner)))
+            self._unlocked.add(owner)
+            self._try_locks(connection)
+            with self._condition:
+                self._announced += 1
+                self._condition.notify_all()
+        self._try_locks(connection)
+
+    def _try_locks(self, connection: Connection) -> None:
+        """Never waits: who looks whether the owner lives has its lock for a moment, and another store may have it."""
+        for owner in tuple(self._unlocked):
+            if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
+                self._unlocked.discard(owner)
+
+    def _read_clock(self, connection: Connection) -> None:
+        began = time.monotonic()
+        row = run(connection, "clock").fetchone()
+        ended = time.monotonic()
+        if row is not None:
+            self._offset_s = float(row[0]) - (began + ended) / 2
+
+    def _lose(self, error: Exception) -> None:
+        if self._connection is not None:
+            logger.warning("the control connection to PostgreSQL broke (%s); opening it again", type(error).__name__)
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None
+        if not self._is_stopping:
+            time.sleep(PAUSE_S)

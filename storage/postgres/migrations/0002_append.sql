@@ -1,0 +1,213 @@
+-- `append_one` writes one transaction of one execution, after it has checked everything that the transaction relies on.
+-- What is refused has written nothing, so that many appends share one transaction; the reason is returned, not raised.
+-- `present` and `steady` are the store's clock, as Unix seconds and as the seconds that leases run by.
+
+CREATE FUNCTION append_one(a json, present double precision, steady double precision, lease_s double precision,
+                           OUT outcome text, OUT fence bigint, OUT detail json) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    held executions%ROWTYPE;
+    wanted json;
+    expected bigint := (a->>'expected')::bigint;
+    writer text := a->>'owner';
+    releases boolean := (a->>'release')::boolean;
+    acquires boolean := (a->>'acquire')::boolean;
+    new_status text := a->>'status';
+    is_over boolean := new_status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+    new_owner text;
+    holds boolean := false;
+    expiry double precision;
+    asked record;
+BEGIN
+    SELECT * INTO held FROM executions AS x WHERE x.execution_id = a->>'execution_id' FOR UPDATE;
+    IF held.number IS NOT NULL AND EXISTS (
+        SELECT FROM events AS e
+        WHERE e.execution = held.number AND e.first = expected + 1 AND e.token = a->>'token'
+    ) THEN
+        outcome := 'stored';
+        fence := held.fence;
+        RETURN;
+    END IF;
+
+    FOR wanted IN SELECT value FROM json_array_elements(a->'guards') LOOP
+        SELECT s.status, s.digest, s.expires_at INTO asked FROM suspensions AS s
+        WHERE s.suspension_id = wanted->>'suspension_id';
+        IF NOT FOUND OR asked.status <> 'pending' OR asked.digest <> wanted->>'digest' THEN
+            outcome := 'not pending';
+            detail := wanted;
+            RETURN;
+        END IF;
+        expiry := asked.expires_at;
+        IF wanted->>'deadline' <> 'any'
+           AND (expiry IS NOT NULL AND expiry <= present) <> (wanted->>'deadline' = 'passed') THEN
+            outcome := CASE WHEN expiry IS NOT NULL AND expiry <= present THEN 'expired' ELSE 'not expired' END;
+            detail := wanted;
+            RETURN;
+        END IF;
+    END LOOP;
+
+    -- Of two that start the same plan at the same moment, the second one waits for the first one's commit.
+    IF a->'start'->>'plan' IS NOT NULL AND (a->'start'->>'is_only')::boolean THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended(a->>'principal' || E'\n' || (a->'start'->>'plan'), 1));
+    END IF;
+    IF a->'start'->>'key' IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended(a->>'principal' || E'\n' || (a->'start'->>'key'), 2));
+        IF EXISTS (SELECT FROM starts AS s WHERE s.principal = a->>'principal' AND s.key = a->'start'->>'key') THEN
+            outcome := 'key used';
+            RETURN;
+        END IF;
+    END IF;
+    IF a->'start'->>'plan' IS NOT NULL AND (a->'start'->>'is_only')::boolean THEN
+        SELECT json_build_array(
+            x.execution_id, x.thread_id, (SELECT s.key FROM starts AS s WHERE s.execution = x.number LIMIT 1)
+        ) INTO detail FROM executions AS x
+        WHERE x.plan_digest = a->'start'->>'plan' AND x.principal = a->>'principal' ORDER BY x.number LIMIT 1;
+        IF FOUND THEN
+            outcome := 'plan unfinished';
+            RETURN;
+        END IF;
+    END IF;
+
+    FOR wanted IN SELECT value FROM json_array_elements(a->'uses') ORDER BY value->>0 LOOP
+        PERFORM FROM grants AS g
+        WHERE g.grant_id = wanted->>0 AND g.expires_at > present AND g.revoked_at IS NULL
+          AND g.uses - g.used >= (wanted->>1)::bigint
+        FOR UPDATE;
+        IF NOT FOUND THEN
+            outcome := 'grant used up';
+            detail := wanted;
+            RETURN;
+        END IF;
+    END LOOP;
+
+    IF expected = 0 THEN
+        IF held.number IS NOT NULL THEN
+            outcome := 'exists';
+            RETURN;
+        END IF;
+        holds := acquires AND NOT releases;
+        INSERT INTO executions (execution_id, thread_id, principal, status, version, created_at, updated_at, owner, fence,
+                                leased_until, plan_digest)
+        VALUES (a->>'execution_id', a->>'thread_id', a->>'principal', new_status, (a->>'version')::bigint, present,
+                present, CASE WHEN holds THEN writer END, 1, CASE WHEN holds THEN steady + lease_s ELSE 0 END,
+                a->'start'->>'plan')
+        ON CONFLICT DO NOTHING RETURNING * INTO held;
+        IF NOT FOUND THEN
+            PERFORM FROM executions AS x WHERE x.execution_id = a->>'execution_id';
+            outcome := CASE WHEN FOUND THEN 'exists' ELSE 'thread busy' END;
+            RETURN;
+        END IF;
+        fence := 1;
+    ELSE
+        IF held.number IS NULL THEN
+            outcome := 'unknown';
+            RETURN;
+        END IF;
+        IF a->>'lease_fence' IS NOT NULL THEN
+            IF held.owner IS DISTINCT FROM a->>'lease_owner' OR held.fence <> (a->>'lease_fence')::bigint THEN
+                outcome := 'lease lost';
+                RETURN;
+            END IF;
+        ELSIF acquires AND held.owner IS NOT NULL AND held.version = expected THEN
+            outcome := 'lease lost';
+            RETURN;
+        END IF;
+        IF held.version <> expected THEN
+            outcome := 'version';
+            detail := json_build_array(held.version);
+            RETURN;
+        END IF;
+        IF NOT is_over AND held.status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled') AND EXISTS (
+            SELECT FROM executions AS x WHERE x.thread_id = held.thread_id
+              AND x.status NOT IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled')
+        ) THEN
+            outcome := 'thread busy';
+            RETURN;
+        END IF;
+        IF a->>'lease_fence' IS NOT NULL OR acquires THEN
+            holds := NOT releases;
+            new_owner := CASE WHEN holds THEN coalesce(a->>'lease_owner', writer) END;
+            fence := held.fence + CASE WHEN a->>'lease_fence' IS NULL THEN 1 ELSE 0 END;
+            expiry := CASE WHEN holds THEN steady + lease_s ELSE 0 END;
+        ELSE
+            new_owner := held.owner;
+            fence := held.fence;
+            expiry := held.leased_until;
+        END IF;
+        UPDATE executions AS x
+        SET status = new_status, version = (a->>'version')::bigint, updated_at = present, owner = new_owner,
+            leased_until = expiry, fence = append_one.fence,
+            plan_digest = CASE WHEN is_over THEN NULL ELSE x.plan_digest END
+        WHERE x.number = held.number;
+    END IF;
+    IF expected = 0 AND is_over THEN
+        UPDATE executions AS x SET plan_digest = NULL WHERE x.number = held.number AND x.plan_digest IS NOT NULL;
+    END IF;
+
+    INSERT INTO events (execution, first, at, body, checksum, token)
+    VALUES (held.number, expected + 1, (a->>'at')::double precision, a->>'body', (a->>'checksum')::bigint, a->>'token');
+    IF a->'start'->>'key' IS NOT NULL THEN
+        INSERT INTO starts (principal, key, execution, request)
+        VALUES (a->>'principal', a->'start'->>'key', held.number, a->'start'->>'request');
+    END IF;
+
+    FOR wanted IN SELECT value FROM json_array_elements(a->'rows') LOOP
+        CASE wanted->>'change'
+        WHEN 'opened' THEN
+            INSERT INTO suspensions (suspension_id, execution, addressee, status, digest, created_at, expires_at, alarm_at)
+            VALUES (wanted->>'suspension_id', held.number, wanted->>'addressee', 'pending', wanted->>'digest',
+                    (a->>'at')::double precision, (wanted->>'expires_at')::double precision,
+                    (wanted->>'alarm_at')::double precision);
+        WHEN 'revised' THEN
+            UPDATE suspensions AS s
+            SET digest = wanted->>'digest', expires_at = (wanted->>'expires_at')::double precision,
+                alarm_at = (wanted->>'alarm_at')::double precision
+            WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
+        WHEN 'reminded' THEN
+            UPDATE suspensions AS s SET alarm_at = (wanted->>'alarm_at')::double precision
+            WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
+        WHEN 'closed' THEN
+            UPDATE suspensions AS s SET status = wanted->>'status', closed_at = (wanted->>'at')::double precision
+            WHERE s.suspension_id = wanted->>'suspension_id' AND s.status = 'pending';
+        WHEN 'used' THEN
+            UPDATE grants AS g SET used = used + 1 WHERE g.grant_id = wanted->>'grant_id';
+        WHEN 'withdrawn' THEN
+            UPDATE suspensions AS s SET status = 'withdrawn', closed_at = (wanted->>'at')::double precision
+            WHERE s.execution = held.number AND s.status = 'pending';
+        END CASE;
+    END LOOP;
+
+    INSERT INTO audit_unsealed (at, kind, execution_id, suspension_id, facts, policy)
+    SELECT (a->>'at')::double precision, value->>0, value->>1, value->>2, value->>3, a->>'policy'
+    FROM json_array_elements(a->'audit');
+    INSERT INTO artifacts (execution, artifact_id, media_type, data)
+    SELECT held.number, value->>0, value->>1, decode(value->>2, 'base64') FROM json_array_elements(a->'artifacts')
+    ON CONFLICT DO NOTHING;
+    INSERT INTO notifications (notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts,
+                               next_at)
+    SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, (value->>6)::double precision, 0,
+           (value->>6)::double precision
+    FROM json_array_elements(a->'notifications');
+    outcome := 'stored';
+END
+$$;
+
+-- Appends of one transaction. They lock their executions in the same order everywhere, so that two processes do not wait
+-- for each other.
+CREATE FUNCTION append_all(appends json, now_s double precision, steady_s double precision, lease_s double precision)
+RETURNS TABLE (place bigint, outcome text, fence bigint, detail json) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    present double precision := coalesce(now_s, extract(epoch FROM clock_timestamp()));
+    steady double precision := coalesce(steady_s, extract(epoch FROM clock_timestamp()));
+    a json;
+BEGIN
+    FOR a, place IN
+        SELECT value, ordinality FROM json_array_elements(appends) WITH ORDINALITY
+        ORDER BY value->>'execution_id', ordinality
+    LOOP
+        SELECT o.outcome, o.fence, o.detail INTO outcome, fence, detail FROM append_one(a, present, steady, lease_s) AS o;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,468 @@
+-- name: append
+-- Appends of one group: what became of each.
+SELECT place, outcome, fence, detail FROM append_all($1::json, $2, $3, $4);
+
+-- name: find_start
+-- The execution that a principal started with a key.
+SELECT x.execution_id, x.thread_id, s.request FROM starts AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.principal = $1 AND s.key = $2;
+
+-- name: header
+-- One execution's row.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until FROM executions AS x
+WHERE x.execution_id = $1;
+
+-- name: headers
+-- Several executions' rows.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until FROM executions AS x
+WHERE x.execution_id = ANY ($1);
+
+-- name: thread
+-- A thread's executions, oldest first.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until FROM executions AS x
+WHERE x.thread_id = $1 ORDER BY x.number;
+
+-- name: executions
+-- The newest executions.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until FROM executions AS x
+ORDER BY x.number DESC LIMIT $1;
+
+-- name: executions_of
+-- The newest executions of a principal.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until FROM executions AS x
+WHERE x.principal = $1 ORDER BY x.number DESC LIMIT $2;
+
+-- name: walk
+-- Executions by id, a page after another.
+SELECT x.execution_id, x.thread_id, x.principal, x.status, x.version, x.created_at, x.updated_at, x.owner, x.fence,
+       x.leased_until FROM executions AS x
+WHERE x.execution_id COLLATE "C" > $1 ORDER BY x.execution_id COLLATE "C" LIMIT $2;
+
+-- name: read_events
+-- The log of an execution, starting with the transaction that contains the wanted sequence.
+SELECT x.version, e.first, e.at, e.body, e.checksum FROM executions AS x LEFT JOIN events AS e ON e.execution = x.number
+  AND e.first >= coalesce((SELECT max(f.first) FROM events AS f WHERE f.execution = x.number AND f.first <= $2), 0)
+WHERE x.execution_id = $1 ORDER BY e.first;
+
+-- name: find_artifact
+-- Content by its id, from any execution of the thread.
+SELECT a.media_type, a.data FROM executions AS x JOIN artifacts AS a ON a.execution = x.number
+WHERE x.thread_id = $1 AND a.artifact_id = $2 LIMIT 1;
+
+-- name: find_suspension
+-- One suspension.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.suspension_id = $1;
+
+-- name: find_ids
+-- Ids of each kind between two texts, with their threads.
+SELECT * FROM (
+    SELECT 'execution', execution_id, thread_id FROM executions
+    WHERE starts_with(execution_id, $1) ORDER BY execution_id COLLATE "C" LIMIT $2) AS a
+UNION ALL SELECT * FROM (
+    SELECT 'suspension', s.suspension_id, x.thread_id FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+    WHERE starts_with(s.suspension_id, $1) ORDER BY s.suspension_id COLLATE "C" LIMIT $2) AS b
+UNION ALL SELECT * FROM (
+    SELECT 'thread', thread_id, thread_id FROM executions
+    WHERE starts_with(thread_id, $1) GROUP BY thread_id ORDER BY thread_id COLLATE "C" LIMIT $2) AS c;
+
+-- name: pending_suspensions
+-- A page of pending suspensions that people and callers answer, oldest first.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee <> 'clock' AND s.number > $1
+  AND ($2::text IS NULL OR x.principal = $2) AND ($3::text IS NULL OR x.thread_id = $3)
+  AND ($4::text IS NULL OR s.addressee = $4)
+ORDER BY s.number LIMIT $5;
+
+-- name: count_suspensions
+-- The number of pending suspensions that match.
+SELECT count(*) FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND s.addressee <> 'clock'
+  AND ($1::text IS NULL OR x.principal = $1) AND ($2::text IS NULL OR x.thread_id = $2)
+  AND ($3::text IS NULL OR s.addressee = $3);
+
+-- name: suspension_number
+-- Where a page ended. No row if the suspension does not belong to the principal.
+SELECT s.number FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.suspension_id = $1 AND ($2::text IS NULL OR x.principal = $2);
+
+-- name: due_suspensions
+-- Pending suspensions that have an alarm due or a passed deadline: the earliest of each principal, then the second, ...
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL
+  AND least(s.alarm_at, s.expires_at) <= coalesce($1::float8, extract(epoch FROM clock_timestamp()))
+ORDER BY row_number() OVER (PARTITION BY x.principal ORDER BY least(s.alarm_at, s.expires_at)),
+    least(s.alarm_at, s.expires_at) LIMIT $2;
+
+-- name: next_deadline
+-- The earliest alarm or deadline of a pending suspension.
+SELECT least(s.alarm_at, s.expires_at) FROM suspensions AS s
+WHERE s.status = 'pending' AND least(s.alarm_at, s.expires_at) IS NOT NULL
+ORDER BY least(s.alarm_at, s.expires_at) LIMIT 1;
+
+-- name: claim
+-- Take over a running execution whose lease nobody has, or ran out so many seconds ago.
+WITH held AS (SELECT number, owner FROM executions WHERE execution_id = $2 FOR UPDATE)
+UPDATE executions AS x SET owner = $1, fence = x.fence + 1, leased_until = coalesce($3::float8, extract(epoch FROM clock_timestamp())) + $4
+FROM held WHERE x.number = held.number AND x.status = 'running'
+  AND (x.owner IS NULL OR x.leased_until <= coalesce($3::float8, extract(epoch FROM clock_timestamp())) - $5)
+RETURNING x.fence, held.owner IS NOT NULL;
+
+-- name: orphans
+-- Running executions without a valid lease.
+SELECT execution_id FROM executions WHERE status = 'running' AND (owner IS NULL OR leased_until <= coalesce($1::float8, extract(epoch FROM clock_timestamp())))
+ORDER BY number LIMIT $2;
+
+-- name: owners
+-- The owners of leases, valid or not.
+SELECT DISTINCT owner FROM executions WHERE status = 'running' AND owner IS NOT NULL;
+
+-- name: expire_owner
+-- End the leases of a process that is known to be dead.
+UPDATE executions SET owner = NULL, leased_until = 0 WHERE status = 'running' AND owner = $1;
+
+-- name: confirm
+-- Extend one lease, if its holder still has it.
+UPDATE executions SET leased_until = coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2 WHERE execution_id = $3 AND owner = $4 AND fence = $5;
+
+-- name: renew
+-- Extend the leases of a living process.
+UPDATE executions SET leased_until = coalesce($1::float8, extract(epoch FROM clock_timestamp())) + $2 WHERE status = 'running' AND owner = $3;
+
+-- name: release
+-- Give up one lease.
+UPDATE executions SET owner = NULL, leased_until = 0 WHERE execution_id = $1 AND owner = $2 AND fence = $3;
+
+-- name: prunable
+-- Finished executions that have not changed since the given time.
+SELECT number, execution_id FROM executions WHERE updated_at < $1 AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled')
+ORDER BY number LIMIT 500 FOR UPDATE SKIP LOCKED;
+
+-- name: prune_events
+-- The log of finished executions.
+DELETE FROM events WHERE execution = ANY ($1);
+
+-- name: prune_suspensions
+-- The suspensions of finished executions.
+DELETE FROM suspensions WHERE execution = ANY ($1);
+
+-- name: prune_artifacts
+-- The artifacts of finished executions.
+DELETE FROM artifacts WHERE execution = ANY ($1);
+
+-- name: prune_starts
+-- The keys of finished executions.
+DELETE FROM starts WHERE execution = ANY ($1);
+
+-- name: prune_executions
+-- The rows of finished executions.
+DELETE FROM executions WHERE number = ANY ($1);
+
+-- name: totals
+-- For `planwarden doctor`.
+SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM executions WHERE status = 'running'),
+       (SELECT count(*) FROM suspensions WHERE status = 'pending'), pg_database_size(current_database()),
+       (SELECT max(version) FROM schema_versions);
+
+-- name: add_token
+-- A new bearer token, known by the hash of its secret only. Nothing is stored when its id or its hash is taken.
+INSERT INTO tokens (token_id, secret_hash, principal, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT DO NOTHING;
+
+-- name: find_token
+-- The token with that hash, whatever its state.
+SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens WHERE secret_hash = $1;
+
+-- name: tokens
+-- All tokens, oldest first.
+SELECT token_id, principal, role, created_at, expires_at, revoked_at FROM tokens ORDER BY number;
+
+-- name: revoke_tokens
+-- One token by its id, or all tokens of a principal. A token that was revoked before keeps its time.
+UPDATE tokens SET revoked_at = $1 WHERE (token_id = $2 OR principal = $2) AND revoked_at IS NULL
+RETURNING token_id, principal, role, created_at, expires_at, revoked_at;
+
+-- name: decided_suspensions
+-- A page of closed suspensions to people, the last decision first; $1 and $2 are where the page before it ended.
+SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s.status, s.digest, s.created_at,
+       s.expires_at, s.alarm_at
+FROM suspensions AS s JOIN executions AS x ON x.number = s.execution
+WHERE s.status <> 'pending' AND s.addressee = 'human' AND ($1::float8 IS NULL OR (s.closed_at, s.number) < ($1, $2::bigint))
+ORDER BY s.closed_at DESC, s.number DESC LIMIT $3;
+
+-- name: closing_of_suspension
+-- Where a page of closed suspensions ended.
+SELECT closed_at, number FROM suspensions WHERE suspension_id = $1 AND closed_at IS NOT NULL;
+
+-- name: count_prunable
+-- How many executions `prunable` finds in all, and when the oldest of them last changed.
+SELECT count(*), min(updated_at) FROM executions WHERE updated_at < $1
+  AND status IN ('completed', 'rejected', 'failed', 'incomplete', 'cancelled');
+
+-- name: add_code
+-- A new one-time code.
+INSERT INTO codes (hash, pairing, principal, is_typed, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: code
+-- A code that can still be used.
+SELECT hash, pairing, principal, is_typed, created_at, expires_at, attempts FROM codes
+WHERE hash = $1 AND used_at IS NULL AND expires_at > $2;
+
+-- name: use_code
+-- The use of a code. Updates nothing if the code was used, voided or has expired.
+UPDATE codes SET used_at = $1 WHERE hash = $2 AND used_at IS NULL AND expires_at > $3 RETURNING pairing;
+
+-- name: void_pairing
+-- Void the other codes of a pairing when one of them was used.
+UPDATE codes SET used_at = $1 WHERE pairing = $2 AND used_at IS NULL;
+
+-- name: count_attempt
+-- A wrong passphrase. It counts for the whole pairing.
+UPDATE codes SET attempts = attempts + 1
+WHERE pairing = (SELECT pairing FROM codes WHERE hash = $1) AND used_at IS NULL AND expires_at > $2
+RETURNING pairing, attempts;
+
+-- name: void_codes
+-- Void every unused code.
+UPDATE codes SET used_at = $1 WHERE used_at IS NULL;
+
+-- name: forget_codes
+-- Delete codes that expired before the given time.
+DELETE FROM codes WHERE expires_at < $1;
+
+-- name: add_refusal
+-- A code was wrong.
+INSERT INTO pairing_refusals (at) VALUES ($1);
+
+-- name: forget_refusals
+-- Delete refusals that no longer count.
+DELETE FROM pairing_refusals WHERE at <= $1;
+
+-- name: count_refusals
+-- The number of wrong codes, for the lockout.
+SELECT count(*) FROM pairing_refusals WHERE at > $1;
+
+-- name: add_session
+-- A browser was let in.
+INSERT INTO sessions (hash, principal, created_at, expires_at) VALUES ($1, $2, $3, $4);
+
+-- name: session
+-- A session that is still open.
+SELECT hash, principal, created_at, expires_at FROM sessions WHERE hash = $1 AND ended_at IS NULL AND expires_at > $2;
+
+-- name: end_session
+-- Logging out.
+UPDATE sessions SET ended_at = $1 WHERE hash = $2 AND ended_at IS NULL AND expires_at > $3;
+
+-- name: end_sessions
+-- End every open session.
+UPDATE sessions SET ended_at = $1 WHERE ended_at IS NULL AND expires_at > $2;
+
+-- name: forget_sessions
+-- Delete sessions that expired before the given time.
+DELETE FROM sessions WHERE expires_at < $1;
+
+-- name: open_inbox
+-- An inbox starts to listen.
+INSERT INTO inboxes (owner, url, started_at) VALUES ($1, $2, $3)
+ON CONFLICT (owner) DO UPDATE SET url = excluded.url, started_at = excluded.started_at;
+
+-- name: close_inbox
+-- An inbox stops listening.
+DELETE FROM inboxes WHERE owner = $1;
+
+-- name: inboxes
+-- Where inboxes listen, newest first.
+SELECT owner, url FROM inboxes ORDER BY started_at DESC, owner;
+
+-- name: add_nonce
+-- A challenge's nonce.
+INSERT INTO nonces (nonce, purpose, session, suspension_id, digest, content, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7);
+
+-- name: take_nonce
+-- Use a nonce up. Exactly one of racing calls gets the row.
+DELETE FROM nonces WHERE nonce = $1 RETURNING nonce, purpose, session, suspension_id, digest, content, expires_at;
+
+-- name: forget_nonces
+-- Delete expired nonces.
+DELETE FROM nonces WHERE expires_at <= $1;
+
+-- name: limit_nonces
+-- Delete all but the newest nonces of a session.
+DELETE FROM nonces WHERE session = $1
+    AND number NOT IN (SELECT number FROM nonces WHERE session = $1 ORDER BY number DESC LIMIT $2);
+
+-- name: lock
+-- One transaction at a time for a name.
+SELECT pg_advisory_xact_lock(hashtextextended($1, 3));
+
+-- name: key
+-- One key, revoked or not.
+SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
+WHERE key_id = $1;
+
+-- name: keys
+-- Keys of one principal or of all, oldest first.
+SELECT key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at, used_at, revoked_at FROM keys
+WHERE $1::text IS NULL OR principal = $2 ORDER BY created_at, number;
+
+-- name: count_keys
+-- The number of a principal's keys that are not revoked.
+SELECT count(*) FROM keys WHERE principal = $1 AND revoked_at IS NULL;
+
+-- name: add_key
+-- The public half of a person's key.
+INSERT INTO keys (key_id, credential_id, public_key, principal, rp_id, label, sign_count, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: use_key
+-- Count a signature. Updates nothing for a revoked or foreign key, or if its count has not grown.
+UPDATE keys SET sign_count = $1, used_at = $2
+WHERE key_id = $3 AND principal = $4 AND revoked_at IS NULL AND (sign_count < $5 OR (sign_count = 0 AND $6 = 0));
+
+-- name: revoke_key
+-- Revoke a key. Updates nothing if it was revoked before.
+UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
+
+-- name: add_unsealed
+-- Rows of the audit that wait to be chained.
+INSERT INTO audit_unsealed (at, kind, execution_id, suspension_id, facts, policy) VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: lock_audit
+-- One process seals at a time. The row is the end of the chain.
+SELECT last_sequence FROM audit_state FOR UPDATE;
+
+-- name: unsealed
+-- The oldest rows that wait.
+SELECT number, at, kind, execution_id, suspension_id, facts, policy FROM audit_unsealed ORDER BY number LIMIT $1;
+
+-- name: is_unsealed
+-- Whether any row waits.
+SELECT 1 FROM audit_unsealed LIMIT 1;
+
+-- name: forget_unsealed
+-- Rows that were sealed.
+DELETE FROM audit_unsealed WHERE number = ANY ($1);
+
+-- name: last_audit
+-- The end of the chain, and the policy under which the newest rows were written.
+SELECT sequence, hash, (SELECT facts FROM audit WHERE kind = 'policy' ORDER BY sequence DESC LIMIT 1)
+FROM audit ORDER BY sequence DESC LIMIT 1;
+
+-- name: add_audit
+-- Rows of the audit. The caller chooses the numbers, because the hashes cover them.
+INSERT INTO audit (sequence, at, kind, execution_id, suspension_id, facts, hash)
+SELECT * FROM unnest($1::bigint[], $2::float8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[]);
+
+-- name: end_audit
+-- The highest number that a row of the audit ever had.
+UPDATE audit_state SET last_sequence = $1;
+
+-- name: audit_rows
+-- A page of the audit, oldest first.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE sequence > $1 ORDER BY sequence LIMIT $2;
+
+-- name: audit_rows_of
+-- A page of what the audit says of one execution, oldest first.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE execution_id = $1 AND sequence > $2 ORDER BY sequence LIMIT $3;
+
+-- name: task_rows
+-- A page of what the audit says of one execution as a task, oldest first; the kinds as in the index audit_of_tasks.
+SELECT sequence, at, kind, execution_id, suspension_id, facts, hash FROM audit
+WHERE kind IN ('form_closed', 'link_answered', 'task_ended') AND execution_id = $1 AND sequence > $2
+ORDER BY sequence LIMIT $3;
+
+-- name: audit_end
+-- The highest number that a row ever had.
+SELECT last_sequence FROM audit_state;
+
+-- name: add_grant
+-- A standing approval.
+INSERT INTO grants (grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by,
+                    assurance, channel, created_at, revoked_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+
+-- name: revoke_grant
+-- The end of a grant: nothing is updated when it was revoked before.
+UPDATE grants SET revoked_at = $1 WHERE grant_id = $2 AND revoked_at IS NULL;
+
+-- name: grants
+-- Newest grants first; with $1 only those that can still be used at that time.
+SELECT grant_id, tool_name, definition_digest, arguments, uses, used, expires_at, owner, created_by, assurance,
+       channel, created_at, revoked_at FROM grants
+WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND used < uses AND expires_at > $1) ORDER BY number DESC LIMIT $2;
+
+-- name: notifications_span
+-- How many there are.
+SELECT count(*) FROM notifications;
+
+-- name: drop_oldest_notifications
+-- All but the newest.
+DELETE FROM notifications WHERE number <= (SELECT number FROM notifications ORDER BY number DESC LIMIT 1 OFFSET $1)
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: is_notification_due
+-- Whether there is something to deliver to a channel.
+SELECT 1 FROM notifications WHERE channel = $1 AND next_at <= $2 LIMIT 1;
+
+-- name: claim_notifications
+-- The claimer's until $1; nobody else finds them before.
+UPDATE notifications SET attempts = attempts + 1, next_at = $1
+WHERE number IN (SELECT number FROM notifications WHERE channel = $2 AND next_at <= $3
+                 ORDER BY next_at, number LIMIT $4 FOR UPDATE SKIP LOCKED)
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: postpone_notification
+-- Try again later; nothing is updated when somebody else has claimed it meanwhile.
+UPDATE notifications SET next_at = $1 WHERE notification_id = $2 AND attempts = $3;
+
+-- name: delete_notification
+-- It was delivered, by whomever.
+DELETE FROM notifications WHERE notification_id = $1;
+
+-- name: give_up_notification
+-- It will not be delivered; nothing is deleted when somebody else has claimed it meanwhile.
+DELETE FROM notifications WHERE notification_id = $1 AND attempts = $2;
+
+-- name: old_notifications
+-- Messages of before $1 to channels that are not in the JSON list $2, and that nobody is delivering now.
+DELETE FROM notifications WHERE created_at < $1 AND next_at <= $3
+    AND channel NOT IN (SELECT value FROM json_array_elements_text($2::json))
+RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;
+
+-- name: waiting_notifications
+-- How many wait for each channel.
+SELECT channel, count(*) FROM notifications GROUP BY channel ORDER BY channel COLLATE "C";
+
+-- name: clock
+-- The database's time.
+SELECT extract(epoch FROM clock_timestamp())::float8;
+
+-- name: announce
+-- A process lives.
+INSERT INTO owners (owner, lock_key, started_at) VALUES ($1, $2, extract(epoch FROM clock_timestamp()))
+ON CONFLICT (owner) DO NOTHING;
+
+-- name: retire
+-- A process ends.
+DELETE FROM owners WHERE owner = $1;
+
+-- name: living
+-- Of each announced owner, whether its lock is free, and whether the database has only just started.
+SELECT owner, pg_try_advisory_xact_lock_shared(lock_key),
+       pg_postmaster_start_time() > clock_timestamp() - make_interval(secs => $2)
+FROM owners WHERE owner = ANY ($1);

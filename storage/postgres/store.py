@@ -1,0 +1,380 @@
+"""The store on PostgreSQL.
+
+Every law of the port is a condition in SQL, checked in the transaction that relies on it; an append is the function
+`append_all` of `migrations/`. Times in conditions are the database's, so that the clocks of machines do not matter.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import psycopg
+
+from planwarden.agent.common.artifact import Artifact, check_artifact
+from planwarden.agent.common.errors import InvalidArguments, LeaseLost, StoreError
+from planwarden.agent.core import events as ev
+from planwarden.agent.core.audit import AuditEntry, AuditRow, build_pruned_entry
+from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.store import (
+    Append,
+    Changes,
+    FoundId,
+    Grant,
+    Header,
+    Lease,
+    StartedExecution,
+    SuspensionRow,
+    SuspensionRowPage,
+)
+from planwarden.storage.clock import LEASE_S
+from planwarden.storage.ports.keys import KeyStore
+from planwarden.storage.ports.sessions import SessionStore
+from planwarden.storage.postgres.append import encode_append, read_outcome
+from planwarden.storage.postgres.audit import seal
+from planwarden.storage.postgres.connection import Connection, connect, migrate, name_server, run, store_error
+from planwarden.storage.postgres.control import Control, send_hint
+from planwarden.storage.postgres.hints import Hints
+from planwarden.storage.postgres.liveness import GONE_S, LockLiveness
+from planwarden.storage.postgres.reader import PostgresReader
+from planwarden.storage.postgres.transaction import PostgresTransaction
+from planwarden.storage.postgres.writer import AppendRequest, Operation, PostgresWriter, Result
+from planwarden.storage.sql import grants as sql_grants
+from planwarden.storage.sql.audit import read_row
+from planwarden.storage.sql.database import Rows
+from planwarden.storage.sql.keys import SqlKeys
+from planwarden.storage.sql.notifications import SqlNotifications, limit_notifications
+from planwarden.storage.sql.rows import read_header, read_log, read_suspension
+from planwarden.storage.sql.sessions import SqlSessions
+from planwarden.storage.sql.starts import read_start
+from planwarden.storage.sql.tokens import SqlTokens
+
+
+class DatabaseClock:
+    """The database's time as this process knows it; leases run by it as well."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def now(self) -> float:
+        return self._control.now()
+
+    def steady(self) -> float:
+        return self._control.now()
+
+
+class PostgresDatabase:
+    """Implements `Database`."""
+
+    def __init__(self, writer: PostgresWriter, reader: PostgresReader) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    async def write(self, operation: Operation[Result]) -> Result:
+        return await self._writer.run(operation)
+
+    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        return await self._reader.fetch(name, parameters)
+
+
+class PostgresStore:
+    """Open with `PostgresStore.open`, close when done."""
+
+    def __init__(self, url: str, clock: Clock | None, lease_s: float, gone_s: float) -> None:
+        self.url = url
+        self._lease_s = lease_s
+        self._hints = Hints()
+        self._control = Control(url, self._hints.add)
+        self._given = clock
+        self._clock = clock or DatabaseClock(self._control)
+        self._reader = PostgresReader(url)
+        self._writer = PostgresWriter(
+            url,
+            clock=self._find_times,
+            lease_s=lease_s,
+            limit_notifications=lambda transaction: limit_notifications(transaction, self._clock.now()),
+            committed=lambda connection, executions: send_hint(connection, self._control.name, executions),
+        )
+        self._liveness = LockLiveness(self._control, self._reader, gone_s)
+        self._database = PostgresDatabase(self._writer, self._reader)
+        self._tokens = SqlTokens(self._database)
+        self._sessions = SqlSessions(self._database, self._liveness)
+        self._notifications = SqlNotifications(self._database, self._clock)
+        self._keys = SqlKeys(self._database)
+
+    @classmethod
+    def open(
+        cls, url: str, *, clock: Clock | None = None, lease_s: float = LEASE_S, gone_s: float = GONE_S
+    ) -> "PostgresStore":
+        """Connect, and bring the schema up to date. With `clock`, which only tests give, it is the store's time.
+
+        Raises:
+            StoreError: the database cannot be reached or must not be used.
+        """
+        try:
+            connection = connect(url)
+        except psycopg.Error as error:
+            raise store_error(error, url) from error
+        try:
+            migrate(connection, url)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise store_error(error, url) from error
+            raise
+        store = cls(url, clock, lease_s, gone_s)
+        store._control.start(connection)
+        return store
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def tokens(self) -> SqlTokens:
+        return self._tokens
+
+    @property
+    def sessions(self) -> SessionStore:
+        """Codes and sessions of the inbox."""
+        return self._sessions
+
+    @property
+    def notifications(self) -> SqlNotifications:
+        return self._notifications
+
+    @property
+    def signing_keys(self) -> KeyStore:
+        """Keys with which people sign."""
+        return self._keys
+
+    async def append(self, append: Append) -> Lease | None:
+        if append.acquire:
+            await self._liveness.announce(append.owner)
+        try:
+            text = encode_append(append)
+        except UnicodeEncodeError as error:
+            raise store_error(error, self.url) from error
+        request = AppendRequest(text, append.execution.execution_id, is_notifying=bool(append.notifications))
+        return read_outcome(append, *await self._writer.append(request))
+
+    async def header(self, execution_id: str) -> Header | None:
+        rows = await self._reader.fetch("header", (execution_id,))
+        return read_header(rows[0]) if rows else None
+
+    async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
+        return read_log(execution_id, after, await self._reader.fetch("read_events", (execution_id, after + 1)))
+
+    async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
+        rows = await self._reader.fetch("find_artifact", (thread_id, artifact_id))
+        return check_artifact(artifact_id, rows[0][0], bytes(rows[0][1])) if rows else None
+
+    async def thread(self, thread_id: str) -> tuple[Header, ...]:
+        return tuple(map(read_header, await self._reader.fetch("thread", (thread_id,))))
+
+    async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
+        if principal is None:
+            rows = await self._reader.fetch("executions", (limit,))
+        else:
+            rows = await self._reader.fetch("executions_of", (principal, limit))
+        return tuple(map(read_header, rows))
+
+    async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
+        return tuple(map(read_header, await self._reader.fetch("walk", (after, limit))))
+
+    async def find_start(self, principal: str, key: str) -> StartedExecution | None:
+        rows = await self._reader.fetch("find_start", (principal, key))
+        return read_start(rows[0]) if rows else None
+
+    async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:
+        rows = await self._reader.fetch("find_suspension", (suspension_id,))
+        return read_suspension(rows[0]) if rows else None
+
+    async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
+        return tuple(FoundId(*row) for row in await self._reader.fetch("find_ids", (beginning, limit)))
+
+    async def suspensions(
+        self,
+        *,
+        principal: str | None = None,
+        thread_id: str | None = None,
+        addressee: ev.Addressee | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> SuspensionRowPage:
+        start = 0 if cursor is None else await self._find_cursor(cursor, principal)
+        chosen = (principal, thread_id, addressee)
+
+        def read(connection: Connection) -> tuple[Rows, int]:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                rows = run(connection, "pending_suspensions", (start, *chosen, limit + 1)).fetchall()
+                return rows, int(run(connection, "count_suspensions", chosen).fetchall()[0][0])
+
+        rows, total = await self._reader.use(read)
+        shown = tuple(map(read_suspension, rows[:limit]))
+        return SuspensionRowPage(shown, total, shown[-1].suspension_id if len(rows) > limit else None)
+
+    async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
+        before: tuple[float | None, int | None] = (None, None)
+        if cursor is not None:
+            found = await self._reader.fetch("closing_of_suspension", (cursor,))
+            if not found:
+                raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+            before = (float(found[0][0]), int(found[0][1]))
+        rows = await self._reader.fetch("decided_suspensions", (*before, limit + 1))
+        shown = tuple(map(read_suspension, rows[:limit]))
+        return SuspensionRowPage(shown, len(shown), shown[-1].suspension_id if len(rows) > limit else None)
+
+    async def _find_cursor(self, cursor: str, principal: str | None) -> int:
+        """The number of the suspension at which a page ended."""
+        found = await self._reader.fetch("suspension_number", (cursor, principal))
+        if not found:
+            raise InvalidArguments(f"cursor {cursor!r} is not one that this server gave out")
+        return int(found[0][0])
+
+    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
+        return tuple(map(read_suspension, await self._reader.fetch("due_suspensions", (self._find_times()[0], limit))))
+
+    async def next_deadline(self) -> float | None:
+        rows = await self._reader.fetch("next_deadline")
+        return rows[0][0] if rows else None
+
+    async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
+        await self._liveness.announce(owner)
+        await self._expire_dead_owners()
+        steady = self._find_times()[1]
+
+        def take(transaction: PostgresTransaction) -> Lease | None:
+            parameters = (owner, execution_id, steady, self._lease_s, silent_s)
+            found = transaction.execute("claim", parameters).fetchone()
+            return None if found is None else Lease(execution_id, owner, int(found[0]), is_from_silent=found[1])
+
+        return await self._writer.run(take)
+
+    async def orphans(self, limit: int) -> tuple[str, ...]:
+        await self._expire_dead_owners()
+        return tuple(row[0] for row in await self._reader.fetch("orphans", (self._find_times()[1], limit)))
+
+    async def _expire_dead_owners(self) -> None:
+        """A process that died without releasing its leases need not be waited for."""
+        owners = [str(row[0]) for row in await self._reader.fetch("owners")]
+        dead = await self._liveness.find_dead(owners)
+        if dead:
+            await self._writer.run(lambda transaction: [transaction.execute("expire_owner", (name,)) for name in dead])
+
+    async def renew(self, owner: str) -> None:
+        parameters = (self._find_times()[1], self._lease_s, owner)
+        await self._writer.run(lambda transaction: transaction.execute("renew", parameters).rowcount)
+
+    async def confirm(self, lease: Lease) -> None:
+        parameters = (self._find_times()[1], self._lease_s, lease.execution_id, lease.owner, lease.fence)
+        if not await self._writer.run(lambda transaction: transaction.execute("confirm", parameters).rowcount):
+            raise LeaseLost(f"execution {lease.execution_id!r} is owned by another process")
+
+    async def release(self, lease: Lease) -> None:
+        parameters = (lease.execution_id, lease.owner, lease.fence)
+        await self._writer.run(lambda transaction: transaction.execute("release", parameters).rowcount)
+
+    def _find_times(self) -> tuple[float | None, float | None]:
+        """Now and steady seconds where a clock was given; else the database's own are used."""
+        return (None, None) if self._given is None else (self._given.now(), self._given.steady())
+
+    async def changes(self, since: int) -> Changes:
+        return self._hints.read(since)
+
+    async def wait_for_changes(self, since: int, timeout_s: float) -> None:
+        await self._hints.wait(since, timeout_s)
+
+    async def count_prunable(self, before: float) -> tuple[int, float | None]:
+        """How many executions `prune` would delete, and when the oldest of them last changed."""
+        [(count, oldest)] = await self._reader.fetch("count_prunable", (before,))
+        return int(count), oldest
+
+    async def prune(self, before: float) -> int:
+        total = 0
+        while pruned := await self._writer.run(lambda transaction: _prune(transaction, before, self._clock.now())):
+            total += pruned
+        return total
+
+    async def add_grant(self, grant: Grant, entry: AuditEntry) -> None:
+        def add(transaction: PostgresTransaction) -> None:
+            sql_grants.add_grant(transaction, grant)
+            transaction.add_audit((entry,), self._clock.now())
+
+        await self._writer.run(add)
+
+    async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
+        def revoke(transaction: PostgresTransaction) -> bool:
+            now = self._clock.now()
+            is_revoked = sql_grants.revoke_grant(transaction, grant_id, now)
+            if is_revoked:
+                transaction.add_audit((entry,), now)
+            return is_revoked
+
+        return await self._writer.run(revoke)
+
+    async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
+        open_at = self._clock.now() if only_open else None
+        return tuple(map(sql_grants.read_grant, await self._reader.fetch("grants", (open_at, limit))))
+
+    async def audit(self, entries: Sequence[AuditEntry]) -> None:
+        now = self._clock.now()
+        await self._writer.run(lambda transaction: transaction.add_audit(entries, now))
+
+    async def audit_rows(
+        self, *, after: int = 0, execution_id: str | None = None, limit: int = 100
+    ) -> tuple[AuditRow, ...]:
+        if execution_id is None:
+            rows = await self._read_sealed("audit_rows", (after, limit))
+        else:
+            rows = await self._read_sealed("audit_rows_of", (execution_id, after, limit))
+        return tuple(map(read_row, rows))
+
+    async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
+        return tuple(map(read_row, await self._read_sealed("task_rows", (execution_id, after, limit))))
+
+    async def audit_end(self) -> int:
+        return int((await self._read_sealed("audit_end", ()))[0][0])
+
+    async def _read_sealed(self, name: str, parameters: Sequence[object]) -> Rows:
+        """What was committed before belongs to the answer."""
+
+        def read(connection: Connection) -> Rows:
+            seal(connection)
+            return run(connection, name, parameters).fetchall()
+
+        return await self._reader.use(read)
+
+    async def backup(self, target: Path) -> None:
+        """PostgreSQL has tools of its own for this. Raises `StoreError`, which names them."""
+        raise StoreError(f"{name_server(self.url)} is backed up with pg_dump or pg_basebackup; nothing was written")
+
+    async def check(self) -> dict[str, int | str]:
+        """Facts for a health report: counts of rows, size, version of server and schema."""
+        executions, running, pending, size_bytes, schema = (await self._reader.fetch("totals"))[0]
+        server = await self._reader.use(lambda connection: connection.info.server_version)
+        return {
+            "integrity": "ok",
+            "schema": int(schema),
+            "executions": int(executions),
+            "running": int(running),
+            "pending": int(pending),
+            "size_bytes": int(size_bytes),
+            "server": f"{server // 10_000}.{server % 10_000}",
+        }
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._reader.close()
+        await anyio.to_thread.run_sync(self._control.stop)
+
+
+def _prune(transaction: PostgresTransaction, before: float, now: float) -> int:
+    found = transaction.execute("prunable", (before,)).fetchall()
+    numbers = [row[0] for row in found]
+    if numbers:
+        for name in ("prune_events", "prune_suspensions", "prune_artifacts", "prune_starts", "prune_executions"):
+            transaction.execute(name, (numbers,))
+        transaction.add_audit((build_pruned_entry([row[1] for row in found]),), now)
+    return len(found)

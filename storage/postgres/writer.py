@@ -1,0 +1,257 @@
+"""The connection that writes, on a thread: what is asked for while it commits is committed together next.
+
+All appends of a group are one statement. A broken connection is opened again, and the group is sent again: appends have
+tokens, so one that was committed although its answer was lost is known. An operation whose commit has no answer is not
+repeated, because it has no token.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from time import monotonic, sleep
+from typing import Any, Generic, TypeVar
+
+import psycopg
+
+from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.storage.postgres.connection import AGAIN, LOST, Connection, connect, run, store_error
+from planwarden.storage.postgres.transaction import PostgresTransaction
+
+Result = TypeVar("Result")
+Operation = Callable[[PostgresTransaction], Result]
+
+MAX_GROUP = 256
+MAX_GROUP_CHARS = 4 * 1024 * 1024
+"""Of the appends of a group, beyond which no more are added."""
+PATIENCE_S = 20.0
+"""For how long a group is sent again while the database cannot be reached."""
+PAUSE_S = 0.25
+
+
+class AppendRequest:
+    """What `append_all` is given for one append, and what it returned."""
+
+    __slots__ = ("error", "execution_id", "future", "is_notifying", "loop", "text", "value")
+
+    def __init__(self, text: str, execution_id: str, *, is_notifying: bool) -> None:
+        self.text = text
+        self.execution_id = execution_id
+        self.is_notifying = is_notifying
+        """It stores notifications, so their number must be looked at."""
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[tuple[str, int | None, Any]] = self.loop.create_future()
+        self.value: tuple[str, int | None, Any] = ("", None, None)
+        self.error: BaseException | None = None
+
+
+class _Request(Generic[Result]):
+    __slots__ = ("error", "future", "loop", "operation", "value")
+
+    def __init__(self, operation: Operation[Result]) -> None:
+        self.operation = operation
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Result] = self.loop.create_future()
+        self.value: Result | None = None
+        self.error: BaseException | None = None
+
+
+AnyRequest = AppendRequest | _Request[Any]
+
+
+class PostgresWriter:
+    """`clock` gives the parameters `now_s` and `steady_s` of `append_all`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], tuple[float | None, float | None]],
+        lease_s: float,
+        limit_notifications: Callable[[PostgresTransaction], None],
+        committed: Callable[[Connection, list[str]], None],
+    ) -> None:
+        """`limit_notifications` is called in a transaction that added notifications, `committed` after each group."""
+        self._url = url
+        self._clock = clock
+        self._lease_s = lease_s
+        self._limit_notifications = limit_notifications
+        self._committed = committed
+        self._connection: Connection | None = None
+        self._requests: SimpleQueue[AnyRequest | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
+        self._thread.start()
+
+    async def append(self, request: AppendRequest) -> tuple[str, int | None, Any]:
+        """Outcome, fence and detail, as `append_all` returns them. Raises `StoreError` when the medium fails."""
+        self._put(request)
+        return await request.future
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """The operation's result, once it is committed.
+
+        Raises:
+            StoreError: the database failed; nothing of the operation is stored, unless its text says otherwise.
+            PlanwardenError: whatever the operation itself refused.
+        """
+        request = _Request(operation)
+        self._put(request)
+        return await request.future
+
+    def _put(self, request: AnyRequest) -> None:
+        if self._closed:
+            raise StoreError("the store is closed")
+        self._requests.put(request)
+
+    async def close(self) -> None:
+        """Commits what is queued and closes the connection."""
+        if not self._closed:
+            self._closed = True
+            self._requests.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        while (first := self._requests.get()) is not None:
+            group, is_last = self._collect(first)
+            self._perform(group)
+            if is_last:
+                break
+        self._drop_connection()
+
+    def _collect(self, first: AnyRequest) -> tuple[list[AnyRequest], bool]:
+        """What waits, as much as is committed together; True when it is the last."""
+        group, chars = [first], 0
+        while len(group) < MAX_GROUP and chars < MAX_GROUP_CHARS and not self._requests.empty():
+            found = self._requests.get()
+            if found is None:
+                return group, True
+            group.append(found)
+            chars += len(found.text) if isinstance(found, AppendRequest) else 0
+        return group, False
+
+    def _perform(self, group: list[AnyRequest]) -> None:
+        """Commits the group, each request with its value or error."""
+        deadline = monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._commit(group)
+            # Whatever an operation raises belongs to the caller that awaits it.
+            except Exception as error:  # noqa: BLE001
+                if isinstance(error, AGAIN):
+                    self._roll_back()
+                    continue
+                if not self._is_lost(error):
+                    self._perform_singly(group, error)
+                    return
+                self._drop_connection()
+                group = self._keep_repeatable(group, error)
+                if group and monotonic() < deadline and not self._closed:
+                    sleep(PAUSE_S)
+                    continue
+                self._fail(group, error)
+            return
+
+    def _is_lost(self, error: Exception) -> bool:
+        """The connection is gone, or there was none to be had."""
+        connection = self._connection
+        return isinstance(error, LOST) and (connection is None or connection.closed)
+
+    def _perform_singly(self, group: list[AnyRequest], error: Exception) -> None:
+        """One request broke the transaction of all: each in a transaction of its own."""
+        self._roll_back()
+        if len(group) == 1:
+            self._fail(group, error)
+            return
+        for request in group:
+            request.error = None
+            self._perform([request])
+
+    def _keep_repeatable(self, group: list[AnyRequest], error: Exception) -> list[AnyRequest]:
+        """Fails the operations that may have been committed without an answer, and returns the others."""
+        unknown: list[AnyRequest] = [
+            request for request in group if isinstance(request, _Request) and self._is_committing
+        ]
+        self._fail(unknown, error)
+        return [request for request in group if request not in unknown]
+
+    def _fail(self, group: list[AnyRequest], error: Exception) -> None:
+        for request in group:
+            known = error if not isinstance(error, psycopg.Error) else store_error(error, self._url)
+            request.error = known
+        _deliver(group)
+
+    def _commit(self, group: list[AnyRequest]) -> None:
+        self._is_committing = False
+        connection = self._open()
+        appends = [request for request in group if isinstance(request, AppendRequest)]
+        operations = [request for request in group if isinstance(request, _Request)]
+        is_single = not operations and not any(request.is_notifying for request in appends)
+        if not is_single:
+            connection.execute("BEGIN")
+        if appends:
+            self._append(connection, appends)
+            if any(request.is_notifying for request in appends):
+                self._limit_notifications(PostgresTransaction(connection))
+        for request in operations:
+            try:
+                request.value = request.operation(PostgresTransaction(connection))
+            except PlanwardenError as refusal:
+                request.error = refusal
+        if not is_single:
+            self._is_committing = True
+            connection.execute("COMMIT")
+        _deliver(group)
+        stored = [request.execution_id for request in appends if request.value[0] == "stored"]
+        # A hint; who misses it looks by itself after a while.
+        with suppress(psycopg.Error):
+            self._committed(connection, stored)
+
+    def _append(self, connection: Connection, appends: list[AppendRequest]) -> None:
+        text = f"[{','.join(request.text for request in appends)}]"
+        for place, outcome, fence, detail in run(connection, "append", (text, *self._clock(), self._lease_s)):
+            appends[place - 1].value = (outcome, fence, detail)
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            self._connection = connect(self._url)
+        return self._connection
+
+    def _roll_back(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.rollback()
+            except psycopg.Error:
+                self._drop_connection()
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    _is_committing = False
+    """COMMIT was sent, or is about to be."""
+
+
+def _deliver(group: list[AnyRequest]) -> None:
+    """Wakes each event loop once for all of its requests."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[AnyRequest]] = {}
+    for request in group:
+        by_loop.setdefault(request.loop, []).append(request)
+    for loop, requests in by_loop.items():
+        # The loop is closed when its program ended without closing the store; the commit stands all the same.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, requests)
+
+
+def _settle(requests: list[AnyRequest]) -> None:
+    for request in requests:
+        future: asyncio.Future[Any] = request.future
+        if future.done():
+            continue
+        if request.error is not None:
+            future.set_exception(request.error)
+        else:
+            future.set_result(request.value)

@@ -1,0 +1,62 @@
+"""A SQL database as the modules of this room use it: statements by name, each database with its own text for them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from planwarden.agent.core.audit import AuditEntry
+
+Result = TypeVar("Result")
+Rows = list[tuple[Any, ...]]
+
+
+class Cursor(Protocol):
+    """What a statement did."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were written."""
+        ...
+
+    def fetchone(self) -> tuple[Any, ...] | None: ...
+
+    def fetchall(self) -> Rows: ...
+
+
+class SqlTransaction(Protocol):
+    """An open transaction. It may be shared with other operations, so a refused operation must have written nothing."""
+
+    def execute(self, name: str, parameters: Sequence[object] = ()) -> Cursor:
+        """Run the statement `name`."""
+        ...
+
+    def lock(self, name: str) -> None:
+        """Wait for other transactions that locked the same name; needed where a condition counts rows."""
+        ...
+
+    def add_audit(self, entries: Iterable[AuditEntry], at: float) -> None:
+        """Append rows to the audit."""
+        ...
+
+
+class Liveness(Protocol):
+    """Which processes live, as far as this machine or the database knows."""
+
+    async def announce(self, owner: str) -> None:
+        """Record that this process, as `owner`, lives."""
+        ...
+
+    async def is_dead(self, owner: str) -> bool:
+        """True only when the owner's process is certainly gone."""
+        ...
+
+
+class Database(Protocol):
+    """Raises `StoreError` when the medium fails."""
+
+    async def write(self, operation: Callable[[SqlTransaction], Result]) -> Result:
+        """The operation's result, once it is committed."""
+        ...
+
+    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        """The rows of a lookup."""
+        ...

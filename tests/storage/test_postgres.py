@@ -1,0 +1,242 @@
+"""What only PostgreSQL can do to a store: connections that break, servers that start again, many machines."""
+
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from planwarden.agent.common.errors import ExecutionConflict, StoreError
+from planwarden.agent.core import audit
+from planwarden.agent.core.audit import AuditEntry, hash_row
+from planwarden.storage.postgres.connection import name_server
+from planwarden.storage.postgres.control import lock_key
+from planwarden.storage.postgres.liveness import RESTARTED_S
+from planwarden.storage.postgres.store import PostgresStore
+from tests.storage.suite import Scribe, decided, guard
+from tests.support.postgres import Server, shared_server
+from tests.support.proxy import LosingProxy
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    made = shared_server().make_database()
+    yield made
+    shared_server().empty_database(made)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncGenerator[PostgresStore]:
+    opened = PostgresStore.open(url)
+    yield opened
+    await opened.close()
+
+
+async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(url: str, tmp_path: Path) -> None:
+    """spec: scale.md, an append carries a token"""
+    server = shared_server()
+    turns = iter(range(1_000_000))
+    proxy = LosingProxy(
+        server.folder / ".s.PGSQL.5432",
+        tmp_path,
+        lambda data: b"append_all" in data and next(turns) % 3 == 1,
+    )
+    store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)))
+    scribes = [Scribe.on(store, f"e{number}") for number in range(8)]
+    for scribe in scribes:
+        await scribe.suspend(f"s of {scribe.execution.execution_id}")
+        await scribe.write(decided(f"s of {scribe.execution.execution_id}"))
+    for scribe in scribes:
+        assert await store.read(scribe.execution.execution_id) == tuple(scribe.written)
+    rows = await store.audit_rows(limit=1000)
+    assert [row.entry.kind for row in rows].count("decided") == len(scribes)
+    assert proxy.lost > 3
+    await store.close()
+    proxy.close()
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+async def test_a_restart_of_the_database_loses_nothing_that_was_acknowledged(mode: str) -> None:
+    """spec: issue 15, restart of the database under load"""
+    server = Server(fsync="on")
+    store = PostgresStore.open(server.make_database())
+    scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
+
+    async def toil(scribe: Scribe) -> None:
+        await scribe.start()
+        for number in range(12):
+            name = f"{scribe.execution.execution_id} {number}"
+            await scribe.suspend(name)
+            await scribe.write(decided(name), guards=[guard(name)])
+
+    async with anyio.create_task_group() as tasks:
+        for scribe in scribes:
+            tasks.start_soon(toil, scribe)
+        await anyio.to_thread.run_sync(server.stop, mode)
+        await anyio.to_thread.run_sync(server.start)
+    for scribe in scribes:
+        assert await store.read(scribe.execution.execution_id) == tuple(scribe.written)
+    await store.close()
+    server.end()
+
+
+async def test_rows_of_the_audit_that_many_processes_write_and_seal_make_one_chain(url: str) -> None:
+    """spec: scale.md, sealed by any process"""
+    stores = [PostgresStore.open(url) for _ in range(3)]
+
+    async def write(number: int) -> None:
+        for part in range(10):
+            await stores[number % 3].audit([AuditEntry(kind="refused", facts={"number": number, "part": part})])
+            await stores[part % 3].audit_end()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(9):
+            tasks.start_soon(write, number)
+    rows = await stores[0].audit_rows(limit=1000)
+    assert [row.sequence for row in rows] == list(range(1, 91))
+    before = audit.GENESIS
+    for row in rows:
+        before = hash_row(before, row.sequence, row.at, row.entry)
+        assert row.hash == before
+    assert len({(row.entry.facts["number"], row.entry.facts["part"]) for row in rows}) == 90
+    assert await stores[1].audit_end() == 90
+    for store in stores:
+        await store.close()
+
+
+async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_free(url: str) -> None:
+    """spec: scale.md, a session advisory lock as the sign of life; ours: a broken connection is no death"""
+    living, looking = PostgresStore.open(url), PostgresStore.open(url, gone_s=3600.0)
+    hasty = PostgresStore.open(url, gone_s=0.0)
+    scribe = Scribe.on(living, "e1", owner="alive")
+    await scribe.start()
+    with psycopg.connect(shared_server().url, autocommit=True) as connection:
+        age = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())"
+        left = RESTARTED_S - float(connection.execute(age).fetchall()[0][0])
+        connection.execute("SELECT pg_sleep(%s)", (max(0.0, left),))
+    assert await hasty.orphans(10) == ()
+    with psycopg.connect(url, autocommit=True) as connection:
+        key = lock_key("alive") & 0xFFFFFFFFFFFFFFFF
+        found = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks "
+            "WHERE locktype = 'advisory' AND classid = %s AND objid = %s",
+            (key >> 32, key & 0xFFFFFFFF),
+        ).fetchall()
+    assert found == [(True,)]
+    assert await looking.orphans(10) == ()
+    while True:
+        # Its process lives, and holds the lock again after a moment.
+        with psycopg.connect(url, autocommit=True) as connection:
+            if connection.execute("SELECT NOT pg_try_advisory_lock(%s)", (lock_key("alive"),)).fetchall() == [(True,)]:
+                break
+    await living.close()
+    assert await hasty.orphans(10) == ("e1",)
+    for store in (looking, hasty):
+        await store.close()
+
+
+async def test_two_stores_of_one_owner_do_not_wait_for_its_lock(url: str) -> None:
+    """ours: one process may open the database twice"""
+    first, second, looking = (PostgresStore.open(url, gone_s=0.0) for _ in range(3))
+    await Scribe.on(first, "e1", owner="same").start()
+    await Scribe.on(second, "e2", owner="same").start()
+    await first.close()
+    await second.close()
+    assert set(await looking.orphans(10)) == {"e1", "e2"}
+    await looking.close()
+
+
+async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_were_lost(url: str) -> None:
+    """spec: scale.md, which executions changed"""
+    one, two = PostgresStore.open(url), PostgresStore.open(url)
+    seen = await two.changes(0)
+    assert seen.executions is None
+    await Scribe.on(one, "e1").start()
+    found = await two.changes(seen.number)
+    while found.number == seen.number:
+        await anyio.sleep(0.01)
+        found = await two.changes(seen.number)
+    assert found.executions is None or found.executions == {"e1"}
+    assert (await two.changes(found.number + 1_000_000)).executions is not None
+    for store in (one, two):
+        await store.close()
+
+
+async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group(store: PostgresStore) -> None:
+    """spec: scale.md, NUL is refused in ids"""
+    good, bad = Scribe.on(store, "good"), Scribe.on(store, "bad\0")
+
+    async def refuse() -> None:
+        with pytest.raises(StoreError, match="NUL"):
+            await bad.start()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(refuse)
+        tasks.start_soon(good.start)
+    assert await store.read("good") == tuple(good.written)
+
+
+async def test_an_address_without_a_server_is_said_without_the_password() -> None:
+    """spec: scale.md, one clear message with host and port and without password"""
+    url = "postgresql://ann:secret@127.0.0.1:1/plans"
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/plans") as refused:
+        PostgresStore.open(url)
+    assert "secret" not in refused.value.message
+    assert "ann" not in name_server(url)
+
+
+async def test_a_foreign_and_a_newer_database_are_left_as_they_are(url: str) -> None:
+    """ours: as with SQLite"""
+    foreign = shared_server().make_database()
+    with psycopg.connect(foreign, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS schema_versions")
+        connection.execute("CREATE TABLE IF NOT EXISTS executions (x int)")
+    with pytest.raises(StoreError, match="another application"):
+        PostgresStore.open(foreign)
+    await PostgresStore.open(url).close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO schema_versions VALUES (1000)")
+    with pytest.raises(StoreError, match="newer planwarden"):
+        PostgresStore.open(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DELETE FROM schema_versions WHERE version = 1000")
+
+
+async def test_appends_of_two_processes_to_the_same_executions_do_not_wait_for_each_other_forever(url: str) -> None:
+    """ours: all lock their executions in the same order, and whom the database breaks off begins again"""
+    stores = [PostgresStore.open(url) for _ in range(2)]
+    scribes = [Scribe.on(stores[0], f"e{number}") for number in range(20)]
+    for scribe in scribes:
+        await scribe.start()
+    won = 0
+
+    async def ask(store: PostgresStore, scribe: Scribe, name: str) -> None:
+        nonlocal won
+        other = Scribe(store, scribe.execution, lease=scribe.lease, owner=scribe.owner)
+        try:
+            await other.suspend(name)
+        except ExecutionConflict:
+            return
+        won += 1
+
+    async with anyio.create_task_group() as tasks:
+        for number, scribe in enumerate([*scribes, *reversed(scribes)]):
+            tasks.start_soon(ask, stores[number // len(scribes)], scribe, f"s{number}")
+    assert won == len(scribes)
+    for store in stores:
+        await store.close()
+
+
+def test_every_statement_of_one_database_stands_in_the_other_or_belongs_to_it_alone() -> None:
+    """ours: a statement that the shared modules name is in both"""
+    from planwarden.storage.postgres.statements import SQL as POSTGRES
+    from planwarden.storage.sqlite.statements import SQL as SQLITE
+
+    used = {name for path in Path("storage/sql").glob("*.py") for name in SQLITE if f'"{name}"' in path.read_text()}
+    # What `append_one` does by itself.
+    assert used - POSTGRES.keys() == {"add_notification", "use_grant", "uses_left"}

