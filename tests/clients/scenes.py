@@ -165,7 +165,8 @@ def read_question(stage: Stage) -> dict[str, Any]:
     """Returns the open question as the model of the host received it."""
     answers = [*stage.results_of("execute_plan"), *stage.results_of("list_suspensions")]
     [question] = answers[-1]["suspensions"]
-    return question
+    # An execution's answer has the thread once, beside its questions.
+    return {"threadId": answers[-1].get("threadId"), **question}
 
 
 def build_resume_call(stage: Stage) -> Call:
