@@ -48,7 +48,7 @@ class PostgresReader:
             try:
                 return self._try(work)
             except (psycopg.Error, UnicodeError) as error:
-                is_lost = isinstance(error, LOST) and type(error).__name__ not in ("DiskFull",)
+                is_lost = isinstance(error, LOST) and not isinstance(error, psycopg.errors.DiskFull)
                 if not is_lost or monotonic() > deadline or self._is_closed:
                     raise store_error(error, self._url) from error
                 sleep(PAUSE_S)

@@ -165,7 +165,6 @@ class PostgresWriter:
             self._fail(group, error)
             return
         for request in group:
-            request.error = None
             self._perform([request])
 
     def _keep_repeatable(self, group: list[AnyRequest], error: Exception) -> list[AnyRequest]:
@@ -195,6 +194,8 @@ class PostgresWriter:
             if any(request.is_notifying for request in appends):
                 self._limit_notifications(PostgresTransaction(connection))
         for request in operations:
+            # What an attempt before refused may hold now.
+            request.error = None
             try:
                 request.value = request.operation(PostgresTransaction(connection))
             except PlanwardenError as refusal:

@@ -1,21 +1,24 @@
 """What only PostgreSQL can do to a store: connections that break, servers that start again, many machines."""
 
+import threading
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from planwarden.agent.common.errors import ExecutionConflict, StoreError
+from planwarden.agent.common.errors import ExecutionConflict, InvalidArguments, StoreError
 from planwarden.agent.core import audit
 from planwarden.agent.core.audit import AuditEntry, hash_row
 from planwarden.storage.postgres.connection import name_server
 from planwarden.storage.postgres.control import lock_key
 from planwarden.storage.postgres.liveness import RESTARTED_S
 from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.postgres.transaction import PostgresTransaction
 from tests.storage.suite import Scribe, decided, guard
 from tests.support.postgres import Server, shared_server
 from tests.support.proxy import LosingProxy
@@ -165,6 +168,45 @@ async def test_who_commits_elsewhere_is_said_by_name_and_everything_when_hints_w
     assert (await two.changes(found.number + 1_000_000)).executions is not None
     for store in (one, two):
         await store.close()
+
+
+async def test_an_operation_that_is_repeated_forgets_what_its_first_attempt_refused(store: PostgresStore) -> None:
+    """ours: a deadlock or a broken connection lets the whole group begin again"""
+    attempts = 0
+
+    def work(transaction: PostgresTransaction) -> int:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise InvalidArguments("not yet")
+        return attempts
+
+    def fail_once(transaction: PostgresTransaction) -> None:
+        if attempts == 1:
+            raise psycopg.errors.SerializationFailure("again")
+
+    database = store._database  # pyright: ignore[reportPrivateUsage]
+    found: list[int] = []
+
+    async def run() -> None:
+        found.append(await database.write(work))
+
+    is_busy, may_go_on = threading.Event(), threading.Event()
+
+    def occupy(transaction: PostgresTransaction) -> bool:
+        is_busy.set()
+        return may_go_on.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(database.write, occupy)
+        await anyio.to_thread.run_sync(is_busy.wait)
+        tasks.start_soon(run)
+        tasks.start_soon(database.write, fail_once)
+        # Both have asked when the loop has had its turn; then they are one group.
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        may_go_on.set()
+    assert found == [2]
 
 
 async def test_an_id_with_nul_is_refused_and_spoils_no_other_append_of_its_group(store: PostgresStore) -> None:
